@@ -1,0 +1,400 @@
+"""The public tree of regions: levels, regions in breadth-first order, parents and contiguous children.
+
+Every leaf lies on the last level: a branch that ends early is carried down as a chain of single children that bear
+its name. So each level covers everything, and "the counts of a level add up" holds on all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.kernels import blocks, in_threads, kernel
+
+Integers = NDArray[np.int64]
+
+ROOT = "total"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Hierarchy:
+    """Regions in breadth-first order, so that a level and the children of a region are each one slice.
+
+    Make one with `from_levels`, `from_regions` or `from_edges`.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"], "county": ["Fulton", "Kings"]}, ["state", "county"])
+    >>> tree
+    Hierarchy(total 1 → state 2 → county 2)
+    >>> tree.ids
+    ('total', 'GA', 'NY', 'Fulton', 'Kings')
+    """
+
+    levels: tuple[str, ...]
+    names: tuple[str, ...]
+    ids: tuple[str, ...]
+    parents: Integers  # the parent's index; -1 at the root
+    level_starts: Integers  # level l holds the regions level_starts[l] … level_starts[l + 1] - 1
+    child_starts: Integers  # region r has the children child_starts[r] … child_starts[r + 1] - 1
+    carried: NDArray[np.bool_]  # is this region its parent's only child, carried down under the same name?
+
+    # ---------------------------------------------------------------- making one
+
+    @classmethod
+    def from_levels(cls, table: Any, levels: Sequence[str], *, root: str = ROOT) -> Hierarchy:
+        """One row per leaf, one column per level from the top down; empty cells at the end make a short branch.
+
+        Where the first column holds a single name that region is the root; otherwise `root` is put above it.
+        """
+        levels = _checked_levels(levels)
+        columns = _text_columns(table, levels)
+        paths = [_path(cells, levels) for cells in zip(*columns, strict=True)]
+        if not paths:
+            raise SpecError("the region table has no rows; expected one row per leaf region")
+        _refuse_repeats(paths)
+        return cls._from_paths(paths, levels, root)
+
+    @classmethod
+    def from_regions(
+        cls, table: Any, *, leaf: str, levels: Sequence[str], name: str | None = None, root: str = ROOT
+    ) -> Hierarchy:
+        """One row per leaf with a code of its own in column `leaf`; `levels` are the columns above it, top down.
+
+        `name` is a column of names to show for the leaves; their codes stay their ids.
+        """
+        levels = _checked_levels([*levels, leaf])
+        columns = _text_columns(table, [*levels, *([name] if name else [])])
+        paths = [_path(cells, levels) for cells in zip(*columns[: len(levels)], strict=True)]
+        if not paths:
+            raise SpecError("the region table has no rows; expected one row per leaf region")
+        codes = columns[len(levels) - 1]
+        if empty := sum(not code for code in codes):
+            raise SpecError(f"{empty} rows of the region table have an empty leaf code in column {leaf!r}")
+        _refuse_repeats(paths)
+        if twice := _repeated(codes):
+            raise SpecError(f"a leaf has two parents: {_some(twice)}; expected one row per code in {leaf!r}")
+        tree = cls._from_paths(paths, levels, root)
+        if name is None:
+            return tree
+        shown = dict(zip(codes, columns[-1], strict=True))
+        first = int(tree.level_starts[-2])
+        names = tree.names[:first] + tuple(shown[code] or code for code in tree.names[first:])
+        return cls(tree.levels, names, tree.ids, tree.parents, tree.level_starts, tree.child_starts, tree.carried)
+
+    @classmethod
+    def from_edges(cls, edges: Any, *, levels: Sequence[str] | None = None) -> Hierarchy:
+        """(child, parent) pairs, or a table whose first two columns are child and parent.
+
+        The root is the one region that is nobody's child (a pair with an empty parent may name it too). `levels`
+        names the levels from the root down.
+        """
+        pairs = _pairs(edges)
+        children = [child for child, _ in pairs]
+        if any(not child for child in children):
+            raise SpecError("an edge has an empty child; expected (child, parent) pairs of region codes")
+        if same := _repeated(pairs):
+            raise SpecError(f"edges stand more than once: {_some(f'{child} under {parent}' for child, parent in same)}")
+        if twice := _repeated(children):
+            raise SpecError(f"a child has two parents: {_some(twice)}; every region needs exactly one")
+        below: dict[str, list[str]] = {}
+        for child, parent in pairs:
+            if parent:
+                below.setdefault(parent, []).append(child)
+        known = set(children)
+        roots = [child for child, parent in pairs if not parent] + [top for top in below if top not in known]
+        if not roots:
+            raise SpecError("the edges form a cycle: every region is somebody's child, so there is no root")
+        if len(roots) > 1:
+            raise SpecError(f"two roots or more: {_some(roots)}; expected one region that is nobody's child")
+        order, leaves = [(roots[0],)], []
+        while order:
+            path = order.pop()
+            branches = below.get(path[-1], [])
+            order.extend((*path, child) for child in reversed(branches))
+            if not branches:
+                leaves.append(path)
+        reached = {region for path in leaves for region in path}
+        if lost := sorted((known | set(below)) - reached):
+            raise SpecError(f"the edges form a cycle that the root does not reach: {_some(lost)}")
+        depth = max(len(path) for path in leaves)
+        if levels is None:
+            levels = [f"level {number}" for number in range(depth)]
+        levels = _checked_levels(levels)
+        if len(levels) != depth:
+            raise SpecError(f"the tree has {depth} levels but {len(levels)} level names were given")
+        return cls._from_paths(leaves, levels, ROOT)
+
+    @classmethod
+    def _from_paths(cls, paths: Sequence[tuple[str, ...]], levels: Sequence[str], root: str) -> Hierarchy:
+        """Lay out leaf paths (distinct, no empty name) level by level; siblings keep the order of the paths."""
+        if len({path[0] for path in paths}) > 1:
+            if root in levels:
+                raise SpecError(f"the added root's level would be called {root!r} like a column; give another `root`")
+            paths = [(root, *path) for path in paths]
+            levels = [root, *levels]
+        short = _inner_leaves(paths)
+        if short:
+            raise SpecError(f"a region is both a leaf and a parent: {_some('/'.join(path) for path in short)}")
+        depth = len(levels)
+        # A node is (path to the named region, how often it was carried down).
+        layer: dict[tuple[tuple[str, ...], int], int] = {(paths[0][:1], 0): 0}
+        names: list[str] = [paths[0][0]]
+        full: list[tuple[str, ...]] = [paths[0][:1]]
+        carried: list[bool] = [False]
+        parents: list[int] = [-1]
+        starts = [0, 1]
+        for level in range(1, depth):
+            rows: dict[int, list[tuple[tuple[str, ...], int]]] = {index: [] for index in layer.values()}
+            seen: set[tuple[tuple[str, ...], int]] = set()
+            for path in paths:
+                node = (path[: level + 1], max(0, level + 1 - len(path)))
+                if node in seen:
+                    continue
+                seen.add(node)
+                rows[layer[path[:level], max(0, level - len(path))]].append(node)
+            layer = {}
+            for parent, nodes in rows.items():
+                for node in nodes:
+                    layer[node] = len(names)
+                    names.append(node[0][-1])
+                    full.append(node[0])
+                    carried.append(node[1] > 0)
+                    parents.append(parent)
+            starts.append(len(names))
+        parent_array = np.array(parents, dtype=np.int64)
+        child_counts = np.bincount(parent_array[1:], minlength=len(names))
+        child_starts = np.concatenate([[1], 1 + np.cumsum(child_counts)]).astype(np.int64)
+        return cls(
+            levels=tuple(levels),
+            names=tuple(names),
+            ids=_ids(full, carried, starts, levels),
+            parents=_frozen(parent_array),
+            level_starts=_frozen(np.array(starts, dtype=np.int64)),
+            child_starts=_frozen(child_starts),
+            carried=_frozen(np.array(carried, dtype=np.bool_)),
+        )
+
+    # ---------------------------------------------------------------- asking it
+
+    def __len__(self) -> int:
+        """How many regions there are on all levels together."""
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        counts = np.diff(self.level_starts)
+        parts = (f"{level} {count:,}" for level, count in zip(self.levels, counts, strict=True))
+        return f"Hierarchy({' → '.join(parts)})"
+
+    @property
+    def depth(self) -> int:
+        """The number of levels."""
+        return len(self.levels)
+
+    @property
+    def leaf_count(self) -> int:
+        """The number of regions on the last level."""
+        return int(self.level_starts[-1] - self.level_starts[-2])
+
+    def level_slice(self, level: int) -> slice:
+        """The regions of a level, as a slice of any array in hierarchy order."""
+        return slice(int(self.level_starts[level]), int(self.level_starts[level + 1]))
+
+    def children_of(self, region: int) -> range:
+        """The indices of a region's children; empty on the last level."""
+        return range(int(self.child_starts[region]), int(self.child_starts[region + 1]))
+
+    @cached_property
+    def level_of(self) -> Integers:
+        """Each region's level, 0 at the root."""
+        return _frozen(np.repeat(np.arange(self.depth), np.diff(self.level_starts)))
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """From a region's id to its index."""
+        return {region: number for number, region in enumerate(self.ids)}
+
+    def path_of(self, region: int) -> tuple[str, ...]:
+        """The names from the root down to a region, its carried-down copies left out."""
+        path: list[str] = []
+        while region >= 0:
+            if not self.carried[region]:
+                path.append(self.names[region])
+            region = int(self.parents[region])
+        return tuple(reversed(path))
+
+    def aggregate(self, leaf_counts: NDArray[Any]) -> Integers:
+        """Sum an array `[leaves, …]` up the tree to one `[regions, …]` in hierarchy order."""
+        leaf_counts = np.asarray(leaf_counts)
+        if leaf_counts.shape[:1] != (self.leaf_count,):
+            raise ValueError(f"expected {self.leaf_count} rows, one per leaf region, not {leaf_counts.shape[:1]}")
+        if not np.issubdtype(leaf_counts.dtype, np.integer):
+            raise TypeError(f"counts must be integers, not {leaf_counts.dtype}")
+        cells = np.ascontiguousarray(leaf_counts.reshape(self.leaf_count, -1), dtype=np.int64)
+        sums = np.empty((len(self), cells.shape[1]), dtype=np.int64)
+        sums[self.level_slice(self.depth - 1)] = cells
+        for level in range(self.depth - 2, -1, -1):
+            parents = self.level_slice(level)
+            pieces = blocks(parents.stop - parents.start, max(1, (1 << 20) // max(1, cells.shape[1])))
+            first = parents.start
+
+            def add(start: int, stop: int, first: int = first) -> None:
+                _add_children(sums, self.child_starts, first + start, first + stop)
+
+            in_threads(add, pieces)
+        return sums.reshape(len(self), *leaf_counts.shape[1:])
+
+
+@kernel
+def _add_children(sums: Integers, child_starts: Integers, start: int, stop: int) -> None:
+    for region in range(start, stop):
+        row = sums[region]
+        row[:] = 0
+        for child in range(child_starts[region], child_starts[region + 1]):
+            row += sums[child]
+
+
+# -------------------------------------------------------------------- reading region tables
+
+
+def _checked_levels(levels: Sequence[str]) -> list[str]:
+    if isinstance(levels, str) or not levels or any(not isinstance(level, str) or not level for level in levels):
+        raise SpecError("levels must be a list of column names from the top down, at least one")
+    if twice := _repeated(levels):
+        raise SpecError(f"a level is named twice: {_some(twice)}")
+    return list(levels)
+
+
+def _text_columns(table: Any, names: Sequence[str]) -> list[list[str]]:
+    """The named columns of a public table as stripped text, '' for empty cells.
+
+    Everything is text from the start, so that the code 01001 keeps its zero.
+    """
+    import pyarrow as pa
+
+    if isinstance(table, str | PathLike):
+        table = _read_public(fspath(table))
+    elif isinstance(table, Mapping):
+        table = pa.table({name: pa.array([_text(cell) for cell in table[name]]) for name in table})
+    else:
+        table = pa.table(table)
+    missing = [name for name in names if name not in table.column_names]
+    if missing:
+        raise SpecError(f"the region table has no column {_some(missing)}; it has {_some(table.column_names)}")
+    return [[_text(cell) for cell in table[name].to_pylist()] for name in names]
+
+
+def _read_public(path: str) -> Any:
+    from pyarrow import ArrowInvalid, csv, parquet
+
+    try:
+        if path.lower().endswith((".parquet", ".pq")):
+            return parquet.read_table(path)
+        with open(path, encoding="utf-8-sig") as file:
+            header = next(csv_rows(file), [])
+        kinds = {name: "string" for name in header}
+        return csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=kinds, strings_can_be_null=True))
+    except FileNotFoundError:
+        raise SpecError(f"there is no region table at {path}") from None
+    except (OSError, ArrowInvalid, UnicodeDecodeError) as error:
+        raise SpecError(f"the region table {path} cannot be read: {error}") from None
+
+
+def csv_rows(file: Iterable[str]) -> Any:
+    """The rows of a CSV file, read with the standard library."""
+    import csv
+
+    return csv.reader(file)
+
+
+def _text(cell: Any) -> str:
+    return "" if cell is None else str(cell).strip()
+
+
+def _path(cells: tuple[str, ...], levels: Sequence[str]) -> tuple[str, ...]:
+    filled = len(cells)
+    while filled and not cells[filled - 1]:
+        filled -= 1
+    path = cells[:filled]
+    if not path or "" in path:
+        gap = levels[path.index("")] if path else levels[0]
+        under = "/".join(cell for cell in cells if cell) or "an empty row"
+        raise SpecError(f"an empty name in column {gap!r} of the region table (at {under}); only the end may be empty")
+    return path
+
+
+def _pairs(edges: Any) -> list[tuple[str, str]]:
+    if isinstance(edges, str | PathLike):
+        edges = _read_public(fspath(edges))
+    if hasattr(edges, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        table = pa.table(edges)
+        if table.num_columns < 2:
+            raise SpecError("the table of edges needs two columns: child and parent")
+        edges = zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True)
+    pairs = []
+    for edge in edges:
+        if isinstance(edge, str) or len(edge) != 2:
+            raise SpecError("edges must be (child, parent) pairs")
+        pairs.append((_text(edge[0]), _text(edge[1])))
+    if not pairs:
+        raise SpecError("there are no edges; expected (child, parent) pairs")
+    return pairs
+
+
+def _refuse_repeats(paths: Sequence[tuple[str, ...]]) -> None:
+    if twice := _repeated(paths):
+        raise SpecError(
+            f"a name stands twice within a parent: {_some('/'.join(path) for path in twice)}; "
+            "expected one row per leaf region"
+        )
+
+
+def _inner_leaves(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    inner = {path[:length] for path in paths for length in range(1, len(path))}
+    return [path for path in paths if path in inner]
+
+
+def _ids(
+    full: Sequence[tuple[str, ...]], carried: Sequence[bool], starts: Sequence[int], levels: Sequence[str]
+) -> tuple[str, ...]:
+    """A region's name where its level has no name that stands elsewhere too, otherwise its path below the root.
+
+    A copy that was carried down has the id of the region it copies, with its level: `DC@county`.
+    """
+    paths = ["/".join(_escaped(name) for name in (path[1:] or path)) for path in full]
+    uses = Counter(path[-1] for path, copy in zip(full, carried, strict=True) if not copy)
+    by_name, by_path = [], []
+    for level, (start, stop) in enumerate(zip(starts, starts[1:], strict=False)):
+        unique = all(uses[full[region][-1]] == 1 for region in range(start, stop) if not carried[region])
+        for region in range(start, stop):
+            suffix = f"@{levels[level]}" if carried[region] else ""
+            by_name.append((full[region][-1] if unique else paths[region]) + suffix)
+            by_path.append("/" + paths[region] + suffix)
+    return tuple(by_name if len(set(by_name)) == len(by_name) else by_path)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
+
+
+def _repeated(items: Iterable[Any]) -> list[Any]:
+    return [item for item, count in Counter(items).items() if count > 1]
+
+
+def _some(names: Iterable[Any], most: int = 5) -> str:
+    listed = [str(name) for name in names]
+    rest = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + rest
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

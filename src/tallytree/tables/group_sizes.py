@@ -1,0 +1,84 @@
+"""`GroupSizes`: the private counts, sealed, together with the public facts about how they were counted.
+
+Only `tallytree.privacy.measure` opens the seal. Everything else sees shapes and public facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.hierarchy import Hierarchy
+
+Integers = NDArray[np.int64]
+
+
+class Sealed:
+    """Holds a private array; cannot be printed, pickled, copied, compared or turned into an array."""
+
+    __slots__ = ("__content",)
+
+    def __init__(self, content: Integers) -> None:
+        self.__content = content
+
+    def open_at_the_privacy_border(self) -> Integers:
+        """The private counts. Called in `tallytree.privacy.measure` and nowhere else: a test looks for callers."""
+        return self.__content
+
+    def __repr__(self) -> str:
+        return "Sealed(private)"
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("private counts leave only through tallytree.privacy.measure")
+
+    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
+    __array__ = __iter__ = __len__ = __getitem__ = __bool__ = _refuse
+    __eq__ = __format__ = _refuse  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupSizes:
+    """How many groups of each size every leaf region has: private, behind public facts.
+
+    `counts` is `[leaves, sizes]` in hierarchy order. With public totals (a `groups` table) the sizes are 0 … max_size
+    and `leaf_totals` holds the public number of groups in each leaf; with private totals they are 1 … max_size.
+    The last size means "that many or more".
+    """
+
+    hierarchy: Hierarchy
+    max_size: int
+    counts: Sealed
+    leaf_totals: Integers | None = None
+    name: str | None = None  # the ledger's key
+    quantity_bound: int = 1  # an entity's row adds 0 … quantity_bound to its group
+    rows_per_entity: int = 1  # public bound on the rows of one entity
+    entity_column: bool = False  # without one, a row is what is protected
+    rows_were_bounded: bool = False  # rows beyond the bound were dropped
+    groups_were_split: bool = False  # a (group, leaf) pair counts as a group
+    regions_declared_public: bool = False  # the hierarchy was taken from the microdata, declared public
+    fingerprint: str | None = field(default=None)  # of the input file; for the confidential ledger only
+
+    @property
+    def public_totals(self) -> bool:
+        """Is the number of groups in every region public?"""
+        return self.leaf_totals is not None
+
+    @property
+    def first_size(self) -> int:
+        """The smallest size that is counted: 0 with public totals, 1 with private ones."""
+        return 0 if self.public_totals else 1
+
+    def __repr__(self) -> str:
+        return (
+            f"GroupSizes({self.hierarchy!r}, sizes {self.first_size}–{self.max_size}, "
+            f"{'public' if self.public_totals else 'private'} totals)"
+        )
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError("GroupSizes holds private counts: it cannot be pickled or copied")
+
+    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse  # type: ignore[assignment]
