@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from os import PathLike, fspath
 from typing import Any
 
@@ -86,7 +87,7 @@ class Hierarchy:
         shown = dict(zip(codes, columns[-1], strict=True))
         first = int(tree.level_starts[-2])
         names = tree.names[:first] + tuple(shown[code] or code for code in tree.names[first:])
-        return cls(tree.levels, names, tree.ids, tree.parents, tree.level_starts, tree.child_starts, tree.carried)
+        return replace(tree, names=names)
 
     @classmethod
     def from_edges(cls, edges: Any, *, levels: Sequence[str] | None = None) -> Hierarchy:
@@ -113,7 +114,8 @@ class Hierarchy:
             raise SpecError("the edges form a cycle: every region is somebody's child, so there is no root")
         if len(roots) > 1:
             raise SpecError(f"two roots or more: {_some(roots)}; expected one region that is nobody's child")
-        order, leaves = [(roots[0],)], []
+        order: list[tuple[str, ...]] = [(roots[0],)]
+        leaves: list[tuple[str, ...]] = []
         while order:
             path = order.pop()
             branches = below.get(path[-1], [])
@@ -168,18 +170,56 @@ class Hierarchy:
                     carried.append(node[1] > 0)
                     parents.append(parent)
             starts.append(len(names))
-        parent_array = np.array(parents, dtype=np.int64)
-        child_counts = np.bincount(parent_array[1:], minlength=len(names))
-        child_starts = np.concatenate([[1], 1 + np.cumsum(child_counts)]).astype(np.int64)
+        return cls.from_layout(levels, names, _ids(full, carried, starts, levels), parents, carried)
+
+    @classmethod
+    def from_layout(
+        cls,
+        levels: Sequence[str],
+        names: Sequence[str],
+        ids: Sequence[str],
+        parents: Sequence[int],
+        carried: Sequence[bool],
+    ) -> Hierarchy:
+        """Regions that are laid out already, as a file of ours holds them; refused unless the layout is right."""
+        above = np.array(parents, dtype=np.int64)
+        count = len(above)
+        if not (count and count == len(names) == len(ids) == len(carried)):
+            raise SpecError("the layout of regions is empty or its columns differ in length")
+        breadth_first = above[0] == -1 and np.all(above[1:] < np.arange(1, count)) and np.all(np.diff(above) >= 0)
+        if not breadth_first or np.any(above[1:] < 0):
+            raise SpecError("the regions are not in breadth-first order with contiguous children under one root")
+        starts = [0, 1]
+        while starts[-1] < count:
+            starts.append(int(np.searchsorted(above, starts[-1], side="left")))
+            if starts[-1] == starts[-2]:
+                raise SpecError("the regions are not in breadth-first order with contiguous children under one root")
+        children = np.bincount(above[1:], minlength=count)
+        if np.any(children[: starts[-2]] == 0):
+            raise SpecError("a region above the last level has no children")
+        if len(starts) - 1 != len(levels):
+            raise SpecError(f"the regions lie on {len(starts) - 1} levels but {len(levels)} levels are named")
+        if twice := _repeated(ids):
+            raise SpecError(f"a region id stands twice: {_some(twice)}")
         return cls(
             levels=tuple(levels),
             names=tuple(names),
-            ids=_ids(full, carried, starts, levels),
-            parents=_frozen(parent_array),
+            ids=tuple(ids),
+            parents=_frozen(above),
             level_starts=_frozen(np.array(starts, dtype=np.int64)),
-            child_starts=_frozen(child_starts),
+            child_starts=_frozen(np.concatenate([[1], 1 + np.cumsum(children)]).astype(np.int64)),
             carried=_frozen(np.array(carried, dtype=np.bool_)),
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_layout(**values)` reads them back."""
+        return {
+            "levels": list(self.levels),
+            "names": list(self.names),
+            "ids": list(self.ids),
+            "parents": self.parents.tolist(),
+            "carried": self.carried.tolist(),
+        }
 
     # ---------------------------------------------------------------- asking it
 
@@ -296,21 +336,13 @@ def _read_public(path: str) -> Any:
     try:
         if path.lower().endswith((".parquet", ".pq")):
             return parquet.read_table(path)
-        with open(path, encoding="utf-8-sig") as file:
-            header = next(csv_rows(file), [])
-        kinds = {name: "string" for name in header}
-        return csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=kinds, strings_can_be_null=True))
+        with csv.open_csv(path) as file:
+            kinds = {name: "string" for name in file.schema.names}
+        return csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=kinds))
     except FileNotFoundError:
         raise SpecError(f"there is no region table at {path}") from None
     except (OSError, ArrowInvalid, UnicodeDecodeError) as error:
         raise SpecError(f"the region table {path} cannot be read: {error}") from None
-
-
-def csv_rows(file: Iterable[str]) -> Any:
-    """The rows of a CSV file, read with the standard library."""
-    import csv
-
-    return csv.reader(file)
 
 
 def _text(cell: Any) -> str:
@@ -372,7 +404,7 @@ def _ids(
     paths = ["/".join(_escaped(name) for name in (path[1:] or path)) for path in full]
     uses = Counter(path[-1] for path, copy in zip(full, carried, strict=True) if not copy)
     by_name, by_path = [], []
-    for level, (start, stop) in enumerate(zip(starts, starts[1:], strict=False)):
+    for level, (start, stop) in enumerate(pairwise(starts)):
         unique = all(uses[full[region][-1]] == 1 for region in range(start, stop) if not carried[region])
         for region in range(start, stop):
             suffix = f"@{levels[level]}" if carried[region] else ""

@@ -1,0 +1,202 @@
+"""Budgets in exact fractions, in one of two currencies, and the one proved bound between them.
+
+A pure ε budget is spent as ε; everything else is spent as ρ (zero-concentrated differential privacy). ρ and (ε, δ) are
+exchanged by Canonne, Kamath and Steinke, *The Discrete Gaussian for Differential Privacy* (2020), Corollary 13:
+ρ-zCDP implies (ε, δ)-DP for δ = exp((α − 1)(αρ − ε)) / α · (1 − 1/α)^(α − 1), for every α > 1. Since any α is valid it
+is chosen in floating point, and the bound at that α is then enclosed rigorously and rounded to the safe side.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any, Literal
+
+from tallytree.errors import BudgetError
+
+Currency = Literal["epsilon", "rho"]
+Number = Fraction | Decimal | int | float | str
+
+
+def exact(value: Number, what: str) -> Fraction:
+    """A number as the exact decimal (or fraction) that its user wrote: 0.1 and "0.1" are one tenth.
+
+    >>> exact(0.1, "epsilon"), exact("1/3", "share")
+    (Fraction(1, 10), Fraction(1, 3))
+    """
+    if isinstance(value, bool) or not isinstance(value, Fraction | Decimal | int | float | str):
+        raise BudgetError(f"{what} must be a number or a decimal text, not {type(value).__name__}")
+    try:
+        return Fraction(repr(value) if isinstance(value, float) else value)
+    except (ValueError, OverflowError, ZeroDivisionError, InvalidOperation):
+        raise BudgetError(f"{what} must be a finite number such as 1, 0.1, '0.1' or '1/3', not {value!r}") from None
+
+
+@dataclass(frozen=True, init=False)
+class Budget:
+    """What may be spent: `Budget(epsilon=1)`, `Budget(rho="0.1", delta="1e-9")` or `Budget(epsilon=1, delta="1e-9")`.
+
+    With a δ the budget is spent in ρ: the largest ρ that implies the (ε, δ) asked for, or the ρ given, in which case δ
+    only says at which δ its ε is reported.
+
+    >>> Budget(epsilon=0.1).amount
+    Fraction(1, 10)
+    """
+
+    epsilon: Fraction | None
+    rho: Fraction | None
+    delta: Fraction | None
+
+    def __init__(
+        self, epsilon: Number | None = None, *, rho: Number | None = None, delta: Number | None = None
+    ) -> None:
+        if (epsilon is None) == (rho is None):
+            raise BudgetError("give a budget as epsilon=…, as epsilon=… with delta=…, or as rho=… (with delta=…)")
+        exact_epsilon = None if epsilon is None else _positive(epsilon, "epsilon")
+        exact_rho = None if rho is None else _positive(rho, "rho")
+        exact_delta = None if delta is None else _positive(delta, "delta")
+        if exact_delta is not None and exact_delta >= 1:
+            raise BudgetError(f"delta must be less than 1 (and far less than one over the population), not {delta}")
+        if exact_epsilon is not None and exact_delta is not None:
+            exact_rho = largest_rho(exact_epsilon, exact_delta)
+        object.__setattr__(self, "epsilon", exact_epsilon)
+        object.__setattr__(self, "rho", exact_rho)
+        object.__setattr__(self, "delta", exact_delta)
+
+    @property
+    def currency(self) -> Currency:
+        """What it is spent in: "epsilon" if it is pure, otherwise "rho"."""
+        return "epsilon" if self.rho is None else "rho"
+
+    @property
+    def amount(self) -> Fraction:
+        """How much of its currency there is."""
+        amount = self.epsilon if self.rho is None else self.rho
+        assert amount is not None
+        return amount
+
+    def charge_in(self, currency: Currency) -> Fraction:
+        """The cost in another currency: ε-DP is ε²/2-zCDP; ρ cannot be paid from a pure ε budget."""
+        if currency == self.currency:
+            return self.amount
+        if currency == "rho":
+            return self.amount**2 / 2
+        raise BudgetError(
+            "a budget in rho cannot be charged to a ledger kept in pure epsilon: zCDP implies no finite pure epsilon"
+        )
+
+    def __str__(self) -> str:
+        parts = []
+        if self.epsilon is not None:
+            parts.append(f"ε = {as_decimal(self.epsilon)}")
+        if self.delta is not None:
+            parts.append(f"δ = {as_decimal(self.delta)}")
+        if self.rho is not None:
+            parts.append(f"ρ = {as_decimal(self.rho)}")
+        return ", ".join(parts)
+
+    def to_json(self) -> dict[str, str | None]:
+        """Exact texts; `from_json` reads them back."""
+        return {name: None if value is None else str(value) for name, value in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Budget:
+        """What `to_json` wrote; the ρ of an (ε, δ) budget is recomputed and must agree."""
+        if values["epsilon"] is not None and values["delta"] is not None:
+            budget = cls(epsilon=values["epsilon"], delta=values["delta"])
+            if str(budget.rho) != values["rho"]:
+                raise BudgetError("the rho of an (epsilon, delta) budget does not follow from them")
+            return budget
+        return cls(epsilon=values["epsilon"], rho=values["rho"], delta=values["delta"])
+
+
+def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
+    """An ε, rounded up, such that ρ-zCDP implies (ε, δ)-DP."""
+    log_delta, r = math.log(delta), float(rho)
+
+    def bound(log_order: float) -> float:
+        a = 1 + math.exp(log_order)
+        return a * r - (log_delta + math.log(a)) / (a - 1) + math.log1p(-1 / a)
+
+    order = _best_order(bound)
+    a, log_terms = _enclosed_terms(order, delta)
+    upper = a * _arb(rho) - log_terms
+    return max(Fraction(0), _rounded(upper, up=True))
+
+
+def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """A ρ, rounded down, such that ρ-zCDP implies (ε, δ)-DP; as large as the bound allows.
+
+    Corollary 13 solved for ρ: ρ = (ε + log(δα)/(α − 1) − log(1 − 1/α)) / α.
+    """
+    log_delta, e = math.log(delta), float(epsilon)
+
+    def loss(log_order: float) -> float:
+        a = 1 + math.exp(log_order)
+        return -(e + (log_delta + math.log(a)) / (a - 1) - math.log1p(-1 / a)) / a
+
+    order = _best_order(loss)
+    a, log_terms = _enclosed_terms(order, delta)
+    rho = _rounded((_arb(epsilon) + log_terms) / a, up=False)
+    if rho <= 0:
+        raise BudgetError(f"no rho gives epsilon = {epsilon} at delta = {delta}; use a larger epsilon or delta")
+    return rho
+
+
+def as_decimal(value: Fraction, digits: int = 6) -> str:
+    """For people: exact where the decimal is short, otherwise rounded to some significant digits.
+
+    >>> as_decimal(Fraction(1, 8)), as_decimal(Fraction(1, 3))
+    ('0.125', '0.333333')
+    """
+    return f"{float(value):.{digits}g}"
+
+
+def _positive(value: Number, what: str) -> Fraction:
+    number = exact(value, what)
+    if number <= 0:
+        raise BudgetError(f"{what} must be positive, not {value}")
+    if number > 10**6 or number.denominator > 10**60:
+        raise BudgetError(f"{what} = {value} is out of any sensible range")
+    return number
+
+
+def _best_order(function: Any) -> float:
+    """A good α > 1: the bounds have one minimum in log(α − 1), found by golden-section search."""
+    low, high, ratio = -20.0, 40.0, (math.sqrt(5) - 1) / 2
+    for _ in range(120):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        if function(left) <= function(right):
+            high = right
+        else:
+            low = left
+    return 1 + math.exp((low + high) / 2)
+
+
+def _arb(value: Fraction) -> Any:
+    from flint import arb, fmpq
+
+    return arb(fmpq(value.numerator, value.denominator))
+
+
+def _enclosed_terms(order: float, delta: Fraction) -> tuple[Any, Any]:
+    """α as an exact ball, and log(δα)/(α − 1) − log(1 − 1/α) enclosed."""
+    from flint import ctx
+
+    with ctx.workprec(200):
+        a = _arb(Fraction(order))
+        return a, (_arb(delta) * a).log() / (a - 1) - (1 - 1 / a).log()
+
+
+def _rounded(ball: Any, *, up: bool) -> Fraction:
+    """The ball's safe end on a grid of 10^-12, as an exact fraction.
+
+    The grid is coarse beside what the choice of α in floating point can change, so every machine finds the same value.
+    """
+    from flint import arb
+
+    scaled = ball * arb(10) ** 12
+    edge = scaled.upper().ceil() if up else scaled.lower().floor()
+    return Fraction(int(edge.unique_fmpz()), 10**12)

@@ -1,0 +1,83 @@
+"""What to measure and how the budget is divided: a public value, made before private data are touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tallytree.errors import BudgetError, SpecError
+from tallytree.hierarchy import Hierarchy
+from tallytree.privacy.budget import Budget, Number, exact
+from tallytree.privacy.unit import PrivacyUnit, View
+
+Shares = Mapping[str, Number] | Sequence[Number]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One view of one level, with the share of the budget that it may spend."""
+
+    view: View
+    level: int
+    share: Fraction
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Questions whose exact shares add up to the whole budget.
+
+    Levels (and views) compose in sequence: their costs add up. Regions of one level hold disjoint groups, so one
+    question about a level pays once for all its regions.
+    """
+
+    budget: Budget
+    unit: PrivacyUnit
+    questions: tuple[Question, ...]
+
+    def __post_init__(self) -> None:
+        if not self.questions:
+            raise SpecError("a plan needs at least one question")
+        if any(question.share <= 0 for question in self.questions):
+            raise BudgetError("every share of the budget must be positive")
+        whole = sum((question.share for question in self.questions), Fraction(0))
+        if whole != 1:
+            raise BudgetError(f"the shares of the budget must add up to exactly 1, not {whole}")
+        asked = [(question.view, question.level) for question in self.questions]
+        if len(set(asked)) != len(asked):
+            raise SpecError("a plan asks the same question twice")
+
+    def cost(self, question: Question) -> Fraction:
+        """What a question may spend, in the budget's currency."""
+        return question.share * self.budget.amount
+
+
+def every_level(
+    view: View, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None
+) -> Plan:
+    """Ask for `view` on every level; shares by level name or from the top down, equal if not given."""
+    parts = level_shares(hierarchy, shares)
+    return Plan(budget, unit, tuple(Question(view, level, share) for level, share in enumerate(parts)))
+
+
+def level_shares(hierarchy: Hierarchy, shares: Shares | None) -> tuple[Fraction, ...]:
+    """Exact shares from the top level down. Whole numbers and fractions of any sum are read as proportions.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> level_shares(tree, {"total": 1, "state": 3})
+    (Fraction(1, 4), Fraction(3, 4))
+    """
+    if shares is None:
+        shares = [1] * hierarchy.depth
+    if isinstance(shares, Mapping):
+        unknown = [level for level in shares if level not in hierarchy.levels]
+        missing = [level for level in hierarchy.levels if level not in shares]
+        if unknown or missing:
+            raise SpecError(f"shares must name each level once: {', '.join(hierarchy.levels)}")
+        shares = [shares[level] for level in hierarchy.levels]
+    if len(shares) != hierarchy.depth:
+        raise SpecError(f"expected {hierarchy.depth} shares ({', '.join(hierarchy.levels)}), not {len(shares)}")
+    parts = [exact(share, f"the share of {level}") for share, level in zip(shares, hierarchy.levels, strict=True)]
+    if any(part <= 0 for part in parts):
+        raise BudgetError("every level's share must be positive: each level is published, so each must be measured")
+    return tuple(part / sum(parts) for part in parts)

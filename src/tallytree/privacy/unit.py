@@ -1,0 +1,153 @@
+"""What is protected: the privacy unit, the full neighbour relation, and how far one neighbour can move a view.
+
+The table of `Neighbours.sensitivity` is the whole privacy argument of a measurement; each entry has its proof there
+and a brute-force test over all small neighbouring data sets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from tallytree.errors import SpecError
+from tallytree.tables.group_sizes import GroupSizes
+
+UnitKind = Literal["one_entity", "one_group"]
+View = Literal["counts", "at_least", "totals"]
+
+
+@dataclass(frozen=True)
+class PrivacyUnit:
+    """Whose presence or contents the release hides: `one_entity()` or `one_group()`."""
+
+    kind: UnitKind
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(UnitKind):
+            raise SpecError(f"unknown privacy unit {self.kind!r}; expected one_entity or one_group")
+
+
+def one_entity() -> PrivacyUnit:
+    """Protect one entity (a person, a trip): it is added or removed."""
+    return PrivacyUnit("one_entity")
+
+
+def one_group() -> PrivacyUnit:
+    """Protect a whole group (a household, a driver): replaced, or (with private totals) it comes or goes."""
+    return PrivacyUnit("one_group")
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The most a view of one whole level can change between neighbours: L1 norm, and squared L2 norm (both exact)."""
+
+    l1: int
+    l2_squared: int
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The full neighbour relation: the unit and every public bound that its sensitivities rest on."""
+
+    unit: PrivacyUnit
+    max_size: int
+    public_totals: bool
+    quantity_bound: int = 1
+    rows_per_entity: int = 1
+    entity_column: bool = False
+    groups_were_split: bool = False
+
+    def __post_init__(self) -> None:
+        for bound in ("max_size", "quantity_bound", "rows_per_entity"):
+            value = getattr(self, bound)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise SpecError(f"{bound} must be a whole number of at least 1, not {value!r}")
+
+    @classmethod
+    def of(cls, group_sizes: GroupSizes, unit: PrivacyUnit) -> Neighbours:
+        """The relation under which `group_sizes` may be measured, or an error if this unit cannot protect them."""
+        if unit.kind == "one_group" and group_sizes.groups_were_split:
+            raise SpecError(
+                "groups that span leaves were split, which one_group cannot protect: replacing a group's contents "
+                "would change several of the pairs it was split into. Use one_entity, or give each group one leaf."
+            )
+        if unit.kind == "one_group" and group_sizes.rows_were_bounded:
+            raise SpecError(
+                "rows beyond rows_per_entity were dropped, which one_group cannot protect: what is kept in one group "
+                "would depend on another group's rows. Use one_entity, or read without rows_per_entity."
+            )
+        return cls(
+            unit=unit,
+            max_size=group_sizes.max_size,
+            public_totals=group_sizes.public_totals,
+            quantity_bound=group_sizes.quantity_bound,
+            rows_per_entity=group_sizes.rows_per_entity if unit.kind == "one_entity" else 1,
+            entity_column=group_sizes.entity_column and unit.kind == "one_entity",
+            groups_were_split=group_sizes.groups_were_split,
+        )
+
+    def sensitivity(self, view: View) -> Sensitivity:
+        """The most that `view`, over all regions of one level together, changes between neighbours.
+
+        `one_entity`, one row. The row adds z ≤ z_max to one group of one region of the level, so the group goes from
+        size a to size b with 0 ≤ b − a ≤ m, where m = min(z_max, K) because sizes are capped at K.
+          counts: cell a loses one and cell b gains one: 2 / 2. (With private totals there is no cell 0, so one of the
+          two may be missing; that is less.)
+          at_least: T[a + 1] … T[b] each gain one, nothing else moves: m / m. A group that appears or vanishes is the
+          case a = 0 and needs no exception.
+          totals: with private totals a group is counted once its size is positive: 1 / 1. With public totals the
+          number of groups is fixed: 0.
+        `one_entity`, up to b rows. The change is the sum of b changes of the kind above (in any regions): by the
+        triangle inequality L1 is at most b times and L2 at most b times, so L2² at most b² times.
+        `one_group`. The group stays in its leaf, so in one region of the level, and goes from size a to size b, both
+        in 0 … K (a or b is 0 where it appears or vanishes).
+          counts: 2 / 2 as above. at_least: |b − a| ≤ K cells change by one: K / K.
+          totals: 1 / 1 with private totals, 0 with public ones.
+        """
+        groups_change = 0 if self.public_totals else 1
+        if self.unit.kind == "one_group":
+            moved, times = self.max_size, 1
+        else:
+            moved, times = min(self.quantity_bound, self.max_size), self.rows_per_entity
+        once = {"counts": 2, "at_least": moved, "totals": groups_change}
+        if view not in once:
+            raise SpecError(f"unknown view {view!r}; expected one of {', '.join(once)}")
+        return Sensitivity(l1=once[view] * times, l2_squared=once[view] * times**2)
+
+    def describe(self) -> str:
+        """The relation in words, for the privacy statement."""
+        totals = (
+            "The list of groups with their regions is public, so the number of groups in every region is known exactly."
+            if self.public_totals
+            else "The number of groups is private; no total is taken as known."
+        )
+        largest = f"Groups larger than {self.max_size} count as {self.max_size} ('{self.max_size} or more')."
+        if self.unit.kind == "one_group":
+            change = (
+                "Neighbouring data sets differ in the contents of one group, replaced within its region."
+                if self.public_totals
+                else "Neighbouring data sets differ in one group: added, removed, or replaced within its region."
+            )
+            return f"{change} {totals} {largest}"
+        rows = "one row" if self.rows_per_entity == 1 else f"at most {self.rows_per_entity} rows"
+        who = (
+            f"one entity with all its rows ({rows}; more were dropped blindly)"
+            if self.rows_per_entity > 1
+            else "one entity (one row each, checked)"
+            if self.entity_column
+            else "one row (no entity column was given, so a row is what is protected, not a person with several rows)"
+        )
+        adds = (
+            "" if self.quantity_bound == 1 else f" A row adds between 0 and {self.quantity_bound} to its group's size."
+        )
+        pairs = " A group that spans leaves counts as one group in each of them." if self.groups_were_split else ""
+        return f"Neighbouring data sets differ in {who}, added or removed.{adds}{pairs} {totals} {largest}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` reads them back."""
+        return {**asdict(self), "unit": self.unit.kind}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Neighbours:
+        """What `to_json` wrote."""
+        return cls(**{**values, "unit": PrivacyUnit(values["unit"])})

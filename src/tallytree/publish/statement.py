@@ -1,0 +1,169 @@
+"""What a release says of itself: the privacy statement (`privacy.json`) and the data package (`datapackage.json`)."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING, Any
+
+import tallytree
+from tallytree.histogram import size_label
+from tallytree.mechanisms import mechanism_named
+from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
+from tallytree.privacy.measurements import Measurement, Measurements
+
+if TYPE_CHECKING:
+    from tallytree.publish.release import Release
+
+FORMAT = 1
+SOURCES = {
+    "tallytree": "tallytree's exact samplers on ChaCha20 keystreams keyed by the operating system",
+    "opendp": "OpenDP's exact samplers",
+}
+
+
+def privacy_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
+    """Everything a privacy reviewer asks for, in plain values."""
+    measurements = release.measurements
+    mechanism = mechanism_named(release.mechanism)
+    return {
+        "format": FORMAT,
+        "title": release.title,
+        "statement": in_words(measurements),
+        "unit": measurements.neighbours.unit.kind,
+        "neighbours": measurements.neighbours.to_json(),
+        "neighbours_in_words": measurements.neighbours.describe(),
+        "budget": measurements.budget.to_json(),
+        "measurements": [described(part, measurements) for part in measurements.measured],
+        "noise": SOURCES[measurements.noise_source],
+        "public": public_facts(measurements),
+        "ledger": "charged to a ledger" if measurements.ledgered else NO_LEDGER,
+        "mechanism": {"name": mechanism.name, "paper": mechanism.paper, "keeps": mechanism.keeps},
+        "certificate": release.certificate,
+        "grand_total": None if measurements.region_totals is None else int(measurements.region_totals[0]),
+        "region_totals": "estimates, except the grand total" if measurements.region_totals is not None else "estimates",
+        "max_size": measurements.max_size,
+        "max_size_means": size_label(measurements.max_size, measurements.max_size),
+        "zero_cells": "written" if zeros else "left out",
+        "software": {"tallytree": tallytree.__version__, "python": platform.python_version()},
+    }
+
+
+NO_LEDGER = "none: what else was released about these data was not checked, and adds to the cost"
+
+
+def described(part: Measurement, measurements: Measurements) -> dict[str, Any]:
+    """One row of the measurements table."""
+    hierarchy = measurements.hierarchy
+    level = hierarchy.level_slice(part.level)
+    return {
+        **part.to_json(),
+        "level": hierarchy.levels[part.level],
+        "regions": level.stop - level.start,
+        "charged": str(part.share * measurements.budget.amount),
+        "cost": str(part.cost),
+    }
+
+
+def public_facts(measurements: Measurements) -> list[str]:
+    """What the guarantee takes as known to everybody."""
+    facts = ["the hierarchy of regions", f"the largest size counted separately, {measurements.max_size}"]
+    if measurements.regions_declared_public:
+        facts[0] += " (taken from the microdata, whose list of regions the data holder declared public)"
+    if measurements.neighbours.public_totals:
+        facts.append("the list of groups with their regions, hence every region's number of groups")
+    if measurements.neighbours.quantity_bound > 1:
+        facts.append(f"the bound on one row's quantity, {measurements.neighbours.quantity_bound}")
+    if measurements.neighbours.rows_per_entity > 1:
+        facts.append(f"the bound on one entity's rows, {measurements.neighbours.rows_per_entity}")
+    return facts
+
+
+def in_words(measurements: Measurements) -> str:
+    """The guarantee in a few sentences."""
+    text = f"This release is {guarantee(measurements.budget)}. {measurements.neighbours.describe()}"
+    if not measurements.ledgered:
+        text += " It was made without a ledger: other releases about the same data add to its cost."
+    return text
+
+
+def guarantee(budget: Budget) -> str:
+    """The kind and strength of the promise."""
+    if budget.currency == "epsilon":
+        return f"differentially private with ε = {as_decimal(budget.amount)}"
+    text = f"zero-concentrated differentially private with ρ = {as_decimal(budget.amount)}"
+    if budget.delta is not None:
+        epsilon = budget.epsilon if budget.epsilon is not None else epsilon_of(budget.amount, budget.delta)
+        text += (
+            f", hence (ε, δ)-differentially private with ε = {as_decimal(epsilon)} at δ = {as_decimal(budget.delta)}"
+        )
+    return text
+
+
+def size_description(max_size: int) -> str:
+    """What the column `size` means, wherever it appears."""
+    return f"entities in the group; {max_size} stands for {size_label(max_size, max_size)}"
+
+
+def data_package(release: Release, *, zeros: bool) -> dict[str, Any]:
+    """A Frictionless data package that describes every table."""
+    size = size_description(release.measurements.max_size)
+    keys = [
+        {"name": "level", "type": "string", "description": "name of the level"},
+        {"name": "region", "type": "string", "description": "id of the region, as in regions.csv"},
+        {"name": "size", "type": "integer", "description": size},
+    ]
+    count = {
+        "name": "count",
+        "type": "integer",
+        "description": "number of groups of that size in that region, with noise for privacy",
+        "constraints": {"required": True, "minimum": 0},
+    }
+    counts = {
+        "description": "the released counts" + ("" if zeros else "; cells that are zero are left out"),
+        "schema": {
+            "fields": [*keys, count],
+            "primaryKey": ["region", "size"],
+            "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
+        },
+    }
+    regions = [
+        {"name": "region", "type": "string", "description": "id, unique over all levels"},
+        {"name": "name", "type": "string", "description": "name to show"},
+        {"name": "level", "type": "string", "description": "name of the level"},
+        {"name": "parent", "type": "string", "description": "id of the region above; empty at the root"},
+        {"name": "copy_of", "type": "string", "description": "id of the region that this one carries down a level"},
+        {"name": "total", "type": "integer", "description": "public number of groups, where there is one"},
+    ]
+    noisy = [
+        {
+            "name": "view",
+            "type": "string",
+            "description": "counts: groups of that size; at_least: of that size or more",
+        },
+        *keys,
+        {"name": "value", "type": "integer", "description": "the noisy measurement; may be negative"},
+    ]
+    return {
+        "name": "tallytree-release",
+        "title": release.title,
+        "description": in_words(release.measurements),
+        "resources": [
+            {"name": "counts", "path": "counts.csv", "format": "csv", "mediatype": "text/csv", **counts},
+            {"name": "counts-parquet", "path": "counts.parquet", "format": "parquet", **counts},
+            {
+                "name": "regions",
+                "path": "regions.csv",
+                "format": "csv",
+                "mediatype": "text/csv",
+                "description": "the regions in breadth-first order",
+                "schema": {"fields": regions, "primaryKey": ["region"]},
+            },
+            {
+                "name": "measurements",
+                "path": "measurements.parquet",
+                "format": "parquet",
+                "description": "the noisy measurements from which the counts were estimated",
+                "schema": {"fields": noisy},
+            },
+        ],
+    }

@@ -1,0 +1,314 @@
+"""`verify`: recompute everything a release promises, from its files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tallytree
+from tallytree.errors import ReleaseError, TallytreeError
+from tallytree.hierarchy import Hierarchy
+from tallytree.mechanisms import mechanism_named
+from tallytree.privacy.accounting import NOISE_FOR, cost_of
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.unit import Neighbours
+from tallytree.publish.statement import described, guarantee, size_description
+from tallytree.publish.stored import (
+    COUNTS,
+    COUNTS_CSV,
+    FILES,
+    MANIFEST,
+    MEASUREMENTS,
+    MOST,
+    PACKAGE,
+    PRIVACY,
+    REGIONS,
+    digest,
+    read_counts,
+    read_json,
+    read_regions,
+)
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise, and what was found against it; nothing if it holds."""
+
+    promise: str
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome of `verify`."""
+
+    checks: tuple[Check, ...]
+    release_id: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Do all promises hold?"""
+        return all(not check.faults for check in self.checks)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Everything that was found."""
+        return tuple(fault for check in self.checks for fault in check.faults)
+
+
+class _Stored:
+    """A directory's files, each read once and when first asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._known: dict[str, Any] = {}
+
+    def _once(self, name: str, read: Callable[[], Any]) -> Any:
+        if name not in self._known:
+            try:
+                self._known[name] = read()
+            except (TallytreeError, OSError, KeyError, TypeError, ValueError) as error:
+                self._known[name] = error
+        if isinstance(self._known[name], Exception):
+            raise ReleaseError(f"{name} cannot be used: {_reason(self._known[name])}")
+        return self._known[name]
+
+    @property
+    def statement(self) -> dict[str, Any]:
+        statement: dict[str, Any] = self._once(PRIVACY, lambda: read_json(self.directory / PRIVACY))
+        return statement
+
+    @property
+    def regions(self) -> tuple[Hierarchy, list[str]]:
+        regions: tuple[Hierarchy, list[str]] = self._once(REGIONS, lambda: read_regions(self.directory / REGIONS))
+        return regions
+
+    @property
+    def measurements(self) -> Measurements:
+        loaded: Measurements = self._once(MEASUREMENTS, lambda: Measurements.load(self.directory / MEASUREMENTS))
+        return loaded
+
+    @property
+    def sizes(self) -> range:
+        return range(0 if self.statement["neighbours"]["public_totals"] else 1, self.statement["max_size"] + 1)
+
+    @property
+    def counts(self) -> tuple[Integers, list[str]]:
+        dense = self.statement["zero_cells"] == "written"
+        counts: tuple[Integers, list[str]] = self._once(
+            COUNTS, lambda: read_counts(self.directory / COUNTS, self.regions[0], self.sizes, dense=dense)
+        )
+        return counts
+
+
+def verify(directory: str | PathLike[str], *, id: str | None = None) -> Verification:  # noqa: A002
+    """Check a release directory; with `id`, also that it is the very release that was given this id."""
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise ReleaseError(f"there is no release directory at {folder}")
+    stored = _Stored(folder)
+    checks = tuple(Check(promise, tuple(_found(check, stored))) for promise, check in PROMISES.items())
+    manifest = folder / MANIFEST
+    release_id = digest(manifest) if manifest.is_file() else None
+    if id is not None:
+        same = release_id is not None and len(id) >= 8 and release_id.startswith(id.lower())
+        fault = f"the release's id is {release_id}, not {id}"
+        checks = (Check("the release is the one with the given id", () if same else (fault,)), *checks)
+    return Verification(checks, release_id)
+
+
+def _found(check: Callable[[_Stored], Iterator[str]], stored: _Stored) -> Iterator[str]:
+    """What a check finds; a file that cannot even be read is a fault too."""
+    try:
+        yield from check(stored)
+    except (TallytreeError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        yield _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _digests(stored: _Stored) -> Iterator[str]:
+    files = read_json(stored.directory / MANIFEST)["files"]
+    for name in sorted({*files, *FILES}):
+        path = stored.directory / name
+        if name not in files:
+            yield f"{name} is not in {MANIFEST}"
+        elif not path.is_file():
+            yield f"{name} is missing"
+        elif digest(path) != files[name]:
+            yield f"{name} was changed: its digest is not the one in {MANIFEST}"
+    for path in sorted(stored.directory.iterdir()):
+        if path.name not in files and path.name != MANIFEST:
+            yield f"{path.name} was added: it is not in {MANIFEST}"
+
+
+def _rows(stored: _Stored) -> Iterator[str]:
+    for problem in stored.counts[1]:
+        yield f"{COUNTS}: {problem}"
+
+
+def _csv_agrees(stored: _Stored) -> Iterator[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import csv
+
+    kinds = {"level": pa.string(), "region": pa.string(), "size": pa.int32(), "count": pa.int64()}
+    options = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
+    try:
+        with csv.open_csv(stored.directory / COUNTS_CSV, convert_options=options) as text:
+            same = pq.ParquetFile(stored.directory / COUNTS).iter_batches()
+            yield from _difference(text, same, list(kinds))
+    except pa.ArrowException as error:
+        yield f"{COUNTS_CSV} cannot be read: {error}"
+
+
+def _difference(one: Any, other: Any, columns: list[str]) -> Iterator[str]:
+    """Compare two streams of record batches row by row, whatever their batches' lengths."""
+    import pyarrow as pa
+
+    left, right, row = None, None, 1
+    while True:
+        left = left if left is not None and left.num_rows else next(iter(one), None)
+        right = right if right is not None and right.num_rows else next(other, None)
+        if left is None or right is None:
+            if left is not right:
+                yield f"{COUNTS_CSV} and {COUNTS} differ in their number of rows after row {row - 1:,}"
+            return
+        if left.schema.names != columns:
+            yield f"{COUNTS_CSV}: its columns are not {', '.join(columns)}"
+            return
+        length = min(left.num_rows, right.num_rows)
+        head = pa.table(left.slice(0, length)), pa.table(right.slice(0, length)).replace_schema_metadata(None)
+        if not head[0].equals(head[1].cast(head[0].schema)):
+            yield f"{COUNTS_CSV} and {COUNTS} differ within rows {row:,} to {row + length - 1:,}"
+            return
+        left, right, row = left.slice(length), right.slice(length), row + length
+
+
+def _adds_up(stored: _Stored) -> Iterator[str]:
+    hierarchy, sizes = stored.regions[0], stored.sizes
+    counts = stored.counts[0]
+    leaves = hierarchy.level_slice(hierarchy.depth - 1)
+    sums = hierarchy.aggregate(counts[leaves])
+    for region, size in np.argwhere(sums != counts)[:MOST]:
+        yield (
+            f"region {hierarchy.ids[region]!r}, size {sizes[size]}: the regions below add up to {sums[region, size]}, "
+            f"not to {counts[region, size]}"
+        )
+
+
+def _levels_agree(stored: _Stored) -> Iterator[str]:
+    hierarchy, counts = stored.regions[0], stored.counts[0]
+    totals = [int(counts[hierarchy.level_slice(level)].sum()) for level in range(hierarchy.depth)]
+    for level, total in enumerate(totals):
+        if total != totals[0]:
+            yield f"level {hierarchy.levels[level]!r} adds up to {total}, the root to {totals[0]}"
+    public = stored.statement["grand_total"]
+    if public is not None and totals[0] != public:
+        yield f"the counts add up to {totals[0]}, not to the public grand total {public}"
+
+
+def _public_totals(stored: _Stored) -> Iterator[str]:
+    hierarchy, texts = stored.regions
+    if not stored.statement["neighbours"]["public_totals"]:
+        if any(texts):
+            yield f"{REGIONS} gives totals although they are private"
+        return
+    totals = np.array([int(text) for text in texts])
+    wrong = np.flatnonzero(hierarchy.aggregate(totals[hierarchy.level_slice(hierarchy.depth - 1)]) != totals)
+    for region in wrong[:MOST]:
+        yield f"{REGIONS}: the public total of {hierarchy.ids[region]!r} is not the sum of those below it"
+    if stored.statement["grand_total"] != totals[0]:
+        yield f"{PRIVACY} and {REGIONS} give different grand totals"
+    known = stored.measurements.region_totals
+    if known is None or not np.array_equal(known, totals):
+        yield f"{REGIONS} and {MEASUREMENTS} give different public totals"
+
+
+def _same_regions(stored: _Stored) -> Iterator[str]:
+    if stored.regions[0].to_json() != stored.measurements.hierarchy.to_json():
+        yield f"{REGIONS} and {MEASUREMENTS} describe different hierarchies"
+
+
+def _last_size(stored: _Stored) -> Iterator[str]:
+    import pyarrow.parquet as pq
+
+    largest = stored.statement["max_size"]
+    described_as = size_description(largest)
+    if stored.statement["max_size_means"] != f"{largest} or more" or largest != stored.measurements.max_size:
+        yield f"{PRIVACY} does not say that size {largest} means {largest} or more"
+    if f"'{largest} or more'" not in stored.statement["neighbours_in_words"]:
+        yield f"{PRIVACY}'s neighbour relation does not say that size {largest} means {largest} or more"
+    for resource in read_json(stored.directory / PACKAGE)["resources"]:
+        for field in resource["schema"]["fields"]:
+            if field["name"] == "size" and field["description"] != described_as:
+                yield f"{PACKAGE}: {resource['name']} does not say that size {largest} means {largest} or more"
+    metadata = pq.read_schema(stored.directory / COUNTS).field("size").metadata or {}
+    if metadata.get(b"description", b"").decode() != described_as:
+        yield f"{COUNTS} does not say that size {largest} means {largest} or more"
+
+
+def _privacy_adds_up(stored: _Stored) -> Iterator[str]:
+    """Recompute the cost from the statement's own table, and the table from the neighbour relation."""
+    statement = stored.statement
+    budget, neighbours = Budget.from_json(statement["budget"]), Neighbours.from_json(statement["neighbours"])
+    if statement["unit"] != neighbours.unit.kind or statement["neighbours_in_words"] != neighbours.describe():
+        yield f"{PRIVACY}: the unit or its description does not fit the neighbour relation"
+    if guarantee(budget) not in statement["statement"]:
+        yield f"{PRIVACY}: the statement in words does not give the stated budget"
+    charged = Fraction(0)
+    for row in statement["measurements"]:
+        name = f"the measurement of {row['view']} on level {row['level']!r}"
+        sensitivity = neighbours.sensitivity(row["view"])
+        if row["sensitivity"] != {"l1": sensitivity.l1, "l2_squared": sensitivity.l2_squared}:
+            yield f"{PRIVACY}: {name} states another sensitivity than its neighbour relation gives"
+        if row["noise"] != NOISE_FOR[budget.currency]:
+            yield f"{PRIVACY}: {name} has noise that does not fit a budget in {budget.currency}"
+        scale, share = Fraction(row["scale"]), Fraction(row["share"])
+        cost = cost_of(NOISE_FOR[budget.currency], sensitivity, scale)
+        if str(cost) != row["cost"]:
+            yield f"{PRIVACY}: {name} costs {cost}, not {row['cost']}"
+        if str(share * budget.amount) != row["charged"] or cost > share * budget.amount:
+            yield f"{PRIVACY}: {name} is not charged what it costs"
+        charged += share * budget.amount
+    if charged != budget.amount:
+        yield f"{PRIVACY}: the charges add up to {charged}, not to the budget {budget.amount}"
+    if neighbours != stored.measurements.neighbours or budget.to_json() != stored.measurements.budget.to_json():
+        yield f"{PRIVACY} and {MEASUREMENTS} state different privacy"
+    if statement["measurements"] != [described(part, stored.measurements) for part in stored.measurements.measured]:
+        yield f"{PRIVACY} and {MEASUREMENTS} describe different measurements"
+
+
+def _follows(stored: _Stored) -> Iterator[str]:
+    """Estimation is a pure function of the measurements. Another version may have improved it, so only our own is run."""
+    if stored.statement["software"]["tallytree"] != tallytree.__version__:
+        return
+    estimate = mechanism_named(stored.statement["mechanism"]["name"]).estimate(stored.measurements)
+    if not np.array_equal(estimate.counts, stored.counts[0]):
+        yield f"{COUNTS} is not what {stored.statement['mechanism']['name']} estimates from {MEASUREMENTS}"
+
+
+PROMISES: dict[str, Callable[[_Stored], Iterator[str]]] = {
+    "the files are those that the manifest lists, unchanged": _digests,
+    "every region and size has one row, with a count of 0 or more": _rows,
+    "counts.csv and counts.parquet hold the same rows": _csv_agrees,
+    "children add up to their parent for every size": _adds_up,
+    "every level adds up to the same total, the public one if there is one": _levels_agree,
+    "public totals add up": _public_totals,
+    "counts and measurements are about the same regions": _same_regions,
+    "the last size is described as 'or more'": _last_size,
+    "the privacy costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,
+    "the counts follow from the measurements": _follows,
+}
