@@ -399,17 +399,18 @@ def _ids(
 ) -> tuple[str, ...]:
     """A region's name where its level has no name that stands elsewhere too, otherwise its path below the root.
 
-    A copy that was carried down has the id of the region it copies, with its level: `DC@county`.
+    A copy that was carried down has the id of the region it copies, with its level: `DC@county`. In the rare case that
+    ids made so collide, all are paths from the root, which cannot.
     """
-    paths = ["/".join(_escaped(name) for name in (path[1:] or path)) for path in full]
+    paths = [["/".join(_escaped(name) for name in part) for part in (path[1:] or path, path)] for path in full]
     uses = Counter(path[-1] for path, copy in zip(full, carried, strict=True) if not copy)
     by_name, by_path = [], []
     for level, (start, stop) in enumerate(pairwise(starts)):
         unique = all(uses[full[region][-1]] == 1 for region in range(start, stop) if not carried[region])
         for region in range(start, stop):
             suffix = f"@{levels[level]}" if carried[region] else ""
-            by_name.append((full[region][-1] if unique else paths[region]) + suffix)
-            by_path.append("/" + paths[region] + suffix)
+            by_name.append((full[region][-1] if unique else paths[region][0]) + suffix)
+            by_path.append("/" + paths[region][1] + suffix)
     return tuple(by_name if len(set(by_name)) == len(by_name) else by_path)
 
 

@@ -1,7 +1,7 @@
 """Budgets in exact fractions, in one of two currencies, and the one proved bound between them.
 
 A pure ε budget is spent as ε; everything else is spent as ρ (zero-concentrated differential privacy). ρ and (ε, δ) are
-exchanged by Canonne, Kamath and Steinke, *The Discrete Gaussian for Differential Privacy* (2020), Corollary 13:
+exchanged by Canonne, Kamath and Steinke, *The Discrete Gaussian for Differential Privacy* (2020), Section 2.3:
 ρ-zCDP implies (ε, δ)-DP for δ = exp((α − 1)(αρ − ε)) / α · (1 − 1/α)^(α − 1), for every α > 1. Since any α is valid it
 is chosen in floating point, and the bound at that α is then enclosed rigorously and rounded to the safe side.
 """
@@ -129,7 +129,7 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
 def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """A ρ, rounded down, such that ρ-zCDP implies (ε, δ)-DP; as large as the bound allows.
 
-    Corollary 13 solved for ρ: ρ = (ε + log(δα)/(α − 1) − log(1 − 1/α)) / α.
+    The bound solved for ρ: ρ = (ε + log(δα)/(α − 1) − log(1 − 1/α)) / α.
     """
     log_delta, e = math.log(delta), float(epsilon)
 

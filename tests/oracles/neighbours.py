@@ -1,0 +1,70 @@
+"""All small data sets and all their neighbours, straight from the definitions: no formula of `tallytree.privacy` used.
+
+A data set is the sum of quantities of each of three groups, two in one leaf and one in the other; the regions form a tree
+of three levels. A group without entities has sum 0: with a public list of groups it is there with size 0, without one it
+is not there at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+
+from tallytree.hierarchy import Hierarchy
+
+LEAF_OF_GROUP = (0, 0, 1)
+TREE = Hierarchy.from_levels({"state": ["A", "B"], "county": ["a", "b"]}, ["state", "county"])
+
+DataSet = tuple[int, ...]
+
+
+def data_sets(largest: int) -> Iterator[DataSet]:
+    """Every combination of group sums up to `largest`."""
+    return product(range(largest + 1), repeat=len(LEAF_OF_GROUP))
+
+
+def entity_neighbours(data: DataSet, quantity_bound: int, rows: int) -> Iterator[DataSet]:
+    """One entity is added: at most `rows` rows, each adding 0 … quantity_bound to any group. (Removal is the reverse.)"""
+    choices = list(product(range(len(LEAF_OF_GROUP)), range(quantity_bound + 1)))
+    for count in range(1, rows + 1):
+        for added in combinations_with_replacement(choices, count):
+            sums = list(data)
+            for group, quantity in added:
+                sums[group] += quantity
+            yield tuple(sums)
+
+
+def group_neighbours(data: DataSet, largest: int) -> Iterator[DataSet]:
+    """One group's contents are replaced by anything, nothing included."""
+    for group, new in product(range(len(LEAF_OF_GROUP)), range(largest + 1)):
+        yield (*data[:group], new, *data[group + 1 :])
+
+
+def leaf_counts(data: DataSet, max_size: int, public_totals: bool) -> np.ndarray:
+    """[leaves, sizes], counted group by group."""
+    first = 0 if public_totals else 1
+    counts = np.zeros((2, max_size + 1 - first), dtype=np.int64)
+    for leaf, total in zip(LEAF_OF_GROUP, data, strict=True):
+        size = min(total, max_size)
+        if size >= first:
+            counts[leaf, size - first] += 1
+    return counts
+
+
+def view_of_level(data: DataSet, view: str, level: int, max_size: int, public_totals: bool) -> list[int]:
+    """A view of all regions of one level, written out cell by cell."""
+    leaves_of = {0: [(0, 1)], 1: [(0,), (1,)], 2: [(0,), (1,)]}[level]
+    cells = []
+    for leaves in leaves_of:
+        sizes = [min(total, max_size) for leaf, total in zip(LEAF_OF_GROUP, data, strict=True) if leaf in leaves]
+        if not public_totals:
+            sizes = [size for size in sizes if size > 0]
+        if view == "counts":
+            cells += [sizes.count(size) for size in range(0 if public_totals else 1, max_size + 1)]
+        elif view == "at_least":
+            cells += [sum(size >= least for size in sizes) for least in range(1, max_size + 1)]
+        else:
+            cells.append(len(sizes))
+    return cells

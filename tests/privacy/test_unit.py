@@ -1,0 +1,132 @@
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tallytree import SpecError, one_entity, one_group
+from tallytree.histogram import at_least
+from tallytree.privacy import Neighbours, PrivacyUnit, Sensitivity, every_level
+from tallytree.privacy.accounting import scale_for
+from tallytree.privacy.budget import Budget
+from tallytree.tables import GroupSizes, Sealed
+from tests.oracles import neighbours as oracle
+
+VIEWS = ("counts", "at_least", "totals")
+RELATIONS = [
+    Neighbours(one_entity(), max_size, public, quantity_bound, rows)
+    for max_size, public, (quantity_bound, rows) in product(
+        (1, 2, 3), (False, True), ((1, 1), (2, 1), (1, 2), (3, 1), (2, 2))
+    )
+] + [Neighbours(one_group(), max_size, public) for max_size, public in product((1, 2, 3), (False, True))]
+
+
+def neighbouring_pairs(relation):
+    largest = relation.max_size + 1
+    for data in oracle.data_sets(largest):
+        if relation.unit == one_entity():
+            others = oracle.entity_neighbours(data, relation.quantity_bound, relation.rows_per_entity)
+        else:
+            others = oracle.group_neighbours(data, largest)
+        for other in others:
+            yield data, other
+
+
+def changes(relation, view):
+    """For every neighbouring pair, the change of a view on each level."""
+    views = {}
+
+    def seen(data):
+        if data not in views:
+            shape = relation.max_size, relation.public_totals
+            views[data] = [np.array(oracle.view_of_level(data, view, level, *shape)) for level in range(3)]
+        return views[data]
+
+    for data, other in neighbouring_pairs(relation):
+        yield [one - two for one, two in zip(seen(data), seen(other), strict=True)]
+
+
+def one_cell(relation, view):
+    """With a largest size of 1 and private totals there is one cell of counts; it is charged as if there were two."""
+    return view == "counts" and relation.max_size == 1 and not relation.public_totals
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_sensitivities_are_the_exact_maxima_over_all_small_neighbouring_data_sets(relation, view):
+    worst_l1, worst_l2 = 0, 0
+    for change in changes(relation, view):
+        worst_l1 = max(worst_l1, *(int(np.abs(level).sum()) for level in change))
+        worst_l2 = max(worst_l2, *(int((level**2).sum()) for level in change))
+    if one_cell(relation, view):
+        worst_l1, worst_l2 = 2 * worst_l1, 2 * worst_l2
+    assert relation.sensitivity(view) == Sensitivity(worst_l1, worst_l2)
+
+
+@pytest.mark.parametrize("view", ["counts", "at_least"])
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_levels_compose_to_exactly_the_budget(relation, view):
+    """The worst log-likelihood ratio of discrete Laplace noise is Σ |change| / scale over all levels together."""
+    budget = Budget(epsilon=1)
+    plan = every_level(view, oracle.TREE, budget, relation.unit, shares=[1, 2, 5])
+    scales = [
+        scale_for("discrete_laplace", relation.sensitivity(view), plan.cost(question)) for question in plan.questions
+    ]
+    worst = max(
+        sum(int(np.abs(level).sum()) / scale for level, scale in zip(change, scales, strict=True))
+        for change in changes(relation, view)
+    )
+    assert worst == (Fraction(1, 2) if one_cell(relation, view) else 1)
+
+
+def test_the_views_that_are_measured_are_the_views_of_the_oracle():
+    for data, public in product(oracle.data_sets(3), (False, True)):
+        sums = oracle.TREE.aggregate(oracle.leaf_counts(data, 2, public))
+        for level in range(3):
+            rows = sums[oracle.TREE.level_slice(level)]
+            survivors = at_least(rows, first_size=0 if public else 1)
+            assert rows.ravel().tolist() == oracle.view_of_level(data, "counts", level, 2, public)
+            assert survivors.ravel().tolist() == oracle.view_of_level(data, "at_least", level, 2, public)
+
+
+def test_group_privacy_on_counts_never_protects_an_entity_less():
+    for max_size, public in product((1, 5), (False, True)):
+        group = Neighbours(one_group(), max_size, public).sensitivity("counts")
+        entity = Neighbours(one_entity(), max_size, public).sensitivity("counts")
+        assert group == entity
+
+
+def sizes(**facts):
+    counts = Sealed(np.zeros((2, 3), dtype=np.int64))
+    return GroupSizes(oracle.TREE, 3, counts, **facts)
+
+
+def test_one_group_refuses_split_groups_and_dropped_rows_with_the_reason():
+    with pytest.raises(SpecError, match="were split"):
+        Neighbours.of(sizes(groups_were_split=True), one_group())
+    with pytest.raises(SpecError, match="were dropped"):
+        Neighbours.of(sizes(rows_were_bounded=True, rows_per_entity=3, entity_column=True), one_group())
+    assert Neighbours.of(sizes(rows_were_bounded=True, rows_per_entity=3), one_entity()).rows_per_entity == 3
+
+
+def test_the_relation_in_words_says_what_is_protected():
+    row = Neighbours.of(sizes(), one_entity())
+    assert "a row is what is protected" in row.describe()
+    assert "one entity" in replace(row, entity_column=True).describe()
+    assert "at most 4 rows" in replace(row, entity_column=True, rows_per_entity=4).describe()
+    assert "between 0 and 7" in replace(row, quantity_bound=7).describe()
+    assert "'3 or more'" in row.describe()
+    assert "public" in replace(row, public_totals=True).describe()
+    assert "added, removed" in Neighbours.of(sizes(), one_group()).describe()
+
+
+def test_relations_round_trip_and_bad_ones_are_refused():
+    for relation in RELATIONS:
+        assert Neighbours.from_json(relation.to_json()) == relation
+    with pytest.raises(SpecError, match="unknown privacy unit"):
+        PrivacyUnit("household")
+    with pytest.raises(SpecError, match="max_size"):
+        Neighbours(one_entity(), 0, False)
+    with pytest.raises(SpecError, match="unknown view"):
+        RELATIONS[0].sensitivity("sorted")
