@@ -57,13 +57,11 @@ def demo(
         step("making up a country")
         country = make_country(data, households=households)
         released = _make(Spec.load(country.spec), out, step, resume=False, replace=True)
-    _say(
-        f"A made-up country: {country.households:,} households, {country.persons:,} persons in {country.people}.\n"
-        f"Its spec is {country.spec}: change it, or point it at your own file, and run\n"
-        f"  tallytree release {country.spec} --out another-release",
-        quiet,
-    )
+    _say(f"{country.people}: {country.households:,} households, {country.persons:,} persons, made up", quiet)
+    _say(f"{country.regions}: their states and counties", quiet)
+    _say(f"{country.spec}: what was released; point it at files of your own", quiet)
     _show_release(*released, quiet)
+    _say("", quiet)
     _verify(out, None, quiet)
 
 
@@ -236,8 +234,9 @@ def _verify(directory: Path, release_id: str | None, quiet: bool) -> bool:
 
 
 def _say(text: str, quiet: bool) -> None:
-    if not quiet:
-        typer.echo(text)
+    from tallytree import screen
+
+    screen.console(quiet=quiet).print(text, markup=False)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from tallytree.mechanisms import MECHANISMS, mechanism_named
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.ledger import Account
 from tallytree.publish.release import Release
-from tallytree.publish.statement import guarantee
+from tallytree.publish.statement import guarantee, totals_in_words
+from tallytree.publish.stored import FILES
 from tallytree.publish.verification import Verification
 
 BAR = 26  # characters of the longest bar
@@ -64,9 +66,10 @@ def summary(release: Release, directory: Path, release_id: str) -> RenderableTyp
             {
                 "privacy": f"{guarantee(measurements.budget)}. {measurements.neighbours.describe()}",
                 "ledger": "charged" if measurements.ledgered else "none was used, and the privacy statement says so",
-                "promised": f"whole numbers, none negative; {mechanism.keeps}",
+                "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
+                f"{totals_in_words(measurements)}",
                 "made by": f"{mechanism.name} ({mechanism.symbol} of the paper)",
-                "files": str(directory),
+                "files": f"{directory}{os.sep} ({', '.join(FILES)})",
                 "release id": release_id,
                 "check it": f"tallytree verify {directory} --id {release_id[:16]}",
             }

@@ -40,7 +40,7 @@ def privacy_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
         "mechanism": {"name": mechanism.name, "paper": mechanism.paper, "keeps": mechanism.keeps},
         "certificate": release.certificate,
         "grand_total": None if measurements.region_totals is None else int(measurements.region_totals[0]),
-        "region_totals": "estimates, except the grand total" if measurements.region_totals is not None else "estimates",
+        "totals": totals_in_words(measurements),
         "max_size": measurements.max_size,
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
         "zero_cells": "written" if zeros else "left out",
@@ -97,6 +97,13 @@ def guarantee(budget: Budget) -> str:
             f", hence (ε, δ)-differentially private with ε = {as_decimal(epsilon)} at δ = {as_decimal(budget.delta)}"
         )
     return text
+
+
+def totals_in_words(measurements: Measurements) -> str:
+    """Which totals the counts keep."""
+    if measurements.region_totals is None:
+        return "all totals are estimates: the number of groups is private"
+    return "the public grand total is kept; the totals of all other regions are estimates"
 
 
 def size_description(max_size: int) -> str:

@@ -200,9 +200,11 @@ def _difference(one: Any, other: Any, columns: list[str]) -> Iterator[str]:
 def _adds_up(stored: _Stored) -> Iterator[str]:
     hierarchy, sizes = stored.regions[0], stored.sizes
     counts = stored.counts[0]
-    leaves = hierarchy.level_slice(hierarchy.depth - 1)
-    sums = hierarchy.aggregate(counts[leaves])
-    for region, size in np.argwhere(sums != counts)[:MOST]:
+    parents = hierarchy.level_starts[-2]
+    if parents == 0:
+        return
+    sums = np.add.reduceat(counts, hierarchy.child_starts[:parents], axis=0)
+    for region, size in np.argwhere(sums != counts[:parents])[:MOST]:
         yield (
             f"region {hierarchy.ids[region]!r}, size {sizes[size]}: the regions below add up to {sums[region, size]}, "
             f"not to {counts[region, size]}"

@@ -1,0 +1,260 @@
+import csv
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import tallytree.publish.package
+from tallytree import Budget, Release, ReleaseError, one_entity, release, verify
+from tallytree.publish.stored import FILES, MANIFEST, digest
+from tests.oracles.example import made_up
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["private totals", "public totals"])
+def original(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "release"
+    made = release(made_up(11, public_totals=request.param), budget=Budget(epsilon=1), unit=one_entity())
+    made.save(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "release")
+
+
+def sign_again(folder):
+    """What a forger would do: bring the manifest up to date."""
+    files = {name: digest(folder / name) for name in FILES}
+    (folder / MANIFEST).write_text(json.dumps({"files": files}))
+
+
+def rewrite(folder, change, *, also_csv=True):
+    """Change the table of counts, in both formats, and sign again."""
+    schema = pq.read_schema(folder / "counts.parquet")
+    rows = pq.read_table(folder / "counts.parquet").to_pylist()
+    table = pa.Table.from_pylist(change(rows), schema=schema)
+    pq.write_table(table, folder / "counts.parquet")
+    if also_csv:
+        pa.csv.write_csv(table, folder / "counts.csv")
+    sign_again(folder)
+
+
+def edit(folder, name, change):
+    value = json.loads((folder / name).read_text())
+    change(value)
+    (folder / name).write_text(json.dumps(value))
+    sign_again(folder)
+
+
+def test_a_fresh_release_keeps_all_its_promises(folder):
+    verification = verify(folder)
+    assert verification.faults == ()
+    assert verification.ok
+    assert verify(folder, id=verification.release_id).ok
+    assert verify(folder, id=verification.release_id[:12].upper()).ok
+
+
+@pytest.mark.parametrize("name", [*FILES, MANIFEST])
+def test_a_changed_byte_in_any_file_is_found_and_named(folder, name):
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    verification = verify(folder)
+    assert not verification.ok or name == MANIFEST
+    if name == MANIFEST:  # its own digest is the release's id
+        assert not verify(folder, id=verify(folder.parent / "release").release_id[:8] + "0" * 56).ok
+    else:
+        assert any(fault.startswith(f"{name} was changed") for fault in verification.faults)
+
+
+@pytest.mark.parametrize("name", [*FILES, MANIFEST])
+def test_a_missing_file_is_found_and_named(folder, name):
+    (folder / name).unlink()
+    assert any(name in fault and "missing" in fault for fault in verify(folder).faults)
+
+
+def test_an_added_file_is_found(folder):
+    (folder / "notes.txt").write_text("hello")
+    assert verify(folder).faults == ("notes.txt was added: it is not in manifest.json",)
+
+
+def test_another_release_does_not_pass_for_this_one(folder, tmp_path):
+    other = release(made_up(12, public_totals=False), budget=Budget(epsilon=1), unit=one_entity())
+    release_id = other.save(tmp_path / "other")
+    verification = verify(folder, id=release_id)
+    assert not verification.ok
+    assert "the release's id is" in verification.faults[0]
+    assert not verify(folder, id="").ok
+
+
+def test_a_missing_region_is_named(folder):
+    rewrite(folder, lambda rows: [row for row in rows if row["region"] != "4"])
+    assert "counts.parquet: region '4' is missing" in verify(folder).faults
+
+
+def test_a_missing_row_is_named(folder):
+    rewrite(folder, lambda rows: [row for row in rows if (row["region"], row["size"]) != ("4", 2)])
+    assert "counts.parquet: the row of region '4', size 2 is missing" in verify(folder).faults
+
+
+def test_an_added_row_is_named(folder):
+    extra = {"level": "county", "region": "99", "size": 2, "count": 1}
+    rewrite(folder, lambda rows: [*rows, extra])
+    assert any("a row was added for region '99' and size 2" in fault for fault in verify(folder).faults)
+
+
+def test_a_doubled_row_is_named(folder):
+    rewrite(folder, lambda rows: [*rows, rows[-1]])
+    assert any("size 6 stands twice" in fault for fault in verify(folder).faults)
+
+
+def test_a_negative_count_is_named(folder):
+    rewrite(folder, lambda rows: [{**rows[0], "count": -1}, *rows[1:]])
+    assert any("is negative" in fault for fault in verify(folder).faults)
+
+
+def test_a_wrong_level_is_named(folder):
+    rewrite(folder, lambda rows: [{**rows[0], "level": "county"}, *rows[1:]])
+    assert "counts.parquet: the level of region 'total' is wrong" in verify(folder).faults
+
+
+def test_a_count_that_breaks_the_sums_is_named(folder):
+    rewrite(folder, lambda rows: [{**row, "count": row["count"] + (row["region"] == "4")} for row in rows])
+    faults = verify(folder).faults
+    assert any("region 'C', size" in fault and "add up to" in fault for fault in faults)
+    assert any("level 'county' adds up to" in fault for fault in faults)
+
+
+def test_counts_that_add_up_but_were_not_estimated_are_found(folder):
+    def one_more_everywhere(rows):
+        chain = {"total", "C", "4"}
+        return [{**row, "count": row["count"] + (row["region"] in chain and row["size"] == 3)} for row in rows]
+
+    rewrite(folder, one_more_everywhere)
+    faults = verify(folder).faults
+    assert any("is not what pgsr-cumulative-dp estimates" in fault for fault in faults)
+    public = json.loads((folder / "privacy.json").read_text())["grand_total"] is not None
+    assert any("not to the public grand total" in fault for fault in faults) == public
+
+
+def test_csv_and_parquet_that_differ_are_found(folder):
+    rewrite(folder, lambda rows: [{**rows[0], "count": rows[0]["count"] + 1}, *rows[1:]], also_csv=False)
+    assert any("counts.csv and counts.parquet differ" in fault for fault in verify(folder).faults)
+
+
+def test_csv_and_parquet_of_different_length_are_found(folder):
+    rewrite(folder, lambda rows: rows[:-1], also_csv=False)
+    assert any("differ in their number of rows" in fault for fault in verify(folder).faults)
+
+
+def test_other_columns_are_found(folder):
+    table = pq.read_table(folder / "counts.parquet")
+    pq.write_table(table.append_column("extra", table["count"]), folder / "counts.parquet")
+    sign_again(folder)
+    assert any("its columns are" in fault for fault in verify(folder).faults)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda value: value["measurements"][0].update(scale="1/1000"), "costs"),
+        (lambda value: value["measurements"][0].update(share="1/2"), "is not charged what it costs"),
+        (lambda value: value["measurements"].pop(), "the charges add up to"),
+        (lambda value: value["measurements"][0].update(sensitivity={"l1": 0, "l2_squared": 0}), "another sensitivity"),
+        (lambda value: value["measurements"][0].update(noise="discrete_gaussian"), "noise that does not fit"),
+        (lambda value: value["budget"].update(epsilon="1/10"), "is not charged what it costs"),
+        (lambda value: value["neighbours"].update(rows_per_entity=4), "does not fit the neighbour relation"),
+        (lambda value: value.update(unit="one_group"), "does not fit the neighbour relation"),
+        (lambda value: value.update(statement="Trust us."), "does not give the stated budget"),
+        (lambda value: value.update(max_size_means="6"), "does not say that size 6 means 6 or more"),
+        (lambda value: value.pop("budget"), "'budget' is missing"),
+    ],
+)
+def test_a_forged_privacy_statement_is_found(folder, change, found):
+    edit(folder, "privacy.json", change)
+    assert any(found in fault for fault in verify(folder).faults), verify(folder).faults
+
+
+def test_a_data_package_that_hides_the_open_last_size_is_found(folder):
+    def hide(value):
+        value["resources"][0]["schema"]["fields"][2]["description"] = "size"
+
+    edit(folder, "datapackage.json", hide)
+    assert "datapackage.json: counts does not say that size 6 means 6 or more" in verify(folder).faults
+
+
+def test_changed_regions_are_found(folder):
+    lines = (folder / "regions.csv").read_text().splitlines()
+    (folder / "regions.csv").write_text("\n".join(lines[:-1]) + "\n")
+    sign_again(folder)
+    assert any("regions.csv cannot be used" in fault for fault in verify(folder).faults)
+
+
+def test_forged_public_totals_are_found(folder):
+    with open(folder / "regions.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    rows[-1][5] = "12345"
+    with open(folder / "regions.csv", "w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    sign_again(folder)
+    faults = verify(folder).faults
+    assert any("public total of" in fault or "although they are private" in fault for fault in faults)
+
+
+def test_measurements_of_another_release_are_found(folder, tmp_path):
+    other = release(made_up(12, public_totals=False), budget=Budget(epsilon=2), unit=one_entity())
+    other.measurements.save(folder / "measurements.parquet")
+    sign_again(folder)
+    assert any("measurements.parquet state different privacy" in fault for fault in verify(folder).faults)
+
+
+def test_large_releases_leave_their_zero_cells_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(tallytree.publish.package, "CELLS_WITH_ZEROS", 10)
+    made = release(made_up(2, public_totals=True, max_size=40), budget=Budget(epsilon=1), unit=one_entity())
+    made.save(tmp_path / "sparse")
+    assert verify(tmp_path / "sparse").faults == ()
+    stored = pq.read_table(tmp_path / "sparse" / "counts.parquet")
+    assert len(stored) == np.count_nonzero(made.counts) < made.counts.size
+    assert np.array_equal(Release.load(tmp_path / "sparse").counts, made.counts)
+
+
+def test_a_release_is_never_written_over_something_else(folder, tmp_path):
+    made = Release.load(folder)
+    with pytest.raises(ReleaseError, match="there already"):
+        made.save(folder)
+    made.save(folder, replace=True)
+    assert verify(folder).ok
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ReleaseError, match="is not a release"):
+        made.save(tmp_path / "mine", replace=True)
+
+
+def test_a_failed_write_leaves_nothing_behind(folder, tmp_path, monkeypatch):
+    made = Release.load(folder)
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(tallytree.publish.package, "_write_regions", fail)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OSError, match="disk full"):
+        made.save(tmp_path / "new")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_there_is_nothing_to_verify_where_nothing_is(tmp_path):
+    with pytest.raises(ReleaseError, match="no release directory"):
+        verify(tmp_path / "nowhere")
+    assert not verify(tmp_path).ok
+
+
+def test_no_file_tells_where_or_when_it_was_made(folder):
+    for name in FILES:
+        content = (folder / name).read_bytes()
+        assert str(folder.parent).encode() not in content
+        assert b"2026" not in content or name.endswith(".parquet")

@@ -1,0 +1,119 @@
+"""The command as a user types it: in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tallytree.cli
+from tests.test_spec import GOOD
+
+COMMAND = [sys.executable, "-c", "from tallytree.cli import main; main()"]
+
+
+def run(*arguments, folder, code=0):
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
+    words = [str(argument) for argument in arguments]
+    done = subprocess.run(
+        [*COMMAND, *words], cwd=folder, capture_output=True, text=True, env=environment, timeout=300, check=False
+    )
+    assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "regions.csv").write_text("state,county\nA,01\nA,02\nB,03\n")
+    (tmp_path / "people.csv").write_text("household,county\n1,01\n1,01\n2,02\n3,03\n")
+    (tmp_path / "release.toml").write_text(GOOD)
+    return tmp_path
+
+
+def test_the_demo_makes_a_release_that_verifies_and_can_be_run_again(tmp_path):
+    out = run("demo", "--households", 2000, folder=tmp_path)
+    assert "The release keeps all its promises." in out
+    assert all(len(line) <= 80 for line in out.splitlines()), out
+    assert "keeps all its promises" in run("verify", "demo-release", folder=tmp_path)
+    run("demo", "--households", 2000, "--quiet", folder=tmp_path)
+    counts = tmp_path / "demo-release" / "counts.csv"
+    counts.write_text(counts.read_text().replace(",1\n", ",2\n", 1))
+    assert "counts.csv was changed" in run("verify", "demo-release", folder=tmp_path, code=2)
+
+
+def test_validate_says_what_is_wrong_in_counts_and_never_in_values(folder):
+    assert "can be released" in run("validate", "release.toml", folder=folder)
+    (folder / "people.csv").write_text("household,county\n1,01\n1,02\nSECRET,77\n,01\n")
+    out = run("validate", "release.toml", folder=folder, code=2)
+    assert "data holder" in out
+    assert "SECRET" not in out
+    assert "77" not in out
+
+
+def test_a_release_with_a_ledger_from_opening_to_overspending(folder):
+    spec = GOOD.replace("epsilon = 0.1", 'epsilon = 0.1\nledger = "ledger.db"')
+    (folder / "release.toml").write_text(spec)
+    assert "no ledger at" in run("release", "release.toml", "--out", "first", folder=folder, code=3)
+    assert not (folder / "first.partial").exists()
+    assert "0.15 left" in run("ledger", "open", "release.toml", "--epsilon", "0.15", folder=folder)
+    out = run("release", "release.toml", "--out", "first", folder=folder)
+    release_id = out.split("release id")[1].split()[0]
+    assert "0.05 left" in run("ledger", "show", "ledger.db", folder=folder)
+    account = json.loads(run("ledger", "show", "ledger.db", "--json", folder=folder))[0]
+    assert account["spendings"][0]["release_id"] == release_id
+    run("verify", "first", "--id", release_id, folder=folder)
+    assert "Nothing was spent" in run("release", "release.toml", "--out", "second", folder=folder, code=3)
+    assert not (folder / "second").exists()
+
+
+def test_an_existing_target_is_refused_before_anything_is_spent(folder):
+    (folder / "taken").mkdir()
+    assert "is there already" in run("release", "release.toml", "--out", "taken", folder=folder, code=2)
+
+
+def test_an_interrupted_release_can_be_finished(folder):
+    code = (
+        "import tallytree.publish.package as package, tallytree.cli, os\n"
+        "package._write_regions = lambda *_: os._exit(9)\n"
+        "tallytree.cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "release", "release.toml", "--out", "mine"], cwd=folder, check=False, timeout=300
+    )
+    assert done.returncode == 9
+    assert not (folder / "mine").exists()
+    assert "--resume" in run("release", "release.toml", "--out", "mine", folder=folder, code=2)
+    run("release", "release.toml", "--out", "mine", "--resume", folder=folder)
+    run("verify", "mine", "--quiet", folder=folder)
+    assert not (folder / "mine.partial").exists()
+
+
+def test_mechanisms_are_listed_for_people_and_programs(tmp_path):
+    assert "pgsr-hierarchical-dp" in run("mechanisms", folder=tmp_path)
+    rows = json.loads(run("mechanisms", "--json", folder=tmp_path))
+    assert {"pgsr-hierarchical-dp", "pgsr-cumulative-dp"} <= {row["name"] for row in rows}
+
+
+def test_wrong_words_are_usage_errors(tmp_path):
+    assert "No such command" in run("relase", folder=tmp_path, code=2)
+    run("release", "x.toml", folder=tmp_path, code=2)
+    assert "there is no spec" in run("validate", "x.toml", folder=tmp_path, code=2)
+    run("ledger", "open", "x.toml", "--epsilon", "one", folder=tmp_path, code=2)
+
+
+def test_a_defect_shows_its_place_and_not_its_message(monkeypatch, capsys, tmp_path):
+    value = "".join(("SEC", "RET"))  # the traceback shows source lines, so the source must not hold it
+
+    def fail(*_):
+        raise ValueError(value)
+
+    monkeypatch.setattr("tallytree.spec.Spec.load", fail)
+    monkeypatch.setattr(sys, "argv", ["tallytree", "validate", str(Path(tmp_path, "x.toml"))])
+    with pytest.raises(SystemExit) as stop:
+        tallytree.cli.main()
+    assert stop.value.code == 1
+    shown = capsys.readouterr()
+    assert value not in shown.out + shown.err
+    assert "ValueError" in shown.err

@@ -1,0 +1,100 @@
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from tallytree import SpecError
+from tallytree.privacy import Neighbours
+from tallytree.spec import Spec
+
+GOOD = """
+[regions]
+table = "regions.csv"
+levels = ["state", "county"]
+
+[data]
+source = "people.csv"
+group = "household"
+region = "county"
+max_size = 4
+
+[privacy]
+unit = "one_entity"
+epsilon = 0.1
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    (tmp_path / "regions.csv").write_text("state,county\nA,01\nA,02\nB,03\n")
+    (tmp_path / "people.csv").write_text("household,county\n1,01\n1,01\n2,02\n3,03\n")
+
+    def write(text):
+        path = tmp_path / "release.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_spec_reads_with_paths_relative_to_itself(write):
+    spec = Spec.load(write(GOOD))
+    data = spec.read()
+    assert data.hierarchy.ids == ("total", "A", "B", "01", "02", "03")
+    assert data.counts.open_at_the_privacy_border().tolist() == [[0, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]
+    assert spec.budget.amount == Fraction(1, 10)
+    assert (spec.name, data.name) == ("people", "people")
+
+
+def test_the_relation_is_known_without_opening_the_data(write):
+    for extra in ("", 'entity = "person"\nrows_per_entity = 3\n', 'quantity = "n"\nquantity_bound = 7\n'):
+        text = GOOD.replace("max_size = 4", f"max_size = 4\n{extra}")
+        spec = Spec.load(write(text))
+        (spec.folder / "people.csv").write_text("household,county,person,n\n1,01,7,2\n2,02,8,3\n")
+        assert spec.neighbours() == Neighbours.of(spec.read(), spec.unit)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("max_size", "max_sise"), r"\[data\] unknown key 'max_sise'; did you mean 'max_size'\?"),
+        (("[privacy]", "[privcy]"), r"unknown key 'privcy'; did you mean 'privacy'\?"),
+        (("epsilon = 0.1", "epsilom = 0.1"), r"\[privacy\] unknown key 'epsilom'; did you mean 'epsilon'\?"),
+        (("max_size = 4", 'max_size = "4"'), r"\[data\] max_size: .*integer.*not '4'"),
+        (('group = "household"\n', ""), r"\[data\] the key 'group' is missing"),
+        (("one_entity", "one_person"), "one_entity"),
+        (("[data]", "[data"), "not a TOML file"),
+        (('levels = ["state", "county"]', ""), "needs levels"),
+        (('levels = ["state", "county"]', 'levels = ["state", "county"]\nname = "x"'), "only together with leaf"),
+    ],
+)
+def test_mistakes_are_named_with_the_nearest_right_key(write, change, message):
+    with pytest.raises(SpecError, match=message):
+        Spec.load(write(GOOD.replace(*change))).hierarchy()
+
+
+def test_all_mistakes_are_named_at_once(write):
+    with pytest.raises(SpecError) as error:
+        Spec.load(write(GOOD.replace("max_size = 4", "max_sise = 4").replace("unit =", "unitt =")))
+    assert str(error.value).count("\n  - ") == 4
+
+
+def test_numbers_are_exact_decimals(write):
+    spec = Spec.load(write(GOOD + '\n[release]\nshares = { total = 0.1, state = "1/5", county = 0.7 }\n'))
+    assert spec.shares == {"total": Decimal("0.1"), "state": "1/5", "county": Decimal("0.7")}
+
+
+def test_regions_may_come_from_edges_or_codes(write):
+    edges = GOOD.replace('levels = ["state", "county"]', "edges = true")
+    spec = Spec.load(write(edges))
+    (spec.folder / "regions.csv").write_text("child,parent\n01,A\n02,A\n")
+    assert spec.hierarchy().ids == ("A", "01", "02")
+    codes = GOOD.replace('levels = ["state", "county"]', 'levels = ["state"]\nleaf = "county"\nname = "label"')
+    spec = Spec.load(write(codes))
+    (spec.folder / "regions.csv").write_text("state,county,label\nA,01,One\nB,02,Two\n")
+    assert spec.hierarchy().names == ("total", "A", "B", "One", "Two")
+
+
+def test_a_missing_spec_is_a_clear_error(tmp_path):
+    with pytest.raises(SpecError, match="there is no spec"):
+        Spec.load(tmp_path / "none.toml")
