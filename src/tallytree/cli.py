@@ -1,4 +1,4 @@
-"""The `tallytree` command: parse, call, show progress. Exit codes: 0 done, 2 bad input, 3 budget, 1 a defect of ours."""
+"""The `tallytree` command: parse, call, show progress. Exit codes: 0 done, 2 bad input, 3 budget, 1 our own defect."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import tallytree
 from tallytree.errors import BudgetError, TallytreeError
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="tallytree",
-    help="Differentially private counts that add up: how many groups of each size in every region.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -36,6 +36,19 @@ app.add_typer(ledger_app, name="ledger")
 
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tallytree {tallytree.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """Differentially private counts that add up: how many groups of each size in every region."""
 
 
 @app.command()
@@ -84,8 +97,10 @@ def validate(spec: SpecPath, quiet: Quiet = False) -> None:
         neighbours = Neighbours.of(group_sizes, loaded.unit)
         mechanism = choose(loaded.release.mechanism, neighbours)
         mechanism.plan(group_sizes.hierarchy, loaded.budget, loaded.unit, loaded.shares)
-    _say(f"{spec} and its data can be released: {group_sizes!r}, {loaded.budget}, {mechanism.name}.", quiet)
-    _say(neighbours.describe(), quiet)
+    _say(f"{spec} and its data can be released. Nothing was spent.", quiet)
+    from tallytree import screen
+
+    screen.console(quiet=quiet).print(screen.readiness(group_sizes, neighbours, loaded.budget, mechanism))
 
 
 @app.command()

@@ -13,13 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tallytree.histogram import size_label
-from tallytree.mechanisms import MECHANISMS, mechanism_named
-from tallytree.privacy.budget import as_decimal
+from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
+from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.ledger import Account
+from tallytree.privacy.unit import Neighbours
 from tallytree.publish.release import Release
 from tallytree.publish.statement import guarantee, totals_in_words
 from tallytree.publish.stored import FILES
 from tallytree.publish.verification import Verification
+from tallytree.tables.group_sizes import GroupSizes
 
 BAR = 26  # characters of the longest bar
 MOST_SIZES = 16  # rows of the histogram; the rest is summed up in the last one
@@ -74,6 +76,21 @@ def summary(release: Release, directory: Path, release_id: str) -> RenderableTyp
                 "check it": f"tallytree verify {directory} --id {release_id[:16]}",
             }
         ),
+    )
+
+
+def readiness(group_sizes: GroupSizes, neighbours: Neighbours, budget: Budget, mechanism: Mechanism) -> RenderableType:
+    """What a valid spec would release; public facts only."""
+    hierarchy = group_sizes.hierarchy
+    counts = np.diff(hierarchy.level_starts)
+    return facts(
+        {
+            "regions": " → ".join(f"{name} {count:,}" for name, count in zip(hierarchy.levels, counts, strict=True)),
+            "sizes": f"{group_sizes.first_size} to {size_label(group_sizes.max_size, group_sizes.max_size)}",
+            "budget": str(budget),
+            "protects": neighbours.describe(),
+            "mechanism": mechanism.name,
+        }
     )
 
 
