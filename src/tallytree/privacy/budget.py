@@ -20,6 +20,9 @@ Currency = Literal["epsilon", "rho"]
 Number = Fraction | Decimal | int | float | str
 
 
+PRECISION = 200  # binary digits of the enclosures
+
+
 def exact(value: Number, what: str) -> Fraction:
     """A number as the exact decimal (or fraction) that its user wrote: 0.1 and "0.1" are one tenth.
 
@@ -120,10 +123,11 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
         a = 1 + math.exp(log_order)
         return a * r - (log_delta + math.log(a)) / (a - 1) + math.log1p(-1 / a)
 
-    order = _best_order(bound)
-    a, log_terms = _enclosed_terms(order, delta)
-    upper = a * _arb(rho) - log_terms
-    return max(Fraction(0), _rounded(upper, up=True))
+    from tallytree.privacy.thresholds import ball, working_precision
+
+    with working_precision(PRECISION):
+        a, log_terms = _enclosed_terms(_best_order(bound), delta)
+        return max(Fraction(0), _rounded(a * ball(rho) - log_terms, up=True))
 
 
 def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -137,9 +141,11 @@ def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
         a = 1 + math.exp(log_order)
         return -(e + (log_delta + math.log(a)) / (a - 1) - math.log1p(-1 / a)) / a
 
-    order = _best_order(loss)
-    a, log_terms = _enclosed_terms(order, delta)
-    rho = _rounded((_arb(epsilon) + log_terms) / a, up=False)
+    from tallytree.privacy.thresholds import ball, working_precision
+
+    with working_precision(PRECISION):
+        a, log_terms = _enclosed_terms(_best_order(loss), delta)
+        rho = _rounded((ball(epsilon) + log_terms) / a, up=False)
     if rho <= 0:
         raise BudgetError(f"no rho gives epsilon = {epsilon} at delta = {delta}; use a larger epsilon or delta")
     return rho
@@ -175,19 +181,12 @@ def _best_order(function: Any) -> float:
     return 1 + math.exp((low + high) / 2)
 
 
-def _arb(value: Fraction) -> Any:
-    from flint import arb, fmpq
-
-    return arb(fmpq(value.numerator, value.denominator))
-
-
 def _enclosed_terms(order: float, delta: Fraction) -> tuple[Any, Any]:
     """α as an exact ball, and log(δα)/(α − 1) − log(1 − 1/α) enclosed."""
-    from flint import ctx
+    from tallytree.privacy.thresholds import ball
 
-    with ctx.workprec(200):
-        a = _arb(Fraction(order))
-        return a, (_arb(delta) * a).log() / (a - 1) - (1 - 1 / a).log()
+    a = ball(Fraction(order))
+    return a, (ball(delta) * a).log() / (a - 1) - (1 - 1 / a).log()
 
 
 def _rounded(ball: Any, *, up: bool) -> Fraction:
