@@ -25,6 +25,7 @@ from tallytree.tables.group_sizes import GroupSizes
 
 Integers = NDArray[np.int64]
 NoiseSource = Literal["tallytree", "opendp"]
+Draw = Callable[[Fraction, int], Integers]
 
 # Where each source draws from, and the scale it really uses for the one asked for: never a smaller one.
 _SOURCES: dict[NoiseSource, tuple[str, dict[NoiseKind, str]]] = {
@@ -41,12 +42,28 @@ def measure(
     Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
     data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget (`Plan`).
     """
+    if noise not in get_args(NoiseSource):
+        raise SpecError(f"unknown noise source {noise!r}; expected tallytree or opendp")
+    kind = NOISE_FOR[plan.budget.currency]
+    draw, usable = _source(noise, kind)
+    return _measured(group_sizes, plan, kind, draw, usable, source=noise, ledger=ledger)
+
+
+def _measured(
+    group_sizes: GroupSizes,
+    plan: Plan,
+    kind: NoiseKind,
+    draw: Draw,
+    usable: Callable[[Fraction], Fraction],
+    *,
+    source: str,
+    ledger: Ledger | None,
+) -> Measurements:
+    """`measure` with the noise it was asked for. Only `tallytree.evaluate` calls it with any other, on public data."""
     hierarchy = group_sizes.hierarchy
     neighbours = Neighbours.of(group_sizes, plan.unit)
     if any(not 0 <= question.level < hierarchy.depth for question in plan.questions):
         raise SpecError(f"the plan asks for a level that is not there; the hierarchy has {hierarchy.depth}")
-    kind = NOISE_FOR[plan.budget.currency]
-    draw, usable = _source(noise, kind)
     sensitivities = [neighbours.sensitivity(question.view) for question in plan.questions]
     scales = [
         usable(scale_for(kind, sensitivity, plan.cost(question)))
@@ -81,7 +98,7 @@ def measure(
             )
         ),
         region_totals=None if group_sizes.leaf_totals is None else hierarchy.aggregate(group_sizes.leaf_totals),
-        noise_source=noise,
+        noise_source=source,
         ledgered=ledger is not None,
         receipt=receipt,
         regions_declared_public=group_sizes.regions_declared_public,
@@ -100,11 +117,7 @@ def _view(view: View, counts: Integers, first_size: int) -> Integers:
     return counts.sum(axis=1, keepdims=True) if view == "totals" else counts
 
 
-def _source(
-    noise: NoiseSource, kind: NoiseKind
-) -> tuple[Callable[[Fraction, int], Integers], Callable[[Fraction], Fraction]]:
-    if noise not in get_args(NoiseSource):
-        raise SpecError(f"unknown noise source {noise!r}; expected tallytree or opendp")
+def _source(noise: NoiseSource, kind: NoiseKind) -> tuple[Draw, Callable[[Fraction], Fraction]]:
     module, usable = _SOURCES[noise]
     source = import_module(f"tallytree.privacy.{module}")
     return getattr(source, kind), getattr(source, usable[kind])

@@ -1,0 +1,40 @@
+"""Random 64-bit words: ChaCha20 keystream under a key that the operating system made for this stream alone.
+
+There is no generator to seed, share, copy or fork: whoever needs words makes a `Keystream` and drops it afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+
+_ZEROS = memoryview(bytes(1 << 18))  # the cipher gives plain text XOR keystream, so zeros give the keystream
+
+
+class Source(Protocol):
+    """Where words come from: independent, uniform on 0 … 2^word_bits − 1."""
+
+    def words(self, count: int) -> Words:
+        """The next `count` words."""
+
+
+class Keystream:
+    """One ChaCha20 stream. The nonce is zero because the key is never used again."""
+
+    def __init__(self) -> None:
+        self._cipher = Cipher(algorithms.ChaCha20(os.urandom(32), bytes(16)), mode=None).encryptor()
+
+    def words(self, count: int) -> Words:
+        """The next `count` words of 64 bits."""
+        words = np.empty(count, np.uint64)
+        room = words.view(np.uint8).data
+        for start in range(0, len(room), len(_ZEROS)):
+            part = room[start : start + len(_ZEROS)]
+            self._cipher.update_into(_ZEROS[: len(part)], part)
+        return words
