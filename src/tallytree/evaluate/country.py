@@ -1,4 +1,4 @@
-"""A made-up country for the demo: nation → states → counties, households of persons, written as files a user would have.
+"""A made-up country for the demo: nation → states → counties, households of persons, as the files a user has.
 
 Recipe: county populations are log-normal; household sizes follow the 2010 U.S. shares (26.7, 32.8, 16.1, 13.4, 6.5, 2.6
 and 1.9 % for 1 … 7 or more), tilted by a state's and a county's own taste for large households, with a geometric tail.
