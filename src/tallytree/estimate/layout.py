@@ -1,0 +1,52 @@
+"""The tree as plain arrays for the kernels of this folder, and one size's counts as one contiguous row."""
+
+from __future__ import annotations
+
+from os import cpu_count
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.kernels import blocks, kernel
+
+
+def tiles(sizes: int) -> list[tuple[int, int]]:
+    """Blocks of sizes to work on together: some cache lines of a row at a time, and several blocks per core."""
+    return blocks(sizes, max(1, min(32, sizes // (4 * (cpu_count() or 1)))))
+
+
+class Tree(NamedTuple):
+    """A hierarchy and its levels' weights, as Numba reads them."""
+
+    parents: Integers
+    child_starts: Integers
+    level_starts: Integers
+    leaf_counts: Integers  # how many leaves lie below a region; 1 for a leaf
+    weights: Integers  # each region's, which is its level's
+
+    @classmethod
+    def of(cls, hierarchy: Hierarchy, level_weights: list[int]) -> Tree:
+        leaf_counts = hierarchy.aggregate(np.ones(hierarchy.leaf_count, dtype=np.int64))
+        weights = np.array(level_weights, dtype=np.int64)[hierarchy.level_of]
+        return cls(hierarchy.parents, hierarchy.child_starts, hierarchy.level_starts, leaf_counts, weights)
+
+
+@kernel
+def columns(table: Integers, start: int, stop: int) -> Integers:
+    """The columns `start … stop - 1` of a table, each as a contiguous row."""
+    rows = table.shape[0]
+    copied = np.empty((stop - start, rows), dtype=np.int64)
+    for row in range(rows):
+        for column in range(start, stop):
+            copied[column - start, row] = table[row, column]
+    return copied
+
+
+@kernel
+def put_columns(table: Integers, start: int, copied: NDArray[np.int64]) -> None:
+    """Write rows that `columns` made back to where they came from."""
+    for row in range(table.shape[0]):
+        for column in range(copied.shape[0]):
+            table[row, start + column] = copied[column, row]

@@ -1,0 +1,302 @@
+"""The whole numbers nearest to noisy counts that are non-negative and add up over the tree, and a proof that they are.
+
+`nearest_consistent` solves Model 1 of the PGSR paper (Fioretto, Van Hentenryck, Zhu; the post-processing of M_H^dp)
+exactly, as its Algorithm 1 does, but without cost tables: those hold as many entries per region as the noise is wide.
+Here the real relaxation (`relaxation`) is rounded (`whole`) and mended by exchanges of one unit (`exchange`).
+
+Why the result is optimal, whatever the floats of the first two steps did. Let f_r(v) be the least cost of r's
+subtree when r holds v units: w(v − y)² + the least Σ f_c(v_c) over children's values that add up to v. A leaf's is
+convex, and so, by induction, is every f_r: a sum of a convex function and an infimal convolution of convex ones.
+
+1. Children's values that add up to v have the least Σ f_c(v_c) exactly when no unit moved from one child to another
+   lowers it (f_c convex).
+2. So, given them for v, one more unit belongs to the child where it costs least, and one less likewise, and the
+   children's values stay optimal. By induction `add` and `remove` of `exchange` are f_r(v + 1) − f_r(v) and
+   f_r(v − 1) − f_r(v), and a subtree that is optimal for v becomes optimal for v ± 1 along one path.
+3. From the leaves up every region's children are exchanged until no pair pays (1.), each by the path of (2.); so each
+   subtree is optimal for its value. Every exchange lowers an integer cost, so this ends.
+4. The root: without a total, units are added or removed while that pays (f convex). With a total, the sizes are the
+   children of one node on top, and (1.) applies once more.
+
+`is_optimal` checks the same conditions on any given counts: they are the certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import gcd, lcm
+from numbers import Rational
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.estimate.exchange import balance, move, paying_pairs
+from tallytree.estimate.layout import Tree, columns, put_columns, tiles
+from tallytree.estimate.relaxation import Breakpoints, amounts_at, breakpoints, price_for
+from tallytree.estimate.whole import spread, whole_parts
+from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.kernels import in_threads, kernel
+
+WEIGHT_BITS = 20
+COST_LIMIT = 1 << 61  # costs of one unit stay below this, so that the sum of any two fits int64
+
+
+def nearest_consistent(
+    noisy: NDArray[Any],
+    hierarchy: Hierarchy,
+    *,
+    total: int | None = None,
+    weights: Sequence[Any] | None = None,
+) -> Integers:
+    """The non-negative integers `[regions, sizes]` nearest to `noisy` for which children add up to their parent.
+
+    Nearest means the least Σ weight · (count − noisy)², exactly. `total` fixes the sum of the root's counts over all
+    sizes. `weights` has one positive number per level (the inverse of its noise variance, say); their ratios are kept
+    exactly where whole numbers of at most 20 bits can do so, otherwise they are scaled so that the largest is
+    2²⁰ − 1, rounded, and at least 1.
+
+    The result is the same on every run. Among equally near results no region or size is favoured: ties are served in
+    turn, from a child that depends on the region and the size.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> nearest_consistent(np.array([[7, 1], [4, -2], [4, 2]]), tree, total=10)
+    array([[8, 2],
+           [4, 0],
+           [4, 2]])
+    """
+    noisy = _checked_counts(noisy, hierarchy, "noisy")
+    total = _checked_total(total, noisy.shape[1])
+    level_weights = whole_weights(weights, hierarchy.depth)
+    if noisy.shape[1] == 0:
+        return np.empty(noisy.shape, dtype=np.int64)
+    limit = _root_limit(noisy, hierarchy, total, level_weights)
+
+    tree = Tree.of(hierarchy, level_weights)
+    points = breakpoints(noisy, tree)
+    price = 0.0 if total is None else price_for(points, total)
+    root = _root_values(points, price, total, limit)
+    values = np.empty(noisy.shape, dtype=np.int64)
+    add, remove = np.empty(len(root), dtype=np.int64), np.empty(len(root), dtype=np.int64)
+    pieces = tiles(len(root))
+    free = total is None
+
+    def solve(start: int, stop: int) -> None:
+        _solve(noisy, values, tree, points, price, root, free, add, remove, start, stop)
+
+    def exchange(start: int, stop: int) -> None:
+        _move(noisy, values, tree, units, add, remove, start, stop)
+
+    in_threads(solve, pieces)
+    while total is not None:
+        gainers, losers = paying_pairs(add, remove, total % len(root))
+        if len(gainers) == 0:
+            break
+        units = np.zeros(len(root), dtype=np.int64)
+        units[gainers], units[losers] = 1, -1
+        in_threads(exchange, [piece for piece in pieces if units[slice(*piece)].any()])
+    return values
+
+
+def is_optimal(
+    noisy: NDArray[Any],
+    consistent: NDArray[Any],
+    hierarchy: Hierarchy,
+    *,
+    total: int | None = None,
+    weights: Sequence[Any] | None = None,
+) -> bool:
+    """Are these counts feasible and the nearest there are? A certificate that takes one pass, however they were made.
+
+    They are if and only if they are non-negative, add up, and no exchange of one unit pays: between two children of a
+    region, between two sizes at the top or, without a total, at the root itself (the module's docstring has the proof).
+    """
+    noisy = _checked_counts(noisy, hierarchy, "noisy")
+    counts = _checked_counts(consistent, hierarchy, "consistent")
+    if noisy.shape != counts.shape:
+        raise SpecError(f"noisy has {noisy.shape[1]} sizes, consistent {counts.shape[1]}; expected the same")
+    total = _checked_total(total, noisy.shape[1])
+    level_weights = whole_weights(weights, hierarchy.depth)
+    if counts.size == 0:
+        return True
+    if counts.min() < 0:
+        return False
+    _refuse_overflow(_largest(noisy), int(counts.max()), max(noisy.shape), level_weights)
+    if total is not None and counts[0].sum() != total:
+        return False
+    infinite = np.int64(1 << 62)
+    add = remove = np.zeros(0, dtype=np.int64)
+    for level in range(hierarchy.depth - 1, -1, -1):
+        regions = hierarchy.level_slice(level)
+        here, gap = counts[regions], counts[regions] - noisy[regions]
+        more, less = level_weights[level] * (2 * gap + 1), level_weights[level] * (1 - 2 * gap)
+        if level < hierarchy.depth - 1:
+            below = hierarchy.level_slice(level + 1)
+            starts = hierarchy.child_starts[regions] - below.start
+            if not np.array_equal(np.add.reduceat(counts[below], starts, axis=0), here):
+                return False
+            add, remove = np.minimum.reduceat(add, starts, axis=0), np.minimum.reduceat(remove, starts, axis=0)
+            if (add + remove < 0).any():
+                return False
+            more += add
+            less += remove
+        add, remove = more, np.where(here > 0, less, infinite)
+    if total is None:
+        return bool(add.min() >= 0 and remove.min() >= 0)
+    return bool(int(add.min()) + int(remove.min()) >= 0)
+
+
+def whole_weights(weights: Sequence[Any] | None, levels: int) -> list[int]:
+    """Weights as whole numbers of at most 20 bits in the same ratios, or the nearest to it."""
+    if weights is None:
+        return [1] * levels
+    given = list(weights)
+    if len(given) != levels:
+        raise SpecError(f"{len(given)} weights for {levels} levels; expected one per level, from the root down")
+    exact = [_exact(weight) for weight in given]
+    shared = lcm(*(weight.denominator for weight in exact))
+    whole = [int(weight * shared) for weight in exact]
+    divisor = gcd(*whole)
+    whole = [weight // divisor for weight in whole]
+    if max(whole) <= 1 << WEIGHT_BITS:
+        return whole
+    largest = Fraction(max(whole), (1 << WEIGHT_BITS) - 1)
+    return [max(1, round(weight / largest)) for weight in whole]
+
+
+def _exact(weight: Any) -> Fraction:
+    numbers = Rational | float | np.integer | np.floating
+    if isinstance(weight, bool | np.bool_) or not isinstance(weight, numbers):
+        raise SpecError(f"a weight is {weight!r}; expected a positive number")
+    if not 0 < float(weight) < float("inf"):
+        raise SpecError(f"a weight is {weight!r}; expected a positive, finite number")
+    if isinstance(weight, np.integer):
+        return Fraction(int(weight))
+    return Fraction(weight) if isinstance(weight, Rational) else Fraction(float(weight))
+
+
+def _checked_counts(counts: Any, hierarchy: Hierarchy, name: str) -> Integers:
+    """A read-only int64 view or copy, so that the kernels are compiled for one kind of array."""
+    counts = np.asarray(counts)
+    if not np.issubdtype(counts.dtype, np.integer):
+        raise SpecError(f"{name} holds {counts.dtype}; expected integers")
+    if counts.ndim != 2 or counts.shape[0] != len(hierarchy):
+        raise SpecError(f"{name} has shape {counts.shape}; expected ({len(hierarchy)}, sizes), one row per region")
+    if counts.dtype == np.uint64 and counts.size and counts.max() > np.iinfo(np.int64).max:
+        raise SpecError(f"{name} holds values above 2⁶³ − 1; make them smaller")
+    checked = np.ascontiguousarray(counts, dtype=np.int64).view()
+    checked.flags.writeable = False
+    return checked
+
+
+def _checked_total(total: Any, sizes: int) -> int | None:
+    if total is None:
+        return None
+    if isinstance(total, bool | np.bool_) or not isinstance(total, int | np.integer):
+        raise SpecError(f"total is {total!r}; expected a whole number or None")
+    if total < 0:
+        raise SpecError(f"total is {total}; no non-negative counts add up to less than zero")
+    if sizes == 0:
+        raise SpecError("a total was given but there are no sizes to hold it; expected at least one column")
+    return int(total)
+
+
+def _largest(noisy: Integers) -> int:
+    return max(int(noisy.max()), -int(noisy.min()))
+
+
+def _root_limit(noisy: Integers, hierarchy: Hierarchy, total: int | None, level_weights: list[int]) -> int:
+    """The most that a size's root can hold, after proof that no kernel overflows with it.
+
+    Without a total no optimal leaf exceeds M = max |noisy|: if one did, it and all above it, which hold at least as
+    much, would lie above their noisy counts, and taking a unit off that path would pay. Likewise the root does not
+    exceed U, where U is max(0, y) at a leaf and max(0, y, ΣU of the children) above: else some path has x > U ≥ y all
+    the way down. The real optimum obeys the same limits, for the same reason.
+    """
+    largest = _largest(noisy)
+    if total is not None:
+        _refuse_overflow(largest, total, max(noisy.shape), level_weights)
+        return total
+    limit = hierarchy.leaf_count * largest
+    if _unit_cost(largest, limit, level_weights) >= COST_LIMIT or limit * max(noisy.shape) >= COST_LIMIT:
+        positive = np.maximum(noisy, 0).sum(axis=0, dtype=np.float64).max()  # at least U, in a single sum
+        limit = min(limit, int(positive * 1.001) + 1)
+    _refuse_overflow(largest, limit, max(noisy.shape), level_weights)
+    return limit
+
+
+def _unit_cost(largest: int, limit: int, level_weights: list[int]) -> int:
+    return sum(weight * (2 * (largest + limit) + 1) for weight in level_weights)
+
+
+def _refuse_overflow(largest: int, limit: int, terms: int, level_weights: list[int]) -> None:
+    """Counts lie in 0 … limit: one unit costs at most Σ w(2(limit + M) + 1), and no sum has more than `terms` terms."""
+    if _unit_cost(largest, limit, level_weights) >= COST_LIMIT or terms * (limit + 1) >= COST_LIMIT:
+        raise SpecError(
+            f"counts up to {max(largest, limit):,} with weights up to {max(level_weights):,} would overflow 64-bit "
+            "integers; use smaller weights (whole numbers with small ratios) or smaller values"
+        )
+
+
+def _root_values(points: Breakpoints, price: float, total: int | None, limit: int) -> Integers:
+    amounts = amounts_at(points, price)
+    if total is None:
+        return np.minimum(np.floor(amounts + 0.5), float(limit)).astype(np.int64)
+    values = np.empty(len(amounts), dtype=np.int64)
+    whole_parts(amounts, total, total % len(amounts), values)
+    return values
+
+
+@kernel
+def _solve(
+    noisy: Integers,
+    values: Integers,
+    tree: Tree,
+    points: Breakpoints,
+    price: float,
+    root: Integers,
+    free: bool,
+    root_add: Integers,
+    root_remove: Integers,
+    start: int,
+    stop: int,
+) -> None:
+    """Solve the sizes `start … stop - 1` for their roots' values or, where these are free, for the best ones."""
+    add, remove = np.empty(len(noisy), dtype=np.int64), np.empty(len(noisy), dtype=np.int64)
+    tile = columns(noisy, start, stop)
+    solved = np.empty_like(tile)
+    for size in range(start, stop):
+        column, value = tile[size - start], solved[size - start]
+        spread(column, value, tree, points, size, price, root[size])
+        balance(column, value, tree, size, add, remove)
+        while free and add[0] < 0:
+            move(0, 1, column, value, tree, size, add, remove)
+        while free and remove[0] < 0:
+            move(0, -1, column, value, tree, size, add, remove)
+        root_add[size], root_remove[size] = add[0], remove[0]
+    put_columns(values, start, solved)
+
+
+@kernel
+def _move(
+    noisy: Integers,
+    values: Integers,
+    tree: Tree,
+    units: Integers,
+    root_add: Integers,
+    root_remove: Integers,
+    start: int,
+    stop: int,
+) -> None:
+    """Add the units (-1, 0 or 1) to the roots of solved sizes."""
+    add, remove = np.empty(len(noisy), dtype=np.int64), np.empty(len(noisy), dtype=np.int64)
+    tile, solved = columns(noisy, start, stop), columns(values, start, stop)
+    for size in range(start, stop):
+        if units[size] != 0:
+            column, value = tile[size - start], solved[size - start]
+            balance(column, value, tree, size, add, remove)
+            move(0, units[size], column, value, tree, size, add, remove)
+            root_add[size], root_remove[size] = add[0], remove[0]
+    put_columns(values, start, solved)
