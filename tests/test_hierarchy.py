@@ -55,7 +55,9 @@ def test_ids_are_unique_whatever_the_names(paths):
 
 def test_codes_keep_their_leading_zero_from_every_format(tmp_path):
     (tmp_path / "regions.csv").write_text("state,county\n01,01001\n01,01003\n02,02013\n")
-    pq.write_table(pa.table({"state": ["01", "01", "02"], "county": ["01001", "01003", "02013"]}), tmp_path / "r.parquet")
+    pq.write_table(
+        pa.table({"state": ["01", "01", "02"], "county": ["01001", "01003", "02013"]}), tmp_path / "r.parquet"
+    )
     for path in (tmp_path / "regions.csv", str(tmp_path / "r.parquet")):
         assert Hierarchy.from_levels(path, ["state", "county"]).ids[-3:] == ("01001", "01003", "02013")
 
@@ -136,7 +138,9 @@ def test_aggregate_equals_sums_over_descendants(paths, random):
             assert sums[region].tolist() == sums[children.start : children.stop].sum(axis=0).tolist()
 
 
-@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tuple), min_size=1, max_size=12, unique=True))
+@given(
+    st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tuple), min_size=1, max_size=12, unique=True)
+)
 def test_layouts_survive_a_round_trip(paths):
     paths = [path for path in paths if not any(other != path and other[: len(path)] == path for other in paths)]
     padded = list(zip(*[path + ("",) * (4 - len(path)) for path in paths], strict=True))

@@ -337,7 +337,7 @@ def _read_public(path: str) -> Any:
         if path.lower().endswith((".parquet", ".pq")):
             return parquet.read_table(path)
         with csv.open_csv(path) as file:
-            kinds = {name: "string" for name in file.schema.names}
+            kinds = dict.fromkeys(file.schema.names, "string")
         return csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=kinds))
     except FileNotFoundError:
         raise SpecError(f"there is no region table at {path}") from None

@@ -1,4 +1,4 @@
-"""How Numba kernels are compiled here: cached on disk, and without the interpreter lock so that threads can share work."""
+"""How Numba kernels are compiled here: cached on disk, without the interpreter lock, so that threads share work."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """All small data sets and all their neighbours, straight from the definitions: no formula of `tallytree.privacy` used.
 
-A data set is the sum of quantities of each of three groups, two in one leaf and one in the other; the regions form a tree
-of three levels. A group without entities has sum 0: with a public list of groups it is there with size 0, without one it
-is not there at all.
+A data set is the sum of quantities of each of three groups, two in one leaf and one in the other; the regions form a
+tree of three levels. A group without entities has sum 0: with a public list of groups it is there with size 0, without
+one it is not there at all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def data_sets(largest: int) -> Iterator[DataSet]:
 
 
 def entity_neighbours(data: DataSet, quantity_bound: int, rows: int) -> Iterator[DataSet]:
-    """One entity is added: at most `rows` rows, each adding 0 … quantity_bound to any group. (Removal is the reverse.)"""
+    """One entity is added: at most `rows` rows, each adding 0 … quantity_bound to any group. Removal is the reverse."""
     choices = list(product(range(len(LEAF_OF_GROUP)), range(quantity_bound + 1)))
     for count in range(1, rows + 1):
         for added in combinations_with_replacement(choices, count):

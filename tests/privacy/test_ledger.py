@@ -121,8 +121,12 @@ def test_a_missing_or_broken_ledger_is_a_clear_error(tmp_path):
 
 
 def test_an_interrupted_transaction_leaves_nothing_behind(ledger):
-    with pytest.raises(RuntimeError), ledger._transaction() as database:
-        database.execute("DELETE FROM data_set")
-        raise RuntimeError
+    def interrupted():
+        with ledger._transaction() as database:
+            database.execute("DELETE FROM data_set")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert ledger.account("people").total == 1
     assert sqlite3.connect(ledger.path).execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -8,9 +8,7 @@ from tallytree.privacy import Neighbours, Plan, Question, every_level, one_group
 from tallytree.privacy.noise import laplace_variance
 from tallytree.tables import GroupSizes, Sealed
 
-TREE = Hierarchy.from_levels(
-    {"state": ["A", "A", "B", "DC"], "county": ["a", "b", "c", None]}, ["state", "county"]
-)
+TREE = Hierarchy.from_levels({"state": ["A", "A", "B", "DC"], "county": ["a", "b", "c", None]}, ["state", "county"])
 LEAVES = np.arange(16, dtype=np.int64).reshape(4, 4) * 1000
 
 

@@ -108,7 +108,7 @@ def test_a_ledger_is_charged_and_learns_the_release_id(tmp_path):
     account = ledger.account("people")
     assert account.left == Fraction(1, 2)
     assert account.spendings[0].release_id == release_id
-    with pytest.raises(BudgetError, match="has ε = 0.5 left of ε = 1.5"):
+    with pytest.raises(BudgetError, match=r"has ε = 0\.5 left of ε = 1\.5"):
         release(data, budget=Budget(epsilon=1), unit=one_entity(), ledger=tmp_path / "ledger.db")
 
 

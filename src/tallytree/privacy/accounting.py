@@ -1,9 +1,9 @@
 """What a noisy measurement costs, and how much noise a part of the budget asks for: two inverse formulas, exact.
 
-Discrete Laplace of scale b on integers of L1 sensitivity Δ is (Δ/b)-DP: a change by d multiplies a probability by at most
-exp(|d|/b), and the coordinates' factors multiply. Discrete Gaussian of parameter σ² on integers of squared L2 sensitivity
-Δ₂² is Δ₂²/(2σ²)-zCDP: one coordinate changed by d costs d²/(2σ²) (Canonne, Kamath and Steinke 2020, Theorem 4), and the
-Rényi divergences of independent coordinates add up.
+Discrete Laplace of scale b on integers of L1 sensitivity Δ is (Δ/b)-DP: a change by d multiplies a probability by at
+most exp(|d|/b), and the coordinates' factors multiply. Discrete Gaussian of parameter σ² on integers of squared L2
+sensitivity Δ₂² is Δ₂²/(2σ²)-zCDP: one coordinate changed by d costs d²/(2σ²) (Canonne, Kamath and Steinke 2020,
+Theorem 4), and the Rényi divergences of independent coordinates add up.
 """
 
 from __future__ import annotations

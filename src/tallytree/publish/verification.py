@@ -294,7 +294,7 @@ def _privacy_adds_up(stored: _Stored) -> Iterator[str]:
 
 
 def _follows(stored: _Stored) -> Iterator[str]:
-    """Estimation is a pure function of the measurements; another version may have changed it, so only our own is run."""
+    """Estimation is a pure function of the measurements. Another version may differ, so only our own is run again."""
     if stored.statement["software"]["tallytree"] != tallytree.__version__:
         return
     estimate = mechanism_named(stored.statement["mechanism"]["name"]).estimate(stored.measurements)

@@ -36,7 +36,7 @@ class Sealed:
 
     __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
     __array__ = __iter__ = __len__ = __getitem__ = __bool__ = _refuse
-    __eq__ = __format__ = _refuse  # type: ignore[assignment]
+    __eq__ = __format__ = _refuse
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -81,4 +81,4 @@ class GroupSizes:
     def _refuse(self, *_: Any) -> NoReturn:
         raise TypeError("GroupSizes holds private counts: it cannot be pickled or copied")
 
-    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse  # type: ignore[assignment]
+    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
