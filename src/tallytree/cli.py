@@ -254,6 +254,12 @@ def _say(text: str, quiet: bool) -> None:
     screen.console(quiet=quiet).print(text, markup=False)
 
 
+def _complain(text: str) -> None:
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False).print(text, markup=False)
+
+
 @contextmanager
 def _steps(quiet: bool) -> Iterator[Progress]:
     """Show on the error stream which step is under way, and for how long."""
@@ -276,14 +282,14 @@ def _steps(quiet: bool) -> Iterator[Progress]:
 
 def main() -> None:
     """Run the command; our own errors become messages and exit codes, never tracebacks."""
-    warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)
+    warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
     try:
         app()
     except BudgetError as error:
-        typer.echo(f"budget: {error}", err=True)
+        _complain(f"budget: {error}")
         sys.exit(3)
     except TallytreeError as error:
-        typer.echo(f"error: {error}", err=True)
+        _complain(f"error: {error}")
         sys.exit(2)
     except Exception as error:
         # An unforeseen error's own text might quote private values, so only its kind and place are shown.

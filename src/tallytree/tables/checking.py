@@ -1,0 +1,234 @@
+"""What exactly is wrong: the detailed queries, each one row of counts, run only when counting met trouble.
+
+Together they find every problem that `counting` can meet, so that the data holder can mend all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+from tallytree.tables import problems
+from tallytree.tables.counting import ENTITY, GROUP, QUANTITY, is_missing, keys_alike, needed, number, region_names
+from tallytree.tables.options import Options
+from tallytree.tables.problems import Problem
+from tallytree.tables.regions import AMBIGUOUS, NOWHERE, RegionKeys, place
+from tallytree.tables.source import Opened
+
+Counts = dict[str, int]
+
+
+def column_problems(table: Any, groups: Any, options: Options) -> list[Problem]:
+    """Missing columns and quantities of a hopeless type, for both tables together."""
+    found: list[Problem] = []
+    have = set(table.columns)
+    wanted = [options.group, *(column for column in (options.quantity, options.entity) if column is not None)]
+    region_optional = groups is not None and not options.split and not have & set(options.region)
+    if not region_optional:
+        wanted[1:1] = options.region
+    if missing := [column for column in wanted if column not in have]:
+        found.append(problems.missing_columns("the microdata", missing))
+    if groups is not None:
+        have_groups = set(groups.columns)
+        if missing := [column for column in (options.group, *options.region) if column not in have_groups]:
+            found.append(problems.missing_columns("the groups table", missing))
+    if options.quantity is not None and options.quantity in have:
+        kind = table[options.quantity].type()
+        if not (kind.is_numeric() or kind.is_boolean() or kind.is_string() or kind.is_null()):
+            found.append(problems.not_a_number(options.quantity, str(kind)))
+    return found
+
+
+def entity_problems(opened: Opened, options: Options) -> list[Problem]:
+    """Rows without an entity; unless rows are bounded, entities with more than one."""
+    if options.entity is None:
+        return []
+
+    def query() -> Any:
+        rows = opened.table.select(**{ENTITY: opened.table[options.entity]})
+        per_entity = rows.group_by(ENTITY).agg(rows=rows.count())
+        missing = is_missing(per_entity[ENTITY])
+        return per_entity.agg(
+            none=_sum(missing.ifelse(per_entity["rows"], 0)),
+            repeated=_count(~missing & (per_entity["rows"] > 1)),
+        )
+
+    counts = _one_row(opened, "Checking the entities", query)
+    found = []
+    if counts["none"]:
+        found.append(problems.no_entity(counts["none"], options.entity))
+    if counts["repeated"] and options.rows_per_entity is None:
+        found.append(problems.repeated_entities(counts["repeated"], options.entity))
+    return found
+
+
+def row_problems(opened: Opened, options: Options, keys: RegionKeys | None, region_in_rows: bool) -> list[Problem]:
+    """Problems of single rows: group, region, quantity; and an input without rows."""
+
+    def query() -> Any:
+        rows = _located(opened.table, options, keys, of_groups=False, region=region_in_rows)
+        counts = {"rows": rows.count(), "no_group": _count(is_missing(rows[GROUP]))}
+        if region_in_rows:
+            counts |= _region_counts(rows)
+        if options.quantity is not None:
+            counts |= _quantity_counts(rows, options)
+        return rows.agg(**counts)
+
+    counts = _one_row(opened, "Checking the rows", query)
+    if counts["rows"] == 0:
+        return [problems.no_rows()]
+    region, quantity = options.region, options.quantity or ""
+    lost_zeros = (
+        keys is not None
+        and keys.begin_with_zero
+        and region_in_rows
+        and any(opened.table[column].type().is_numeric() for column in region)
+    )
+    texts: dict[str, Callable[[int], Problem]] = {
+        "no_group": lambda count: problems.no_group(count, options.group),
+        "no_region": lambda count: problems.no_region(count, region),
+        "unknown": lambda count: problems.unknown_region(count, region, lost_zeros),
+        "ambiguous": lambda count: problems.ambiguous_region(count, region),
+        "no_quantity": lambda count: problems.no_quantity(count, quantity),
+        "unreadable": lambda count: problems.unreadable_quantity(count, quantity),
+        "negative": lambda count: problems.negative_quantity(count, quantity),
+        "large": lambda count: problems.large_quantity(count, quantity, options.quantity_bound or 0),
+        "fractional": lambda count: problems.fractional_quantity(count, quantity),
+    }
+    return [text(counts[name]) for name, text in texts.items() if counts.get(name)]
+
+
+def spanning_problems(opened: Opened, options: Options, keys: RegionKeys | None) -> list[Problem]:
+    """Groups with rows in several leaves; rows whose leaf is not known are reported elsewhere."""
+
+    def query() -> Any:
+        rows = _located(opened.table, options, keys, of_groups=False, region=True)
+        rows = rows.filter(rows.leaf >= 0, ~is_missing(rows[GROUP]))
+        per_group = rows.group_by(GROUP).agg(first=rows.leaf.min(), last=rows.leaf.max())
+        return per_group.agg(spanning=_count(per_group.first != per_group["last"]))
+
+    counts = _one_row(opened, "Checking the groups' regions", query)
+    return [problems.spanning_groups(counts["spanning"])] if counts["spanning"] else []
+
+
+def groups_problems(opened: Opened, options: Options, keys: RegionKeys | None) -> list[Problem]:
+    """Problems of the public groups table itself."""
+
+    def query() -> Any:
+        listed = _located(opened.table, options, keys, of_groups=True, region=True)
+        return listed.agg(rows=listed.count(), no_group=_count(is_missing(listed[GROUP])), **_region_counts(listed))
+
+    def repeats() -> Any:
+        by = _listings(opened.table, options, keys)
+        return by.agg(repeated=_count(by.listings > 1))
+
+    counts = _one_row(opened, "Checking the groups table", query)
+    if counts["rows"] == 0:
+        return [problems.groups_no_rows()]
+    counts |= _one_row(opened, "Checking the groups table", repeats)
+    region = options.region
+    texts: dict[str, Callable[[int], Problem]] = {
+        "no_group": lambda count: problems.groups_without_name(count, options.group),
+        "no_region": lambda count: problems.groups_without_region(count, region),
+        "unknown": lambda count: problems.groups_unknown_region(count, region),
+        "ambiguous": lambda count: problems.groups_ambiguous_region(count, region),
+        "repeated": lambda count: problems.repeated_groups(count, options.group, options.split),
+    }
+    return [text(counts[name]) for name, text in texts.items() if counts.get(name)]
+
+
+def matching_problems(
+    opened: Opened, groups: Any, options: Options, keys: RegionKeys | None, region_in_rows: bool
+) -> list[Problem]:
+    """Rows whose group is not in the groups table, or is there with another region."""
+
+    def query() -> Any:
+        rows = _located(opened.table, options, keys, of_groups=False, region=region_in_rows)
+        rows = rows.filter(~is_missing(rows[GROUP]))
+        if options.split:
+            rows = rows.filter(rows.leaf >= 0)
+        rows, listed = keys_alike(rows, _listings(groups, options, keys))
+        matches = [rows[GROUP] == listed[GROUP]]
+        if options.split:
+            matches.append(rows.leaf == listed.leaf)
+        joined = rows.left_join(listed, matches)
+        columns = {"listings": listed.listings, "expected": listed.leaf}
+        if region_in_rows:
+            columns["actual"] = rows.leaf
+        both = joined.select(**columns)
+        counts = {"unlisted": _count(both.listings.isnull())}
+        if region_in_rows and not options.split:
+            known = (both.listings == 1) & (both.expected >= 0) & (both.actual >= 0)
+            counts["elsewhere"] = _count(known & (both.expected != both.actual))
+        return both.agg(**counts)
+
+    counts = _one_row(opened, "Comparing the rows with the groups table", query)
+    found = []
+    if counts["unlisted"]:
+        found.append(problems.not_in_groups(counts["unlisted"], options.group, options.split))
+    if counts.get("elsewhere"):
+        found.append(problems.disagreeing_region(counts["elsewhere"], options.region))
+    return found
+
+
+# -------------------------------------------------------------------- pieces of queries
+
+
+def _located(table: Any, options: Options, keys: RegionKeys | None, *, of_groups: bool, region: bool) -> Any:
+    """The needed columns with `leaf`, and `placeless` where all region columns are empty."""
+    rows = needed(table, options, of_groups=of_groups, region=region)
+    names = region_names(options) if region else []
+    if names:
+        rows = rows.mutate(placeless=reduce(and_, [is_missing(rows[name]) for name in names]))
+    return place(rows, keys, names)
+
+
+def _listings(table: Any, options: Options, keys: RegionKeys | None) -> Any:
+    """How often the groups table lists each group, or with split each (group, leaf) pair."""
+    listed = _located(table, options, keys, of_groups=True, region=True)
+    listed = listed.filter(~is_missing(listed[GROUP]))
+    if options.split:
+        listed = listed.filter(listed.leaf >= 0)
+        return listed.group_by(GROUP, "leaf").agg(listings=listed.count())
+    return listed.group_by(GROUP).agg(listings=listed.count(), leaf=listed.leaf.max())
+
+
+def _region_counts(rows: Any) -> dict[str, Any]:
+    if "placeless" not in rows.columns:
+        return {}
+    return {
+        "no_region": _count((rows.leaf == NOWHERE) & rows.placeless),
+        "unknown": _count((rows.leaf == NOWHERE) & ~rows.placeless),
+        "ambiguous": _count(rows.leaf == AMBIGUOUS),
+    }
+
+
+def _quantity_counts(rows: Any, options: Options) -> dict[str, Any]:
+    """Every bad quantity is counted once, under the first of these that is true of it."""
+    column = rows[QUANTITY]
+    value = number(column)
+    empty = is_missing(column) if column.type().is_string() else column.isnull()
+    unreadable = is_missing(value) & ~empty
+    sound = ~(empty | unreadable)
+    negative = (value < 0).fill_null(False) & sound
+    large = (value > options.quantity_bound).fill_null(False) & sound & ~negative
+    counts = {"no_quantity": empty, "unreadable": unreadable, "negative": negative, "large": large}
+    if value.type().is_floating():
+        whole = ((value % 1) == 0).fill_null(False)
+        counts["fractional"] = sound & ~reduce(or_, [negative, large, whole])
+    return {name: _count(each) for name, each in counts.items()}
+
+
+def _count(condition: Any) -> Any:
+    return _sum(condition.cast("int64"))
+
+
+def _sum(column: Any) -> Any:
+    return column.sum().fill_null(0)
+
+
+def _one_row(opened: Opened, doing: str, query: Callable[[], Any]) -> Counts:
+    row = opened.fetch(doing, query).to_pylist()[0]
+    return {name: int(count) for name, count in row.items()}

@@ -1,0 +1,183 @@
+"""The one counting query: rows to groups to counts by (leaf, size), in the engine and out of core.
+
+Only the last, small table reaches Python: at most (leaves + 2) × (sizes + 1) rows. The query counts trouble on its
+way at next to no cost; what the trouble is, `checking` finds out, and only if there is any.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.tables.options import Options
+from tallytree.tables.regions import RegionKeys, place
+
+GROUP, QUANTITY, ENTITY = "group_key", "quantity", "entity"
+
+LARGEST_FLOAT = float(np.finfo(np.float64).max)
+
+
+def needed(table: Any, options: Options, *, of_groups: bool, region: bool) -> Any:
+    """The needed columns alone, under names of our own: region columns become `region_0`, `region_1` …"""
+    columns = {GROUP: table[options.group]}
+    if region:
+        columns |= {f"region_{at}": table[column] for at, column in enumerate(options.region)}
+    if not of_groups and options.quantity is not None:
+        columns[QUANTITY] = table[options.quantity]
+    if not of_groups and options.entity is not None:
+        columns[ENTITY] = table[options.entity]
+    return table.select(**columns)
+
+
+def region_names(options: Options) -> list[str]:
+    """The region columns' names within the query."""
+    return [f"region_{at}" for at in range(len(options.region))]
+
+
+def keys_alike(rows: Any, groups: Any) -> tuple[Any, Any]:
+    """The two tables with group keys that can be compared: of the same kind as they are, otherwise both as text."""
+    one, other = rows[GROUP].type(), groups[GROUP].type()
+    if (one.is_string() and other.is_string()) or (one.is_integer() and other.is_integer()):
+        return rows, groups
+    if one.copy(nullable=True) == other.copy(nullable=True):
+        return rows, groups
+    return rows.mutate(**{GROUP: rows[GROUP].cast("string")}), groups.mutate(**{GROUP: groups[GROUP].cast("string")})
+
+
+def is_missing(column: Any) -> Any:
+    """Null; for text also empty, for floating point also what is not a finite number."""
+    kind = column.type()
+    if kind.is_string():
+        return column.isnull() | (column == "")
+    return column.isnull() | ~_is_finite(column) if kind.is_floating() else column.isnull()
+
+
+def _is_finite(column: Any) -> Any:
+    # Comparisons do it on every engine: NaN is above all numbers on some and unlike any on the others.
+    return (column >= -LARGEST_FLOAT) & (column <= LARGEST_FLOAT)
+
+
+def number(column: Any) -> Any:
+    """A quantity as a number: whole as it is, anything else as floating point, null where a text is none."""
+    kind = column.type()
+    if kind.is_integer():
+        return column
+    if kind.is_boolean():
+        return column.cast("int64")
+    # DuckDB 2.0 hands a bare TRY_CAST to its CSV reader, which then fails on the first text; `strip` is in its way.
+    return column.strip().try_cast("float64") if kind.is_string() else column.cast("float64")
+
+
+def weighed(rows: Any, options: Options) -> Any:
+    """Rows with `weight`, what they add to their group (cut to max_size, so that sums stay small), and `bad` 0 or 1."""
+    import ibis
+
+    if options.quantity is None:
+        return rows.mutate(weight=ibis.literal(1, "int64"))
+    value = number(rows[QUANTITY])
+    good = (value >= 0) & (value <= options.quantity_bound)
+    if value.type().is_floating():
+        good = good & ((value % 1) == 0)
+    one, zero = ibis.literal(1, "int64"), ibis.literal(0, "int64")
+    return rows.mutate(
+        weight=ibis.cases((good, ibis.least(value, options.max_size)), else_=0),
+        bad=ibis.cases((good, zero), else_=one),
+    ).drop(QUANTITY)
+
+
+def bounded(rows: Any, rows_per_entity: int) -> Any:
+    """At most so many rows of each entity, drawn by lot: which are kept depends on no value, nor on other entities."""
+    import ibis
+
+    drawn = rows.mutate(lot=ibis.random())
+    turns = drawn.mutate(turn=ibis.row_number().over(group_by=ENTITY, order_by="lot"))
+    return turns.filter(turns.turn < rows_per_entity).drop("lot", "turn")
+
+
+def counting_query(table: Any, groups: Any, options: Options, keys: RegionKeys | None, region_in_rows: bool) -> Any:
+    """Counts of groups by (leaf, size), and how many of them are in any trouble."""
+    import ibis
+
+    rows = needed(table, options, of_groups=False, region=region_in_rows)
+    if options.rows_per_entity is not None:
+        rows = bounded(rows, options.rows_per_entity)
+    if options.entity is not None:
+        rows = rows.drop(ENTITY)
+    rows = weighed(rows, options)
+    if region_in_rows or groups is None:
+        rows = place(rows, keys, region_names(options) if region_in_rows else [])
+    if groups is None:
+        found = _private_groups(rows, options)
+    else:
+        listed = place(needed(groups, options, of_groups=True, region=True), keys, region_names(options))
+        found = _listed_groups(*keys_alike(rows, listed), options)
+    size = ibis.least(found["size"], options.max_size).cast("int64")
+    cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.cast("int64"))
+    return cells.group_by("leaf", "size").agg(groups=cells.count(), trouble=cells.trouble.sum())
+
+
+def _size(rows: Any, options: Options) -> Any:
+    return rows.count() if options.quantity is None else rows.weight.sum()
+
+
+def _private_groups(rows: Any, options: Options) -> Any:
+    """Groups by their rows alone: `leaf`, `size`, `trouble`."""
+    sums = {"size": _size(rows, options)} | ({"bad": rows.bad.max()} if "bad" in rows.columns else {})
+    if options.split:
+        found = rows.group_by(GROUP, "leaf").agg(**sums)
+        trouble = is_missing(found[GROUP]) | (found.leaf < 0)
+    else:
+        spans = bool(options.region)
+        ends = {"leaf": rows.leaf.min()} | ({"last": rows.leaf.max()} if spans else {})
+        found = rows.group_by(GROUP).agg(**sums, **ends)
+        trouble = is_missing(found[GROUP]) | (found.leaf < 0)
+        if spans:
+            trouble = trouble | (found.leaf != found["last"])
+    if "bad" in sums:
+        trouble = trouble | (found.bad > 0)
+    return found.mutate(trouble=trouble)
+
+
+def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
+    """Groups by a public list. List and rows are stacked and grouped once, which does the work of an outer join."""
+    import ibis
+
+    whole, none = ibis.literal(0, "int64"), ibis.null("int32")
+    with_region = "leaf" in rows.columns
+    stack: dict[str, Any] = {GROUP: rows[GROUP], "weight": rows.weight, "listings": whole}
+    below: dict[str, Any] = {GROUP: listed[GROUP], "weight": whole.cast(rows.weight.type()), "listings": whole + 1}
+    if "bad" in rows.columns:
+        stack, below = stack | {"bad": rows.bad}, below | {"bad": whole}
+    if options.split:
+        stack, below = stack | {"leaf": rows.leaf}, below | {"leaf": listed.leaf}
+    else:
+        stack = stack | {"leaf": none} | ({"own": rows.leaf} if with_region else {})
+        below = below | {"leaf": listed.leaf} | ({"own": none} if with_region else {})
+    both = rows.select(**stack).union(listed.select(**below))
+    sums = {"size": both.weight.sum(), "listings": both.listings.sum()}
+    if "bad" in stack:
+        sums["bad"] = both.bad.max()
+    if options.split:
+        found = both.group_by(GROUP, "leaf").agg(**sums)
+    else:
+        ends = {"first": both.own.min(), "last": both.own.max()} if with_region else {}
+        found = both.group_by(GROUP).agg(**sums, leaf=both.leaf.max(), **ends)
+    trouble = is_missing(found[GROUP]) | (found.listings != 1) | (found.leaf.fill_null(-1) < 0)
+    if "bad" in sums:
+        trouble = trouble | (found.bad > 0)
+    if "first" in found.columns:
+        elsewhere = (found.first != found.leaf) | (found["last"] != found.leaf)
+        trouble = trouble | elsewhere.fill_null(False)
+    return found.mutate(trouble=trouble)
+
+
+def as_counts(cells: Any, options: Options, leaf_count: int) -> NDArray[np.int64]:
+    """The counts `[leaves, sizes]` of the query's result, which must be free of trouble."""
+    first = 0 if options.with_groups else 1
+    leaf, size, groups = (cells[name].to_numpy(zero_copy_only=False) for name in ("leaf", "size", "groups"))
+    counts = np.zeros((leaf_count, options.max_size + 1 - first), dtype=np.int64)
+    counted = size >= first  # without a public list a group whose quantities sum to 0 is not known to exist
+    np.add.at(counts, (leaf[counted].astype(np.int64), size[counted].astype(np.int64) - first), groups[counted])
+    return counts

@@ -1,0 +1,174 @@
+"""From region columns to leaves: the texts that stand for each leaf of the hierarchy, as a small table to join with.
+
+A leaf is found by its id or name in one column, or by the names on its path in one column per level. Everything is
+compared as text; columns of whole numbers are joined as numbers, with the texts that are such a number's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tallytree.errors import SpecError
+from tallytree.hierarchy import Hierarchy
+
+NOWHERE = -1  # no region, or one that is not in the hierarchy
+AMBIGUOUS = -2  # a name that stands for several leaves
+
+WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+Keys = dict[tuple[str, ...], int]
+
+
+@dataclass(frozen=True)
+class RegionKeys:
+    """Which leaf (its number among the leaves, or AMBIGUOUS) each text in the region columns stands for."""
+
+    columns: tuple[str, ...]
+    keys: Keys
+
+    @property
+    def begin_with_zero(self) -> bool:
+        """Would codes lose a zero if they were read as numbers?"""
+        return any(len(text) > 1 and text[0] == "0" for key in self.keys for text in key)
+
+    def may_be_empty(self, place: int) -> bool:
+        """Do short branches leave this column empty?"""
+        return any(not key[place] for key in self.keys)
+
+
+def region_keys(hierarchy: Hierarchy, columns: Sequence[str]) -> RegionKeys:
+    """The texts that stand for each leaf. An id beats a name; a name of several leaves is AMBIGUOUS."""
+    if len(columns) == 1:
+        by_id, by_name = _single(hierarchy)
+    else:
+        by_id, by_name = _by_path(hierarchy, _places(hierarchy, columns))
+    return RegionKeys(tuple(columns), by_name | by_id)
+
+
+def _single(hierarchy: Hierarchy) -> tuple[Keys, Keys]:
+    by_id: Keys = {}
+    by_name: Keys = {}
+    for leaf, region, origin in _leaves(hierarchy):
+        by_id[hierarchy.ids[region],] = leaf
+        by_id[hierarchy.ids[origin],] = leaf
+        _add(by_name, (hierarchy.names[region],), leaf)
+    return by_id, by_name
+
+
+def _by_path(hierarchy: Hierarchy, places: Sequence[int]) -> tuple[Keys, Keys]:
+    by_id: Keys = {}
+    by_name: Keys = {}
+    last = hierarchy.depth - 1
+    for leaf, region, origin in _leaves(hierarchy):
+        path = hierarchy.path_of(region)
+        short = path + ("",) * (hierarchy.depth - len(path))
+        carried = path + (path[-1],) * (hierarchy.depth - len(path))
+        for names in {short, carried}:
+            _add(by_name, tuple(names[place] for place in places), leaf)
+        if len(path) == hierarchy.depth:
+            with_id = (*path[:last], hierarchy.ids[origin])
+            by_id[tuple(with_id[place] for place in places)] = leaf
+    return by_id, by_name
+
+
+def _leaves(hierarchy: Hierarchy) -> list[tuple[int, int, int]]:
+    """(leaf, region, origin): the number among the leaves, the region's index, and the region it was carried from."""
+    first = int(hierarchy.level_starts[-2])
+    found = []
+    for leaf in range(hierarchy.leaf_count):
+        origin = region = first + leaf
+        while hierarchy.carried[origin]:
+            origin = int(hierarchy.parents[origin])
+        found.append((leaf, region, origin))
+    return found
+
+
+def _add(keys: Keys, key: tuple[str, ...], leaf: int) -> None:
+    keys[key] = AMBIGUOUS if keys.get(key, leaf) != leaf else leaf
+
+
+def _places(hierarchy: Hierarchy, columns: Sequence[str]) -> list[int]:
+    """Which level each column holds: by the levels' names where these are the columns' names, otherwise by order."""
+    if set(columns) <= set(hierarchy.levels):
+        places = [hierarchy.levels.index(column) for column in columns]
+        if hierarchy.depth - 1 in places:
+            return places
+    if len(columns) == hierarchy.depth:
+        return list(range(hierarchy.depth))
+    if len(columns) == hierarchy.depth - 1:
+        return list(range(1, hierarchy.depth))
+    raise SpecError(
+        f"region names {len(columns)} columns, but the hierarchy has the levels {', '.join(hierarchy.levels)}; "
+        "expected one column per level from the top down (the root's may be left out), or one column with leaves"
+    )
+
+
+# -------------------------------------------------------------------- in the engine
+
+
+def place(table: Any, keys: RegionKeys | None, region: Sequence[str]) -> Any:
+    """The Ibis table with a column `leaf` instead of its columns `region`; NOWHERE where none is found.
+
+    The join comes before any aggregation on purpose: numbers of leaves are much cheaper to compare than texts.
+    """
+    import ibis
+
+    if keys is None or not region:
+        return table.mutate(leaf=ibis.literal(0, "int32"))
+    natives = [_joined_natively(table[column].type(), keys.may_be_empty(at)) for at, column in enumerate(region)]
+    lookup = ibis.memtable(_lookup(keys, [kind == "number" for kind in natives]))
+    matches = []
+    for at, (column, kind) in enumerate(zip(region, natives, strict=True)):
+        value = table[column]
+        if kind == "other":
+            value = value.cast("string")
+            if keys.may_be_empty(at):
+                value = value.fill_null("")
+        matches.append(value == lookup[f"key_{at}"])
+    kept = {name: table[name] for name in table.columns if name not in region}
+    return table.left_join(lookup, matches).select(
+        **kept, leaf=lookup["found"].fill_null(ibis.literal(NOWHERE, "int32"))
+    )
+
+
+def _joined_natively(kind: Any, may_be_empty: bool) -> str:
+    if may_be_empty:
+        return "other"
+    if kind.is_string():
+        return "text"
+    return "number" if kind.is_signed_integer() or (kind.is_integer() and kind.nbytes < 8) else "other"
+
+
+def _lookup(keys: RegionKeys, numbers: Sequence[bool]) -> Any:
+    import pyarrow as pa
+
+    rows = [
+        (key, leaf)
+        for key, leaf in keys.keys.items()
+        if all(not number or WHOLE_NUMBER.fullmatch(text) for text, number in zip(key, numbers, strict=True))
+    ]
+    columns = {}
+    for at, number in enumerate(numbers):
+        texts = [key[at] for key, _ in rows]
+        columns[f"key_{at}"] = pa.array(map(int, texts), pa.int64()) if number else pa.array(texts, pa.string())
+    return pa.table(columns | {"found": pa.array([leaf for _, leaf in rows], pa.int32())})
+
+
+def hierarchy_of(cells: Any, columns: Sequence[str]) -> Hierarchy:
+    """The hierarchy of a small public table of distinct regions; rows with gaps are left for the checks to count."""
+    rows = []
+    for row in zip(*(cells[column].to_pylist() for column in columns), strict=True):
+        texts = ["" if cell is None else str(cell) for cell in row]
+        while texts and not texts[-1].strip():
+            texts.pop()
+        if texts and all(text.strip() for text in texts):
+            rows.append((*texts, *[""] * (len(columns) - len(texts))))
+    if not rows:
+        raise SpecError("the region columns are empty, so there is no hierarchy to take from them")
+    rows = sorted(set(rows))
+    return Hierarchy.from_levels(
+        {column: [row[at] for row in rows] for at, column in enumerate(columns)}, list(columns)
+    )

@@ -1,0 +1,272 @@
+"""Open anything that holds rows as an Ibis table: a path, a glob, Arrow data, or an Ibis table on any engine.
+
+Files and Arrow data are read by a DuckDB connection of our own, which spills to a private directory that is removed
+afterwards. An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tallytree.errors import DataError, SpecError, TallytreeError
+
+Result = TypeVar("Result")
+
+KINDS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".tsv": "csv",
+    ".tsv.gz": "csv",
+    ".duckdb": "duckdb",
+    ".db": "duckdb",
+}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A table and the engine that runs its queries."""
+
+    backend: Any  # an Ibis backend
+    table: Any  # an Ibis table expression
+
+    def fetch(self, doing: str, expression: Callable[[], Any]) -> Any:
+        """The rows of a small result as a pyarrow table; the expression is built inside the guard, too."""
+        return guarded(doing, lambda: self.backend.to_pyarrow(expression()))
+
+
+def guarded(doing: str, call: Callable[[], Result]) -> Result:
+    """Run what may make an engine complain, without letting its words out: they may quote private rows."""
+    try:
+        return call()
+    except TallytreeError:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+    # Raised here, after the handler: inside it the engine's error would become this one's context.
+    raise DataError(
+        f"{doing} failed with {kind}. The engine's message is withheld, because it may quote private rows; "
+        "check that the input is complete and of the kind its name says, or open it with the engine itself"
+    )
+
+
+@contextmanager
+def workspace(memory_limit: str | None) -> Iterator[Any]:
+    """An in-memory DuckDB of our own (as an Ibis backend), made when first called; its spill files leave with it."""
+    made: list[Any] = []
+    directory = tempfile.mkdtemp(prefix="tallytree-")  # mode 700
+
+    def connect() -> Any:
+        if not made:
+            made.append(guarded("Starting DuckDB", lambda: _duckdb(directory, memory_limit)))
+        return made[0]
+
+    try:
+        yield connect
+    finally:
+        try:
+            if made:
+                guarded("Closing DuckDB", made[0].disconnect)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _duckdb(directory: str, memory_limit: str | None) -> Any:
+    import ibis
+
+    limit = {} if memory_limit is None else {"memory_limit": memory_limit}
+    return ibis.duckdb.connect(
+        temp_directory=directory, preserve_insertion_order=False, autoinstall_known_extensions=False, **limit
+    )
+
+
+# -------------------------------------------------------------------- opening
+
+
+def open_source(source: Any, table: str | None, connect: Callable[[], Any]) -> Opened:
+    """The microdata, where they are."""
+    if _is_ibis(source):
+        _refuse_table_name(table, "table")
+        return Opened(_backend_of(source) or connect(), source)
+    return Opened(connect(), _load(connect(), source, table, "source"))
+
+
+def open_groups(groups: Any, table: str | None, beside: Opened, connect: Callable[[], Any]) -> Opened:
+    """The public groups table, on the engine of the microdata; it is moved there through memory if need be."""
+    import ibis
+
+    if _is_ibis(groups):
+        _refuse_table_name(table, "groups_table")
+        backend = _backend_of(groups)
+        if backend is None or backend is beside.backend:
+            return Opened(beside.backend, groups)
+        moved = guarded("Reading the groups table", lambda: backend.to_pyarrow(groups))
+        return Opened(beside.backend, ibis.memtable(moved))
+    loaded = _load(connect(), groups, table, "groups")
+    if connect() is beside.backend:
+        return Opened(beside.backend, loaded)
+    moved = guarded("Reading the groups table", lambda: connect().to_pyarrow(loaded))
+    return Opened(beside.backend, ibis.memtable(moved))
+
+
+def _is_ibis(source: Any) -> bool:
+    import ibis
+
+    return isinstance(source, ibis.expr.types.Table)
+
+
+def _backend_of(table: Any) -> Any:
+    backends, _ = table._find_backends()
+    if len(backends) > 1:
+        raise SpecError("the Ibis table joins several engines; expected one on a single engine")
+    return backends[0] if backends else None
+
+
+def _refuse_table_name(table: str | None, option: str) -> None:
+    if table is not None:
+        raise SpecError(f"{option} names a table of a DuckDB file; leave it out for other sources")
+
+
+def _load(backend: Any, source: Any, table: str | None, option: str) -> Any:
+    if (paths := paths_of(source, option)) is not None:
+        kind = _kind(paths, option)
+        if kind == "duckdb":
+            return _attached(backend, paths, table, option)
+        _refuse_table_name(table, "table" if option == "source" else "groups_table")
+        if kind == "csv":
+            return _csv(backend, paths, option)
+        return guarded(f"Opening the Parquet {option}", lambda: backend.read_parquet(paths))
+    _refuse_table_name(table, "table" if option == "source" else "groups_table")
+    if not hasattr(source, "__arrow_c_stream__"):
+        raise SpecError(
+            f"{option} is of type {type(source).__name__}; expected a path, a list of paths, an Ibis table, or a "
+            "table with the Arrow interface (pyarrow, pandas, polars)"
+        )
+    return guarded(f"Taking over the Arrow {option}", lambda: _registered(backend, source, option))
+
+
+def _registered(backend: Any, source: Any, option: str) -> Any:
+    import pyarrow as pa
+
+    name = f"tallytree_{option}"
+    backend.con.register(name, pa.table(source))
+    return backend.table(name)
+
+
+# -------------------------------------------------------------------- files
+
+
+def paths_of(source: Any, option: str) -> list[str] | None:
+    """The files that a path, glob or list of paths stands for; None if it is none of these."""
+    if isinstance(source, str | PathLike):
+        source = [source]
+    elif not isinstance(source, Sequence) or not all(isinstance(path, str | PathLike) for path in source):
+        return None
+    elif not source:
+        raise SpecError(f"{option} is an empty list; expected at least one path")
+    paths: list[str] = []
+    for path in map(fspath, source):
+        found = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))
+        if not found:
+            raise SpecError(f"{option}: no file matches {path}")
+        if directories := [each for each in found if not Path(each).is_file()]:
+            raise SpecError(f"{option}: {directories[0]} is not a file; for a directory give {path}/**/*.parquet")
+        paths.extend(found)
+    return paths
+
+
+def stem(path: str) -> str:
+    """A file's name without the ending that tells its kind."""
+    name = Path(path).name
+    endings = [ending for ending in KINDS if name.lower().endswith(ending)]
+    return name[: -len(max(endings, key=len))] if endings else name
+
+
+def _kind(paths: Sequence[str], option: str) -> str:
+    kinds = set()
+    for path in paths:
+        endings = [ending for ending in KINDS if path.lower().endswith(ending)]
+        if not endings:
+            raise SpecError(f"{option}: {path} is of an unknown kind; expected one of {', '.join(KINDS)}")
+        kinds.add(KINDS[endings[0]])
+    if len(kinds) > 1:
+        raise SpecError(f"{option}: files of several kinds ({', '.join(sorted(kinds))}); expected one kind")
+    return kinds.pop()
+
+
+def _csv(backend: Any, paths: Sequence[str], option: str) -> Any:
+    """All columns as text, so that 01001 keeps its zero; nothing about the format is guessed from the rows."""
+    commas = {"\t" if path.lower().endswith((".tsv", ".tsv.gz")) else "," for path in paths}
+    doing = f"Reading the first line of the CSV {option}"
+    headers = {guarded(doing, partial(_header, path)) for path in paths}
+    if len(headers) > 1 or len(commas) > 1:
+        raise SpecError(f"{option}: the CSV files have different columns; expected the same first line in all")
+    header, comma = headers.pop(), commas.pop()
+    if not header or "" in header or len(set(header)) < len(header):
+        raise SpecError(f"{option}: the CSV file's first line must give every column a name of its own")
+    return guarded(
+        f"Opening the CSV {option}",
+        lambda: backend.read_csv(
+            list(paths),
+            auto_detect=False,
+            header=True,
+            columns=dict.fromkeys(header, "VARCHAR"),
+            delim=comma,
+            quote='"',
+            escape='"',
+        ),
+    )
+
+
+def _header(path: str) -> tuple[str, ...]:
+    import csv
+
+    tab = path.lower().endswith((".tsv", ".tsv.gz"))
+    opened = gzip.open if path.lower().endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+        return tuple(next(csv.reader(file, delimiter="\t" if tab else ",", strict=True), ()))
+
+
+def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str) -> Any:
+    if len(paths) > 1:
+        raise SpecError(f"{option}: several DuckDB files; expected one")
+    with open(paths[0], "rb") as file:
+        if file.read(12)[8:] != b"DUCK":
+            raise SpecError(f"{option}: {paths[0]} is not a DuckDB file")
+    catalog = f"tallytree_{option}"
+    guarded(
+        f"Opening the DuckDB {option}",
+        lambda: backend.attach(Path(paths[0]).absolute(), name=catalog, read_only=True),
+    )
+    listing = "select table_name from information_schema.tables where table_catalog = ? and table_schema = 'main'"
+    listed = guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(listing, [catalog]).fetchall())
+    tables = [name for (name,) in listed]
+    wanted = "table" if option == "source" else "groups_table"
+    if table is None and len(tables) != 1:
+        raise SpecError(f"{option}: the DuckDB file has {len(tables)} tables; name one with {wanted}=…")
+    if table is not None and table not in tables:
+        raise SpecError(f"{option}: the DuckDB file has no table {table!r}; it has {', '.join(sorted(tables))}")
+    return guarded(
+        f"Opening the DuckDB {option}", lambda: backend.table(table or tables[0], database=(catalog, "main"))
+    )
+
+
+def fingerprint(paths: Sequence[str]) -> str:
+    """SHA-256 over the number of files and their contents: tells the confidential ledger that an input changed."""
+    whole = hashlib.sha256(f"{len(paths)} files".encode())
+    for path in paths:
+        with open(path, "rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()
