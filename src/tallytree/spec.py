@@ -20,6 +20,7 @@ from tallytree.hierarchy import ROOT, Hierarchy
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.unit import Neighbours, PrivacyUnit, UnitKind
 from tallytree.tables import GroupSizes, read
+from tallytree.tables.source import stem
 
 Number = int | Decimal | str
 
@@ -135,9 +136,10 @@ class Spec:
     @property
     def name(self) -> str | None:
         """The data set's name in the ledger."""
-        if self.data.name is not None or not isinstance(self.data.source, str):
+        source = self.data.source
+        if self.data.name is not None or not isinstance(source, str) or set(source) & set("*?["):
             return self.data.name
-        return Path(self.data.source).stem
+        return stem(source)
 
     def hierarchy(self) -> Hierarchy | None:
         """The public hierarchy, if the spec names a table for it."""

@@ -64,20 +64,18 @@ def _measured(
     neighbours = Neighbours.of(group_sizes, plan.unit)
     if any(not 0 <= question.level < hierarchy.depth for question in plan.questions):
         raise SpecError(f"the plan asks for a level that is not there; the hierarchy has {hierarchy.depth}")
-    sensitivities = [neighbours.sensitivity(question.view) for question in plan.questions]
+    regions = np.diff(hierarchy.level_starts).tolist()
+    sensitivities = [neighbours.sensitivity(question.view, regions[question.level]) for question in plan.questions]
     scales = [
         usable(scale_for(kind, sensitivity, plan.cost(question)))
         for question, sensitivity in zip(plan.questions, sensitivities, strict=True)
     ]
     variances = [_variance(kind, scale) for scale in scales]
-    shapes = [
-        (int(np.diff(hierarchy.level_starts)[question.level]), _columns(question.view, group_sizes))
-        for question in plan.questions
-    ]
+    shapes = [(regions[question.level], _columns(question.view, group_sizes)) for question in plan.questions]
 
     receipt = None
     if ledger is not None:
-        receipt = ledger.reserve(group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint)
+        receipt = ledger.reserve(group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint())
 
     values = [draw(scale, rows * columns) for scale, (rows, columns) in zip(scales, shapes, strict=True)]
     noisy = [drawn.reshape(shape) for drawn, shape in zip(values, shapes, strict=True)]
@@ -108,13 +106,21 @@ def _measured(
 def _columns(view: View, group_sizes: GroupSizes) -> int:
     if view == "totals":
         return 1
-    return group_sizes.max_size + (1 if view == "counts" and group_sizes.public_totals else 0)
+    return group_sizes.max_size + (1 if view in ("counts", "chain") and group_sizes.public_totals else 0)
 
 
 def _view(view: View, counts: Integers, first_size: int) -> Integers:
     if view == "at_least":
         return at_least(counts, first_size)
+    if view == "chain":
+        return _chain(counts)
     return counts.sum(axis=1, keepdims=True) if view == "totals" else counts
+
+
+def _chain(counts: Integers) -> Integers:
+    """For each cell how many groups are in it or in a later one, size by size and region by region within a size."""
+    row = np.cumsum(counts.T.ravel()[::-1])[::-1]
+    return np.ascontiguousarray(row.reshape(counts.shape[::-1]).T)
 
 
 def _source(noise: NoiseSource, kind: NoiseKind) -> tuple[Draw, Callable[[Fraction], Fraction]]:

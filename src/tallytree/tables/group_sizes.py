@@ -5,7 +5,8 @@ Only `tallytree.privacy.measure` opens the seal. Everything else sees shapes and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -60,7 +61,7 @@ class GroupSizes:
     rows_were_bounded: bool = False  # rows beyond the bound were dropped
     groups_were_split: bool = False  # a (group, leaf) pair counts as a group
     regions_declared_public: bool = False  # the hierarchy was taken from the microdata, declared public
-    fingerprint: str | None = field(default=None)  # of the input file; for the confidential ledger only
+    files: tuple[str, ...] = ()  # where the rows were read from; never part of a release
 
     @property
     def public_totals(self) -> bool:
@@ -71,6 +72,16 @@ class GroupSizes:
     def first_size(self) -> int:
         """The smallest size that is counted: 0 with public totals, 1 with private ones."""
         return 0 if self.public_totals else 1
+
+    def fingerprint(self) -> str | None:
+        """A digest of the input files, if there are any: it tells the confidential ledger that an input changed."""
+        if not self.files:
+            return None
+        whole = hashlib.sha256(f"{len(self.files)} files".encode())
+        for path in self.files:
+            with open(path, "rb") as file:
+                whole.update(hashlib.file_digest(file, "sha256").digest())
+        return whole.hexdigest()
 
     def __repr__(self) -> str:
         return (

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ from tallytree.tables.group_sizes import GroupSizes, Sealed
 from tallytree.tables.options import Options, checked
 from tallytree.tables.problems import InputProblems, Problem, groups_no_rows, no_rows
 from tallytree.tables.regions import RegionKeys, hierarchy_of, region_keys
-from tallytree.tables.source import Opened, fingerprint, guarded, open_groups, open_source, paths_of, stem, workspace
+from tallytree.tables.source import Opened, open_groups, open_source, paths_of, stem, workspace
 
 
 def read(
@@ -67,9 +65,7 @@ def read(
         regions_are_public=regions_are_public,
     )
     paths = paths_of(source, "source")
-    # The digest is taken meanwhile, and waited for even if the rest fails: both read the same files.
-    with ThreadPoolExecutor(1) as aside, workspace(memory_limit) as connect:
-        digest = None if paths is None else aside.submit(guarded, "Reading the files", partial(fingerprint, paths))
+    with workspace(memory_limit) as connect:
         rows = open_source(source, table, connect)
         listed = None if groups is None else open_groups(groups, groups_table, rows, connect)
         if found := column_problems(rows.table, None if listed is None else listed.table, options):
@@ -90,7 +86,7 @@ def read(
         rows_were_bounded=rows_per_entity is not None,
         groups_were_split=options.split,
         regions_declared_public=from_microdata,
-        fingerprint=None if digest is None else digest.result(),
+        files=tuple(paths or ()),
     )
 
 

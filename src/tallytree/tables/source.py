@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import gzip
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -261,12 +260,3 @@ def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str
     return guarded(
         f"Opening the DuckDB {option}", lambda: backend.table(table or tables[0], database=(catalog, "main"))
     )
-
-
-def fingerprint(paths: Sequence[str]) -> str:
-    """SHA-256 over the number of files and their contents: tells the confidential ledger that an input changed."""
-    whole = hashlib.sha256(f"{len(paths)} files".encode())
-    for path in paths:
-        with open(path, "rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()
