@@ -1,17 +1,26 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
+BASE   := $(VENV)/.base
+DEV    := $(VENV)/.dev
 
 .PHONY: demo test lint bench java clean
 
-# The environment is made anew whenever a pin or a requirement changes.
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $(READY)
+# An environment is brought up to date whenever a pin or a requirement changes.
+INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-demo: $(READY)
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(BASE): pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) .
+	@touch $(BASE)
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) '.[dev]'
+	@touch $(BASE) $(DEV)
+
+demo: $(BASE)
 	$(BIN)/tallytree demo --out demo-release
 
 # Spark needs Java: installed here when run as root, otherwise the command is printed and that test skips.
@@ -21,16 +30,16 @@ java:
 	    apt-get update -qq && apt-get install -y -qq default-jre-headless >/dev/null; \
 	  else echo "no Java: the Spark test will skip; install it with: sudo apt-get install default-jre-headless"; fi; }
 
-test: $(READY) java
+test: $(DEV) java
 	$(BIN)/pytest -n auto --dist loadgroup
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY)
+bench: $(DEV)
 	@for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) demo-release
+	rm -rf $(VENV) demo-release demo-data

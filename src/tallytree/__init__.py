@@ -3,7 +3,24 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tallytree.errors import BudgetError, DataError, ReleaseError, SpecError, TallytreeError
+    from tallytree.hierarchy import Hierarchy
+    from tallytree.privacy import (
+        Budget,
+        Ledger,
+        Measurements,
+        Neighbours,
+        Plan,
+        PrivacyUnit,
+        measure,
+        one_entity,
+        one_group,
+    )
+    from tallytree.publish import Release, release, resume, verify
+    from tallytree.tables import GroupSizes, read
 
 __version__ = "0.1.0"
 
@@ -21,6 +38,7 @@ _HOME = {
     "one_entity": "privacy",
     "one_group": "privacy",
     "Budget": "privacy",
+    "Neighbours": "privacy",
     "Plan": "privacy",
     "Measurements": "privacy",
     "measure": "privacy",
@@ -31,7 +49,29 @@ _HOME = {
     "verify": "publish",
 }
 
-__all__ = sorted(_HOME)
+__all__ = [
+    "Budget",
+    "BudgetError",
+    "DataError",
+    "GroupSizes",
+    "Hierarchy",
+    "Ledger",
+    "Measurements",
+    "Neighbours",
+    "Plan",
+    "PrivacyUnit",
+    "Release",
+    "ReleaseError",
+    "SpecError",
+    "TallytreeError",
+    "measure",
+    "one_entity",
+    "one_group",
+    "read",
+    "release",
+    "resume",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
