@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 BASE   := $(VENV)/.base
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test lint bench java clean
+.PHONY: demo test lint bench figures java clean
 
 # An environment is brought up to date whenever a pin or a requirement changes.
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -40,6 +40,10 @@ lint: $(DEV)
 
 bench: $(DEV)
 	@for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+# The docs' pictures of experiments, on made-up data.
+figures: $(DEV)
+	$(BIN)/python docs/figures.py
 
 clean:
 	rm -rf $(VENV) demo-release demo-data

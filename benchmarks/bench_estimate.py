@@ -22,11 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from benchmarks.paper_tables import paper_estimate
-
 from tallytree.estimate import is_optimal, nearest_consistent, non_increasing
+from tallytree.estimate.cost_tables import paper_reach, table_estimate
 from tallytree.hierarchy import Hierarchy
 
 Integers = NDArray[np.int64]
@@ -131,10 +128,11 @@ def against_tables(
     exact = part.aggregate(leaves)
     inputs = exact + (noisy - counts)[rows][:, some]
     total = int(exact[0].sum())
-    tables = paper_estimate(inputs, part, total, scale)  # compiles, and is checked
+    reaches = [paper_reach(2 * scale**2)] * part.depth
+    tables = table_estimate(inputs, part, reaches, total=total)  # compiles, and is checked
     if ((tables - inputs) ** 2).sum() < ((nearest_consistent(inputs, part, total=total) - inputs) ** 2).sum():
         raise SystemExit("the tables found something nearer")
-    seconds = best_of(1, lambda: paper_estimate(inputs, part, total, scale)) * noisy.size / inputs.size
+    seconds = best_of(1, lambda: table_estimate(inputs, part, reaches, total=total)) * noisy.size / inputs.size
     report(
         f"{name}: the paper's tables would take {seconds / ours:,.0f} × as long "
         f"(measured on {inputs.size:,} of {noisy.size:,} cells, scaled up)",

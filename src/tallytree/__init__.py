@@ -19,7 +19,8 @@ if TYPE_CHECKING:
         one_entity,
         one_group,
     )
-    from tallytree.publish import Release, release, resume, verify
+    from tallytree.publish.release import Release, release, resume
+    from tallytree.publish.verification import verify
     from tallytree.tables import GroupSizes, read
 
 __version__ = "0.1.0"

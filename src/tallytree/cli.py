@@ -16,6 +16,7 @@ import typer
 
 import tallytree
 from tallytree.errors import BudgetError, TallytreeError
+from tallytree.evaluate.command import evaluate
 
 if TYPE_CHECKING:
     from tallytree.privacy.ledger import Account
@@ -96,7 +97,8 @@ def validate(spec: SpecPath, quiet: Quiet = False) -> None:
         group_sizes = loaded.read()
         neighbours = Neighbours.of(group_sizes, loaded.unit)
         mechanism = choose(loaded.release.mechanism, neighbours)
-        mechanism.plan(group_sizes.hierarchy, loaded.budget, loaded.unit, loaded.shares)
+        plan = mechanism.plan(group_sizes.hierarchy, loaded.budget, loaded.unit, loaded.shares)
+        mechanism.check(neighbours, group_sizes.hierarchy, plan)
     _say(f"{spec} and its data can be released. Nothing was spent.", quiet)
     from tallytree import screen
 
@@ -150,6 +152,9 @@ def mechanisms(
         from tallytree import screen
 
         screen.console().print(screen.mechanism_list())
+
+
+app.command()(evaluate)
 
 
 @ledger_app.command("open")

@@ -69,7 +69,7 @@ def summary(release: Release, directory: Path, release_id: str) -> RenderableTyp
                 "privacy": f"{guarantee(measurements.budget)}. {measurements.neighbours.describe()}",
                 "ledger": "charged" if measurements.ledgered else "none was used, and the privacy statement says so",
                 "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
-                f"{totals_in_words(measurements)}",
+                f"{totals_in_words(measurements, mechanism)}",
                 "made by": f"{mechanism.name} ({mechanism.symbol} of the paper)",
                 "files": f"{directory}{os.sep} ({', '.join(FILES)})",
                 "release id": release_id,
@@ -158,6 +158,12 @@ def mechanism_list() -> RenderableType:
             "cost": mechanism.cost,
             "paper": mechanism.paper,
         }
+        if mechanism.needs_public_totals:
+            rows["needs"] = "the public number of groups in every region"
+        if mechanism.most_cells is not None:
+            rows["limit"] = f"{mechanism.most_cells:,} cells (regions × sizes)"
+        if mechanism.refused:
+            rows["refused"] = f"never released: {mechanism.refused}"
         parts.append(Padding(facts(rows), (0, 0, 1, 2)))
     return Group(*parts)
 

@@ -56,6 +56,9 @@ def leaf_counts(data: DataSet, max_size: int, public_totals: bool) -> np.ndarray
 def view_of_level(data: DataSet, view: str, level: int, max_size: int, public_totals: bool) -> list[int]:
     """A view of all regions of one level, written out cell by cell."""
     leaves_of = {0: [(0, 1)], 1: [(0,), (1,)], 2: [(0,), (1,)]}[level]
+    if view.startswith("chain"):
+        turned = leaves_of[::-1] if view == "chain, regions turned round" else leaves_of
+        return chain_of_level(data, turned, max_size, public_totals)
     cells = []
     for leaves in leaves_of:
         sizes = [min(total, max_size) for leaf, total in zip(LEAF_OF_GROUP, data, strict=True) if leaf in leaves]
@@ -68,3 +71,17 @@ def view_of_level(data: DataSet, view: str, level: int, max_size: int, public_to
         else:
             cells.append(len(sizes))
     return cells
+
+
+def chain_of_level(
+    data: DataSet, leaves_of: list[tuple[int, ...]], max_size: int, public_totals: bool, *, from_the_front: bool = False
+) -> list[int]:
+    """All regions of a level in one row, size by size: groups in a cell or after it (before it, from the front)."""
+    first = 0 if public_totals else 1
+    region_of = {leaf: region for region, leaves in enumerate(leaves_of) for leaf in leaves}
+    groups = [(min(total, max_size), region_of[leaf]) for leaf, total in zip(LEAF_OF_GROUP, data, strict=True)]
+    groups = [group for group in groups if group[0] >= first]
+    cells = product(range(first, max_size + 1), range(len(leaves_of)))
+    if from_the_front:
+        return [sum(group <= cell for group in groups) for cell in cells]
+    return [sum(group >= cell for group in groups) for cell in cells]

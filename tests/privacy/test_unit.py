@@ -10,6 +10,7 @@ from tallytree.histogram import at_least
 from tallytree.privacy import Neighbours, PrivacyUnit, Sensitivity, every_level
 from tallytree.privacy.accounting import scale_for
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.measure import _chain
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import neighbours as oracle
 
@@ -64,18 +65,32 @@ def test_sensitivities_are_the_exact_maxima_over_all_small_neighbouring_data_set
     assert relation.sensitivity(view) == Sensitivity(worst_l1, worst_l2)
 
 
-@pytest.mark.parametrize("view", ["counts", "at_least"])
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_a_chain_is_as_many_times_as_sensitive_as_its_level_has_regions(relation):
+    """The most is reached in the region that comes last, so it is the one with two groups that is put there."""
+    worst_l1, worst_l2 = [0, 0, 0], [0, 0, 0]
+    for change in changes(relation, "chain, regions turned round"):
+        for level, difference in enumerate(change):
+            worst_l1[level] = max(worst_l1[level], int(np.abs(difference).sum()))
+            worst_l2[level] = max(worst_l2[level], int((difference**2).sum()))
+    for level, regions in enumerate((1, 2, 2)):
+        assert relation.sensitivity("chain", regions) == Sensitivity(worst_l1[level], worst_l2[level])
+        assert relation.sensitivity("chain", regions).l1 == regions * relation.sensitivity("at_least").l1
+
+
+@pytest.mark.parametrize("view", ["counts", "at_least", "chain"])
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 def test_levels_compose_to_exactly_the_budget(relation, view):
     """The worst log-likelihood ratio of discrete Laplace noise is Σ |change| / scale over all levels together."""
     budget = Budget(epsilon=1)
     plan = every_level(view, oracle.TREE, budget, relation.unit, shares=[1, 2, 5])
     scales = [
-        scale_for("discrete_laplace", relation.sensitivity(view), plan.cost(question)) for question in plan.questions
+        scale_for("discrete_laplace", relation.sensitivity(view, regions), plan.cost(question))
+        for question, regions in zip(plan.questions, (1, 2, 2), strict=True)
     ]
     worst = max(
         sum(int(np.abs(level).sum()) / scale for level, scale in zip(change, scales, strict=True))
-        for change in changes(relation, view)
+        for change in changes(relation, "chain, regions turned round" if view == "chain" else view)
     )
     assert worst == (Fraction(1, 2) if one_cell(relation, view) else 1)
 
@@ -88,6 +103,7 @@ def test_the_views_that_are_measured_are_the_views_of_the_oracle():
             survivors = at_least(rows, first_size=0 if public else 1)
             assert rows.ravel().tolist() == oracle.view_of_level(data, "counts", level, 2, public)
             assert survivors.ravel().tolist() == oracle.view_of_level(data, "at_least", level, 2, public)
+            assert _chain(rows).T.ravel().tolist() == oracle.view_of_level(data, "chain", level, 2, public)
 
 
 def test_group_privacy_on_counts_never_protects_an_entity_less():
@@ -130,3 +146,5 @@ def test_relations_round_trip_and_bad_ones_are_refused():
         Neighbours(one_entity(), 0, False)
     with pytest.raises(SpecError, match="unknown view"):
         RELATIONS[0].sensitivity("sorted")
+    with pytest.raises(SpecError, match="number of regions"):
+        RELATIONS[0].sensitivity("chain")

@@ -3,7 +3,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tallytree import (
@@ -26,6 +26,11 @@ from tallytree.publish import estimated
 from tests.oracles.example import TABLE_4, eleven_persons, made_up
 
 UNITS = [one_entity(), one_group()]
+RELEASABLE = [name for name, mechanism in MECHANISMS.items() if not mechanism.refused]
+
+
+def fits(name, data):
+    return data.public_totals or not MECHANISMS[name].needs_public_totals
 
 
 def test_the_papers_eleven_persons_reach_table_4_and_a_release(tmp_path):
@@ -33,17 +38,19 @@ def test_the_papers_eleven_persons_reach_table_4_and_a_release(tmp_path):
     sums = data.hierarchy.aggregate(data.counts.open_at_the_privacy_border())
     assert {region: row[1:].tolist() for region, row in zip(data.hierarchy.ids, sums, strict=True)} == TABLE_4
     assert sums[:, 0].tolist() == [0, 0, 0]
-    for name, unit in product(MECHANISMS, UNITS):
+    for name, unit in product(RELEASABLE, UNITS):
         made = release(data, budget=Budget(epsilon=1), unit=unit, mechanism=name)
         assert made.total == 6
         made.save(tmp_path / f"{name}-{unit.kind}")
         assert verify(tmp_path / f"{name}-{unit.kind}").ok
 
 
-@given(st.integers(0, 10**6), st.booleans(), st.sampled_from(list(MECHANISMS)), st.sampled_from(UNITS))
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from(RELEASABLE), st.sampled_from(UNITS))
 def test_every_release_keeps_its_promises(seed, public_totals, mechanism, unit):
     data = made_up(seed, public_totals=public_totals)
-    epsilon = Fraction(1 + seed % 50, 25)
+    assume(fits(mechanism, data))
+    # The paper's tables grow with the noise's variance and its domains can be empty where there is little.
+    epsilon = Fraction(1) if mechanism == "pgsr-hierarchical-tables" else Fraction(1 + seed % 50, 25)
     made = release(data, budget=Budget(epsilon=epsilon), unit=unit, mechanism=mechanism, shares=[1, 2, 3])
     tree = made.hierarchy
     assert made.counts.dtype == np.int64
@@ -54,8 +61,10 @@ def test_every_release_keeps_its_promises(seed, public_totals, mechanism, unit):
 
 
 def test_almost_no_noise_gives_back_the_truth():
-    for mechanism, public_totals in product(MECHANISMS, (False, True)):
+    for mechanism, public_totals in product(RELEASABLE, (False, True)):
         data = made_up(7, public_totals=public_totals)
+        if not fits(mechanism, data):
+            continue
         made = release(data, budget=Budget(epsilon=3000), unit=one_entity(), mechanism=mechanism)
         truth = data.hierarchy.aggregate(data.counts.open_at_the_privacy_border())
         assert np.array_equal(made.counts, truth)
@@ -88,13 +97,15 @@ def test_a_release_survives_a_round_trip(tmp_path):
 
 
 def test_auto_takes_the_view_that_needs_less_noise():
-    def chosen(unit, **bounds):
-        return choose("auto", Neighbours(unit, 10, False, **bounds)).name
+    def chosen(unit, public_totals=False, **bounds):
+        return choose("auto", Neighbours(unit, 10, public_totals, **bounds)).name
 
-    assert chosen(one_entity()) == "pgsr-cumulative-dp"
-    assert chosen(one_entity(), rows_per_entity=3) == "pgsr-cumulative-dp"
+    assert chosen(one_entity()) == chosen(one_entity(), True) == "joint-cumulative"
+    assert chosen(one_entity(), rows_per_entity=3) == "joint-cumulative"
     assert chosen(one_entity(), quantity_bound=5) == "pgsr-hierarchical-dp"
+    assert chosen(one_entity(), True, quantity_bound=5) == "joint-counts"
     assert chosen(one_group()) == "pgsr-hierarchical-dp"
+    assert chosen(one_group(), True) == "joint-counts"
     with pytest.raises(SpecError, match="unknown mechanism 'topdwn'; there are"):
         choose("topdwn", Neighbours(one_entity(), 10, False))
 

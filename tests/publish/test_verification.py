@@ -137,7 +137,7 @@ def test_counts_that_add_up_but_were_not_estimated_are_found(folder):
 
     rewrite(folder, one_more_everywhere)
     faults = verify(folder).faults
-    assert any("is not what pgsr-cumulative-dp estimates" in fault for fault in faults)
+    assert any("is not what joint-cumulative estimates" in fault for fault in faults)
     public = json.loads((folder / "privacy.json").read_text())["grand_total"] is not None
     assert any("not to the public grand total" in fault for fault in faults) == public
 

@@ -16,14 +16,16 @@ from tallytree.estimate.isotonic import non_increasing
 from tallytree.estimate.tree import is_optimal, nearest_consistent
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.estimate import Estimate
+from tallytree.mechanisms.inputs import grand_total, precisions
 from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.unit import View
 
 Integers = NDArray[np.int64]
 
 
 def hierarchical_dp(measurements: Measurements) -> Estimate:
     """M_H^dp: the consistent counts closest to the noisy counts."""
-    counts = _closest(measurements.stacked("counts"), measurements, measurements.variances("counts"))
+    counts = _closest(measurements.stacked("counts"), measurements, "counts")
     return Estimate(counts, "the closest consistent counts to the measured ones (certified optimal)")
 
 
@@ -31,7 +33,7 @@ def cumulative_dp(measurements: Measurements) -> Estimate:
     """M_c^dp: make each region's `at_least` counts non-increasing, difference them, then as M_H^dp."""
     totals = measurements.region_totals
     survivors = non_increasing(measurements.stacked("at_least"), upper=totals)
-    counts = _closest(counts_from_at_least(survivors, totals), measurements, measurements.variances("at_least"))
+    counts = _closest(counts_from_at_least(survivors, totals), measurements, "at_least")
     return Estimate(
         counts,
         "region by region the closest non-increasing counts, then the closest consistent counts to those "
@@ -39,10 +41,9 @@ def cumulative_dp(measurements: Measurements) -> Estimate:
     )
 
 
-def _closest(noisy: Integers, measurements: Measurements, variances: list[float]) -> Integers:
+def _closest(noisy: Integers, measurements: Measurements, view: View) -> Integers:
     """`nearest_consistent`, levels weighted by their precision, with the certificate checked."""
-    total = None if measurements.region_totals is None else int(measurements.region_totals[0])
-    weights = None if len(set(variances)) == 1 else [1 / variance for variance in variances]
+    total, weights = grand_total(measurements), precisions(measurements, view)
     counts = nearest_consistent(noisy, measurements.hierarchy, total=total, weights=weights)
     if not is_optimal(noisy, counts, measurements.hierarchy, total=total, weights=weights):
         raise ReleaseError("the estimate failed its optimality certificate: please report this as a defect")

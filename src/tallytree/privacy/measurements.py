@@ -84,7 +84,7 @@ class Measurements:
         """What a view's columns stand for; None for totals, which have one column and no size."""
         if view == "totals":
             return None
-        return range(self.first_size if view == "counts" else 1, self.max_size + 1)
+        return range(1 if view == "at_least" else self.first_size, self.max_size + 1)
 
     def stacked(self, view: View) -> Integers:
         """A view of all levels as one array `[regions, columns]` in hierarchy order."""

@@ -28,7 +28,7 @@ class Plan:
     """Questions whose exact shares add up to the whole budget.
 
     Levels (and views) compose in sequence: their costs add up. Regions of one level hold disjoint groups, so one
-    question about a level pays once for all its regions.
+    question about a level pays once for all its regions (but `chain` mixes them, and its sensitivity says so).
     """
 
     budget: Budget

@@ -13,7 +13,7 @@ from tallytree.errors import SpecError
 from tallytree.tables.group_sizes import GroupSizes
 
 UnitKind = Literal["one_entity", "one_group"]
-View = Literal["counts", "at_least", "totals"]
+View = Literal["counts", "at_least", "totals", "chain"]
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,10 @@ class Neighbours:
             groups_were_split=group_sizes.groups_were_split,
         )
 
-    def sensitivity(self, view: View) -> Sensitivity:
+    def sensitivity(self, view: View, regions: int | None = None) -> Sensitivity:
         """The most that `view`, over all regions of one level together, changes between neighbours.
+
+        `regions` is how many regions the level has; only `chain` depends on it.
 
         `one_entity`, one row. The row adds z ≤ z_max to one group of one region of the level, so the group goes from
         size a to size b with 0 ≤ b − a ≤ m, where m = min(z_max, K) because sizes are capped at K.
@@ -103,15 +105,22 @@ class Neighbours:
         in 0 … K (a or b is 0 where it appears or vanishes).
           counts: 2 / 2 as above. at_least: |b − a| ≤ K cells change by one: K / K.
           totals: 1 / 1 with private totals, 0 with public ones.
+        `chain`, either unit. The level's cells are put into one row, size by size and region by region within a size;
+        each then counts the groups in its own cell or any later one. With R regions a group of size s in the level's
+        region r stands at place s·R + r, and its going from size a to size b changes by one exactly the cells after its
+        old place up to its new one: |b − a|·R cells, or fewer where it appears or vanishes, because with private totals
+        the row has no size 0. So it is R times as sensitive as at_least: regions do not compose in parallel here.
         """
         groups_change = 0 if self.public_totals else 1
         if self.unit.kind == "one_group":
             moved, times = self.max_size, 1
         else:
             moved, times = min(self.quantity_bound, self.max_size), self.rows_per_entity
-        once = {"counts": 2, "at_least": moved, "totals": groups_change}
+        once = {"counts": 2, "at_least": moved, "totals": groups_change, "chain": moved * (regions or 0)}
         if view not in once:
             raise SpecError(f"unknown view {view!r}; expected one of {', '.join(once)}")
+        if view == "chain" and (regions is None or regions < 1):
+            raise SpecError("the sensitivity of a chain depends on the number of regions of its level; give it")
         return Sensitivity(l1=once[view] * times, l2_squared=once[view] * times**2)
 
     def describe(self) -> str:

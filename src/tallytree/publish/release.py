@@ -126,8 +126,10 @@ def release(
     set's account first. `keep` names a folder that receives the measurements as soon as they are made: what is spent is
     then never lost, and `resume` goes on from there.
     """
-    chosen = choose(mechanism, Neighbours.of(group_sizes, unit))
+    neighbours = Neighbours.of(group_sizes, unit)
+    chosen = choose(mechanism, neighbours)
     plan = chosen.plan(group_sizes.hierarchy, budget, unit, shares)
+    chosen.check(neighbours, group_sizes.hierarchy, plan)
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     folder = None if keep is None else _fresh_folder(Path(keep))
     progress("measuring")

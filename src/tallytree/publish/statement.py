@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tallytree
 from tallytree.histogram import size_label
-from tallytree.mechanisms import mechanism_named
+from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.privacy.measurements import Measurement, Measurements
 
@@ -40,7 +40,7 @@ def privacy_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
         "mechanism": {"name": mechanism.name, "paper": mechanism.paper, "keeps": mechanism.keeps},
         "certificate": release.certificate,
         "grand_total": None if measurements.region_totals is None else int(measurements.region_totals[0]),
-        "totals": totals_in_words(measurements),
+        "totals": totals_in_words(measurements, mechanism),
         "max_size": measurements.max_size,
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
         "zero_cells": "written" if zeros else "left out",
@@ -99,10 +99,12 @@ def guarantee(budget: Budget) -> str:
     return text
 
 
-def totals_in_words(measurements: Measurements) -> str:
+def totals_in_words(measurements: Measurements, mechanism: Mechanism) -> str:
     """Which totals the counts keep."""
     if measurements.region_totals is None:
         return "all totals are estimates: the number of groups is private"
+    if mechanism.keeps_totals:
+        return "the public total of every region is kept"
     return "the public grand total is kept; the totals of all other regions are estimates"
 
 
@@ -145,7 +147,8 @@ def data_package(release: Release, *, zeros: bool) -> dict[str, Any]:
         {
             "name": "view",
             "type": "string",
-            "description": "counts: groups of that size; at_least: of that size or more",
+            "description": "counts: groups of that size; at_least: of that size or more; chain: of that size in that "
+            "region or one after it, or of any larger size in any region of the level",
         },
         *keys,
         {"name": "value", "type": "integer", "description": "the noisy measurement; may be negative"},

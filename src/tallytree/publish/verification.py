@@ -232,6 +232,9 @@ def _public_totals(stored: _Stored) -> Iterator[str]:
     wrong = np.flatnonzero(hierarchy.aggregate(totals[hierarchy.level_slice(hierarchy.depth - 1)]) != totals)
     for region in wrong[:MOST]:
         yield f"{REGIONS}: the public total of {hierarchy.ids[region]!r} is not the sum of those below it"
+    if mechanism_named(stored.statement["mechanism"]["name"]).keeps_totals:
+        for region in np.flatnonzero(stored.counts[0].sum(axis=1) != totals)[:MOST]:
+            yield f"region {hierarchy.ids[region]!r}: the counts do not add up to the public total {totals[region]}"
     if stored.statement["grand_total"] != totals[0]:
         yield f"{PRIVACY} and {REGIONS} give different grand totals"
     known = stored.measurements.region_totals
@@ -273,7 +276,7 @@ def _privacy_adds_up(stored: _Stored) -> Iterator[str]:
     charged = Fraction(0)
     for row in statement["measurements"]:
         name = f"the measurement of {row['view']} on level {row['level']!r}"
-        sensitivity = neighbours.sensitivity(row["view"])
+        sensitivity = neighbours.sensitivity(row["view"], row["regions"])
         if row["sensitivity"] != {"l1": sensitivity.l1, "l2_squared": sensitivity.l2_squared}:
             yield f"{PRIVACY}: {name} states another sensitivity than its neighbour relation gives"
         if row["noise"] != NOISE_FOR[budget.currency]:
@@ -308,7 +311,7 @@ PROMISES: dict[str, Callable[[_Stored], Iterator[str]]] = {
     "counts.csv and counts.parquet hold the same rows": _csv_agrees,
     "children add up to their parent for every size": _adds_up,
     "every level adds up to the same total, the public one if there is one": _levels_agree,
-    "public totals add up": _public_totals,
+    "public totals add up, and are kept where the mechanism keeps them": _public_totals,
     "counts and measurements are about the same regions": _same_regions,
     "the last size is described as 'or more'": _last_size,
     "the privacy costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,

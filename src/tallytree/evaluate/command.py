@@ -1,0 +1,350 @@
+"""The `evaluate` command: NOT PRIVATE, as everything it prints and writes says. Heavy parts load when it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tallytree.errors import BudgetError, SpecError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tallytree.evaluate.results import Results
+    from tallytree.evaluate.runner import Progress
+    from tallytree.evaluate.truth import Truth
+    from tallytree.privacy.budget import Budget
+
+Rows = list[dict[str, Any]]
+
+
+def evaluate(
+    data: Annotated[
+        str, typer.Argument(metavar="DATASET|PATH", help="census, taxi, race, people, or a file of public counts.")
+    ],
+    mechanism: Annotated[
+        list[str] | None, typer.Option(help="Repeat for several; all of them if not given.", show_default=False)
+    ] = None,
+    epsilon: Annotated[
+        list[str] | None, typer.Option(help="Repeat for several; 1 if not given.", show_default=False)
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Runs of each mechanism with each ε.")] = 5,
+    scale: Annotated[float, typer.Option(help="Size of a made-up data set; 1 is full size.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same data and noise.")] = 0,
+    unit: Annotated[str, typer.Option(help="one_entity or one_group.")] = "one_entity",
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes at a time; one per processor if not given.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        float | None, typer.Option(help="Seconds that one run may take; none if not given.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the summary as CSV.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for results and plots. Given again, only what is missing is run.", show_default=False
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
+) -> None:
+    """NOT PRIVATE: compare mechanisms with the truth, on made-up or public data."""
+    from tallytree.evaluate import plots
+    from tallytree.evaluate.results import WARNING
+    from tallytree.evaluate.runner import compare, registered
+
+    if as_json and as_csv:
+        raise SpecError("give --json or --csv, not both")
+    mechanisms = None if not mechanism else [registered(name).name for name in mechanism]
+    budgets = [_budget(text) for text in epsilon or ["1"]]
+    truth = _truth(data, scale, seed)
+    with _bar(quiet) as progress:
+        results = compare(
+            truth,
+            mechanisms,
+            budgets,
+            runs=runs,
+            unit=_unit(unit),
+            seed=seed,
+            jobs=jobs,
+            limit=limit,
+            out=out,
+            progress=progress,
+        )
+    written = [] if out is None else results.save(out)
+    if out is not None and plots.available() and results.summary().num_rows:
+        written += plots.save_all(results, out)
+    if quiet:
+        return
+    if as_json:
+        typer.echo(_json(truth, results))
+    elif as_csv:
+        typer.echo(_csv(results), nl=False)
+    else:
+        _console().print(_report(truth, results, WARNING))
+        if written:
+            _console().print(_files(written, with_plots=plots.available()))
+
+
+def _truth(data: str, scale: float, seed: int) -> Truth:
+    """A data set by name, or one in a file."""
+    from tallytree.evaluate.datasets import DATASETS, make
+
+    if data in DATASETS:
+        return make(data, scale=scale, seed=seed)
+    if not Path(data).exists():
+        if os.sep in data or Path(data).suffix:
+            raise SpecError(f"there is no file {data}, and no made-up data set is called that")
+        return make(data, scale=scale, seed=seed)  # which says what there is, and the nearest name
+    if scale != 1:
+        raise SpecError(f"--scale is for made-up data sets; {data} is a file")
+    from tallytree.evaluate.files import load
+
+    return load(data)
+
+
+def _budget(text: str) -> Budget:
+    from tallytree.privacy.budget import Budget
+
+    try:
+        return Budget(epsilon=text)
+    except BudgetError as error:
+        raise SpecError(f"--epsilon {text}: {error}") from None
+
+
+def _unit(kind: str) -> Any:
+    from tallytree.privacy.unit import PrivacyUnit
+
+    named: Literal["one_entity", "one_group"] = kind  # type: ignore[assignment]
+    return PrivacyUnit(named)
+
+
+# -------------------------------------------------------------------- for programs
+
+
+def _json(truth: Truth, results: Results) -> str:
+    from tallytree.evaluate.results import WARNING
+
+    content = {
+        "privacy": WARNING,
+        "dataset": _about(truth),
+        "summary": results.summary().to_pylist(),
+        "failures": results.failures(),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+def _csv(results: Results) -> str:
+    import io
+
+    from pyarrow import csv
+
+    text = io.BytesIO()
+    csv.write_csv(results.summary(), text)
+    return text.getvalue().decode()
+
+
+def _about(truth: Truth) -> dict[str, Any]:
+    regions = [
+        int(truth.hierarchy.level_starts[i + 1] - start) for i, start in enumerate(truth.hierarchy.level_starts[:-1])
+    ]
+    return {
+        "name": truth.name,
+        "levels": dict(zip(truth.hierarchy.levels, regions, strict=True)),
+        "groups": int(truth.counts.sum()),
+        "max_size": truth.max_size,
+        "totals": "public" if truth.public_totals else "private",
+    }
+
+
+# -------------------------------------------------------------------- for people
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """A bar with the time left, on the error stream, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True, quiet=quiet)
+    columns = (
+        TextColumn("NOT PRIVATE: comparing"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Bars(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
+        task = bars.add_task("starting", total=None)
+
+        def show(progress: Progress) -> None:
+            left = progress.seconds_left
+            words = "" if left is None else f"about {_duration(left)} left"
+            bars.update(task, total=progress.total, completed=progress.done, description=words)
+
+        yield show
+
+
+def _report(truth: Truth, results: Results, warning: str) -> RenderableType:
+    """What was compared on what, errors by level, costs, and what went wrong."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    about = _about(truth)
+    levels = " → ".join(f"{level} {regions:,}" for level, regions in about["levels"].items())
+    rows = results.summary().to_pylist()
+    parts: list[RenderableType] = [
+        Text(warning, style="bold red"),
+        Text(f"\n{about['name']}: {about['groups']:,} groups of sizes {truth.first_size} to {about['max_size']:,};"),
+        Text(f"{levels}"),
+    ]
+    for budget in dict.fromkeys(row["budget"] for row in rows):
+        here = [row for row in rows if row["budget"] == budget]
+        parts.append(Text(f"\n{budget}, {_units(results)}", style="bold"))
+        parts.append(Padding(_errors(here), (0, 0, 0, 2)))
+    if rows:
+        parts.append(Text("\ncost of one run", style="bold"))
+        parts.append(Padding(_costs(rows), (0, 0, 0, 2)))
+        parts.append(
+            Text(
+                "\nMeans over runs ± one standard error; per level the least error is bold. "
+                "EMD: earth mover's distance, entities to add or remove. Memory: the peak. "
+                "Violations: regions and sizes whose children do not add up to them.",
+                style="dim",
+            )
+        )
+    if failures := results.failures():
+        parts.append(Text("\nwithout a result", style="bold red"))
+        parts.append(Padding(_lost(failures), (0, 0, 0, 2)))
+    return Group(*parts)
+
+
+def _units(results: Results) -> str:
+    return f"protecting {str(results.rows['unit'][0]).replace('_', ' ')}"
+
+
+def _table(*headers: str, left: int, gap: int = 2) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for number, header in enumerate(headers):
+        table.add_column(header, justify="left" if number < left else "right", overflow="fold")
+    return table
+
+
+def _errors(rows: Rows) -> Any:
+    """One row per level and mechanism."""
+    from rich.text import Text
+
+    found = {(row["level"], row["mechanism"], row["metric"]): row for row in rows if row["size"] is None}
+    levels = sorted({(row["depth"], row["level"]) for row in rows if row["depth"] is not None})
+    mechanisms = list(dict.fromkeys(row["mechanism"] for row in rows))
+    table = _table("level", "mechanism", "L1", "EMD a region", "exact cells", left=2)
+    for _, level in levels:
+        for place, mechanism in enumerate(mechanisms):
+            cells = []
+            for metric in ("l1", "emd_per_region"):
+                means = [found[level, other, metric]["mean"] for other in mechanisms]
+                row = found[level, mechanism, metric]
+                best = len(mechanisms) > 1 and row["mean"] == min(means)
+                cells.append(Text(_mean(row), style="bold" if best else ""))
+            exact = f"{100 * found[level, mechanism, 'exact_cells']['mean']:.1f} %"
+            table.add_row("" if place else level, mechanism, *cells, exact)
+    return table
+
+
+def _costs(rows: Rows) -> Any:
+    """One row per mechanism and budget."""
+    found = {(row["mechanism"], row["budget"], row["metric"]): row for row in rows if row["depth"] is None}
+    table = _table("mechanism", "budget", "runs", "measure", "estimate", "memory", "violations", left=2, gap=1)
+    since = False
+    for mechanism, budget in dict.fromkeys((mechanism, budget) for mechanism, budget, _ in found):
+        peak = found.get((mechanism, budget, "peak_megabytes"))
+        if peak is None:
+            peak, since = found.get((mechanism, budget, "peak_megabytes_since_start")), True
+        table.add_row(
+            mechanism,
+            budget,
+            str(found[mechanism, budget, "l1"]["runs"]),
+            _duration(found[mechanism, budget, "seconds_measuring"]["mean"]),
+            _duration(found[mechanism, budget, "seconds_estimating"]["mean"]),
+            "unknown" if peak is None else f"{peak['mean']:,.0f} MB",
+            _number(found[mechanism, budget, "violations"]["mean"]),
+        )
+    if since:
+        table.caption = "memory: the most since the process started"
+        table.caption_justify = "left"
+    return table
+
+
+def _lost(failures: Rows) -> Any:
+    """Cells that failed alike are one row."""
+    alike: dict[tuple[str, str, str], Rows] = {}
+    for row in failures:
+        alike.setdefault((row["mechanism"], row["status"], row["message"] or ""), []).append(row)
+    table = _table("mechanism", "budget", "runs", "why", left=4)
+    for (mechanism, status, message), rows in alike.items():
+        budgets = "\n".join(dict.fromkeys(row["budget"] for row in rows))
+        table.add_row(mechanism, budgets, str(len(rows)), f"{status}: {message}")
+    return table
+
+
+def _files(written: list[Path], *, with_plots: bool) -> RenderableType:
+    from rich.text import Text
+
+    names = ", ".join(path.name for path in written)
+    hint = "" if with_plots else '\nFor plots: pip install "tallytree[plots]"'
+    return Text(f"\nWritten to {written[0].parent}{os.sep} (not private): {names}{hint}")
+
+
+def _mean(row: dict[str, Any]) -> str:
+    """Mean and standard error in the same unit.
+
+    >>> _mean({"mean": 1234567.0, "standard_error": 26531.0}), _mean({"mean": 12.34, "standard_error": None})
+    ('1.23M ± 0.03M', '12.3')
+    """
+    mean, error = row["mean"], row["standard_error"]
+    if error is None:
+        return _number(mean)
+    shown = _number(error, like=mean)
+    return f"{_number(mean)} ± {shown if error == 0 or shown.strip('0.kMG') else _number(error)}"
+
+
+def _number(value: float, like: float | None = None) -> str:
+    """At most about six characters; in the unit and with the decimals of another number, if one is given.
+
+    >>> [_number(value) for value in (0, 0.1234, 12.34, 1234.5, 1234567.0)]
+    ['0', '0.12', '12.3', '1,234', '1.23M']
+    """
+    model = abs(value if like is None else like)
+    units = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e5, 1e3, "k"))
+    size, unit = next(((size, unit) for least, size, unit in units if model >= least), (1.0, ""))
+    shown = model / size
+    decimals = 0 if shown >= 100 or value == 0 else 1 if shown >= 10 else 2
+    return f"{value / size:,.{decimals}f}{unit}"
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> [_duration(seconds) for seconds in (0.0123, 3.21, 75, 4000)]
+    ['12 ms', '3.2 s', '75 s', '67 min']
+    """
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

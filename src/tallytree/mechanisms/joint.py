@@ -1,0 +1,59 @@
+"""The joint mechanisms: all levels measured, one estimate for the whole tree, and a proved bound on how good it is.
+
+`joint-cumulative` is M_c (Fioretto, Van Hentenryck, Zhu, Model 2) on `at_least` counts and `joint-counts` its twin on
+counts. Different here: public totals hold in every region, not at the root alone; private ones are nowhere fixed;
+levels weigh by the exact variance of their noise; and the distance to a proved lower bound is stated with every
+estimate.
+"""
+
+from __future__ import annotations
+
+from tallytree.errors import ReleaseError
+from tallytree.estimate.joint_counts import joint_counts as nearest_counts
+from tallytree.estimate.joint_cumulative import joint_cumulative as nearest_at_least
+from tallytree.estimate.joint_problem import Proved
+from tallytree.histogram import counts_from_at_least
+from tallytree.mechanisms.estimate import Estimate
+from tallytree.privacy.measurements import Measurements
+
+
+def joint_cumulative(measurements: Measurements) -> Estimate:
+    """M_c over the whole tree: consistent, non-increasing `at_least` counts near the measured ones."""
+    totals = measurements.region_totals
+    found = nearest_at_least(
+        measurements.stacked("at_least"),
+        measurements.hierarchy,
+        totals=totals,
+        weights=_precisions(measurements.variances("at_least")),
+    )
+    counts = counts_from_at_least(found.counts_at_least, totals)
+    return Estimate(counts, f"consistent `at_least` counts near the measured ones: {_words(found)}")
+
+
+def joint_counts(measurements: Measurements) -> Estimate:
+    """M_H over the whole tree with every region's public total: consistent counts near the measured ones."""
+    if measurements.region_totals is None:
+        raise ReleaseError(
+            "joint-counts keeps every region's public total, and here totals are private; "
+            "use pgsr-hierarchical-dp or joint-cumulative"
+        )
+    found = nearest_counts(
+        measurements.stacked("counts"),
+        measurements.hierarchy,
+        totals=measurements.region_totals,
+        weights=_precisions(measurements.variances("counts")),
+    )
+    return Estimate(found.counts, f"consistent counts near the measured ones: {_words(found)}")
+
+
+def _precisions(variances: list[float]) -> list[float] | None:
+    return None if len(set(variances)) == 1 else [1 / variance for variance in variances]
+
+
+def _words(found: Proved) -> str:
+    """The gap in words; never rounded down."""
+    if found.gap == 0:
+        return "proved to be the nearest there are (squared distance, weighted by precision)"
+    percent = 100 * found.gap * (1 + 1e-9)
+    shown = f"{percent + 0.005:.2f}" if percent >= 0.01 else "0.01"
+    return f"their squared distance, weighted by precision, is within {shown} % of a proved lower bound"

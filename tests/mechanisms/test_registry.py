@@ -1,0 +1,202 @@
+"""The table of mechanisms: what may be released, what is refused and why, and what comes out of each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tallytree import Budget, SpecError, one_entity, one_group, release, verify
+from tallytree.estimate.cost_tables import MOST_ENTRIES
+from tallytree.estimate.solvers import MOST_CELLS
+from tallytree.evaluate import Truth
+from tallytree.evaluate.truth import seeded_measurements
+from tallytree.mechanisms import MECHANISMS, choose, mechanism_named
+from tallytree.mechanisms.solver_based import domain_reach, hierarchical_tables
+from tallytree.privacy import Neighbours
+from tests.oracles.example import made_up
+from tests.oracles.trees import cost, even_tree, random_tree
+
+UNITS = [one_entity(), one_group()]
+RELAXED = {"pgsr-hierarchical-relaxed", "pgsr-cumulative-relaxed"}
+NAMES = {
+    "pgsr-hierarchical-dp",
+    "pgsr-hierarchical-exact",
+    "pgsr-hierarchical-relaxed",
+    "pgsr-hierarchical-tables",
+    "pgsr-cumulative-dp",
+    "pgsr-cumulative-exact",
+    "pgsr-cumulative-relaxed",
+    "pgsr-chain",
+    "topdown",
+    "joint-cumulative",
+    "joint-counts",
+}
+
+
+def truth(seed, *, public, levels=3, **bounds):
+    rng = np.random.default_rng(seed)
+    tree = random_tree(rng, levels, most_children=3)
+    counts = rng.poisson(4, (tree.leaf_count, 4 + public))
+    return Truth("made up", tree, counts, public, **bounds)
+
+
+def test_every_mechanism_of_the_paper_is_there_by_name():
+    assert set(MECHANISMS) >= NAMES
+    for name in MECHANISMS:
+        assert mechanism_named(name).name == name
+        json.dumps({key: value for key, value in vars(mechanism_named(name)).items() if key != "estimate"})
+    with pytest.raises(SpecError, match="unknown mechanism"):
+        mechanism_named("pgsr-chain-as-printed")  # lives in tallytree.evaluate only
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_what_comes_out_is_whole_and_keeps_what_is_promised(name):
+    mechanism = MECHANISMS[name]
+    for seed, public, unit in product(range(4), (False, True), UNITS):
+        if mechanism.needs_public_totals and not public:
+            continue
+        data = truth(seed, public=public, quantity_bound=1 + seed % 3, levels=1 + seed)
+        shares = [1 + level for level in range(data.hierarchy.depth)] if seed % 2 else None
+        budget = Budget(epsilon=1) if seed < 3 else Budget(rho="0.5")
+        plan = mechanism.plan(data.hierarchy, budget, unit, shares)
+        counts = mechanism.estimate(seeded_measurements(data, plan, seed)).counts
+        assert counts.dtype == np.int64
+        assert counts.shape == data.all_levels().shape
+        assert counts.min() >= 0
+        if name in RELAXED:
+            continue
+        tree = data.hierarchy
+        assert np.array_equal(tree.aggregate(counts[tree.level_slice(tree.depth - 1)]), counts)
+        if public:
+            assert counts[0].sum() == data.counts.sum()
+        if public and mechanism.keeps_totals:
+            assert np.array_equal(counts.sum(axis=1), data.all_levels().sum(axis=1))
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_almost_no_noise_gives_back_the_truth(name):
+    for public in (False, True):
+        if MECHANISMS[name].needs_public_totals and not public:
+            continue
+        data = truth(11, public=public)
+        plan = MECHANISMS[name].plan(data.hierarchy, Budget(epsilon=5000), one_entity())
+        estimate = MECHANISMS[name].estimate(seeded_measurements(data, plan, 1))
+        assert np.array_equal(estimate.counts, data.all_levels())
+
+
+def test_mechanisms_with_the_same_objective_reach_the_same_optimum_with_uneven_shares_too():
+    for seed, public in product(range(8), (False, True)):
+        data = truth(seed, public=public)
+        plan = MECHANISMS["pgsr-hierarchical-dp"].plan(data.hierarchy, Budget(epsilon=3), one_entity(), [1] * 3)
+        measurements = seeded_measurements(data, plan, seed)
+        noisy = measurements.stacked("counts")
+        costs = {
+            name: cost(noisy, MECHANISMS[name].estimate(measurements).counts, data.hierarchy)
+            for name in ("pgsr-hierarchical-dp", "pgsr-hierarchical-exact", "pgsr-hierarchical-tables", "topdown")
+        }
+        assert costs["pgsr-hierarchical-exact"] == costs["pgsr-hierarchical-dp"] == costs["pgsr-hierarchical-tables"]
+        assert costs["topdown"] >= costs["pgsr-hierarchical-dp"]
+        uneven = MECHANISMS["pgsr-hierarchical-dp"].plan(data.hierarchy, Budget(epsilon=3), one_entity(), [4, 2, 1])
+        measurements = seeded_measurements(data, uneven, seed)
+        weights = [1 / variance for variance in measurements.variances("counts")]
+        noisy = measurements.stacked("counts")
+        exact, fast = (
+            cost(noisy, MECHANISMS[name].estimate(measurements).counts, data.hierarchy, weights)
+            for name in ("pgsr-hierarchical-exact", "pgsr-hierarchical-dp")
+        )
+        assert exact == pytest.approx(fast, rel=1e-5)
+
+
+def test_the_joint_estimate_is_never_nearer_than_the_proven_optimum():
+    for seed, public in product(range(8), (False, True)):
+        data = truth(seed, public=public)
+        plan = MECHANISMS["joint-cumulative"].plan(data.hierarchy, Budget(epsilon=1), one_entity())
+        measurements = seeded_measurements(data, plan, seed)
+        proven, joint = (
+            MECHANISMS[name].estimate(measurements).counts for name in ("pgsr-cumulative-exact", "joint-cumulative")
+        )
+        first = 1 if public else 0
+        costs = [
+            int(
+                ((np.cumsum(counts[:, ::-1], axis=1)[:, ::-1][:, first:] - measurements.stacked("at_least")) ** 2).sum()
+            )
+            for counts in (proven, joint)
+        ]
+        assert costs[0] <= costs[1] <= 1.2 * costs[0]
+
+
+def test_one_constraint_program_per_entry_estimates_the_same():
+    data = Truth("tiny", even_tree(2), np.array([[2, 0], [1, 1]]), public_totals=False)
+    plan = MECHANISMS["pgsr-hierarchical-tables"].plan(data.hierarchy, Budget(epsilon=8), one_entity())
+    measurements = seeded_measurements(data, plan, 3)
+    noisy = measurements.stacked("counts")
+    merged, solved = (hierarchical_tables(measurements, per_entry=per_entry).counts for per_entry in (False, True))
+    assert cost(noisy, merged, data.hierarchy) == cost(noisy, solved, data.hierarchy)
+
+
+@pytest.mark.parametrize("name", sorted(RELAXED))
+def test_a_release_refuses_relaxed_mechanisms_by_name_and_says_why(name):
+    with pytest.raises(SpecError, match=f"{name} cannot be released: .* need not add up"):
+        release(made_up(1, public_totals=True), budget=Budget(epsilon=1), unit=one_entity(), mechanism=name)
+    data = Truth("even", even_tree(4, 12), np.random.default_rng(1).poisson(9, (12, 5)), public_totals=False)
+    plan = MECHANISMS[name].plan(data.hierarchy, Budget(epsilon=1), one_entity())
+    counts = MECHANISMS[name].estimate(seeded_measurements(data, plan, 1)).counts
+    leaves = counts[data.hierarchy.level_slice(2)]
+    assert not np.array_equal(data.hierarchy.aggregate(leaves), counts), "this is why"
+
+
+def test_what_does_not_fit_the_data_is_refused_before_anything_is_spent(tmp_path):
+    private = made_up(1, public_totals=False)
+    options = {"budget": Budget(epsilon=1), "unit": one_group()}
+    with pytest.raises(SpecError, match="joint-counts needs the public number of groups"):
+        release(private, mechanism="joint-counts", keep=tmp_path / "kept", **options)
+    large = replace_size(private, MOST_CELLS)
+    for name in ("pgsr-hierarchical-exact", "pgsr-cumulative-exact"):
+        with pytest.raises(SpecError, match=f"{name} is for at most {MOST_CELLS:,} cells"):
+            release(large, mechanism=name, keep=tmp_path / "kept", **options)
+    with pytest.raises(SpecError, match=rf"more than {MOST_ENTRIES:,}; pgsr-hierarchical-dp"):
+        release(private, budget=Budget(epsilon="0.001"), unit=one_group(), mechanism="pgsr-hierarchical-tables")
+    assert not (tmp_path / "kept").exists()
+
+
+def replace_size(data, max_size):
+    from tallytree.tables import GroupSizes, Sealed
+
+    return GroupSizes(data.hierarchy, max_size, Sealed(np.zeros((data.hierarchy.leaf_count, max_size), dtype=np.int64)))
+
+
+def test_auto_decides_by_unit_totals_and_quantity_bound():
+    def chosen(unit, public, **bounds):
+        return choose("auto", Neighbours(unit, 10, public, **bounds)).name
+
+    for public in (False, True):
+        assert chosen(one_entity(), public) == "joint-cumulative"
+        assert chosen(one_entity(), public, rows_per_entity=3) == "joint-cumulative"
+    assert chosen(one_entity(), True, quantity_bound=5) == "joint-counts"
+    assert chosen(one_entity(), False, quantity_bound=5) == "pgsr-hierarchical-dp"
+    assert chosen(one_group(), True) == "joint-counts"
+    assert chosen(one_group(), False) == "pgsr-hierarchical-dp"
+
+
+def test_the_papers_domain_follows_from_the_noise():
+    assert domain_reach("discrete_laplace", Fraction(6)) == 3 * 72
+    assert domain_reach("discrete_laplace", Fraction(3, 5)) == 3
+    assert domain_reach("discrete_gaussian", Fraction(7, 2)) == 12
+
+
+def test_a_release_that_keeps_every_total_is_held_to_it(tmp_path):
+    made = release(made_up(4, public_totals=True), budget=Budget(epsilon=1), unit=one_entity())
+    assert MECHANISMS[made.mechanism].keeps_totals
+    made.save(tmp_path / "release")
+    assert verify(tmp_path / "release").ok
+    counts = made.counts.copy()
+    rows = made.hierarchy.level_slice(2)
+    counts[rows.start, 0] += 1
+    counts[rows.start + 1, counts[rows.start + 1].argmax()] -= 1
+    replace(made, counts=counts).save(tmp_path / "moved")
+    assert any("do not add up to the public total" in fault for fault in verify(tmp_path / "moved").faults)
