@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from tallytree.estimate.alternating import Relaxed
 from tallytree.estimate.cumulative_exchange import exchange_arrivals
+from tallytree.estimate.layout import from_the_top_down
 from tallytree.hierarchy import Hierarchy, Integers
-from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.kernels import kernel
 
 Reals = NDArray[np.float64]
 
@@ -37,18 +38,12 @@ def round_cumulative(
     values = np.empty(noisy.shape, dtype=np.int64)
     values[0] = root
     real, prices = relaxed.nearest, relaxed.prices
-    for level in range(hierarchy.depth - 1):
-        parents = hierarchy.level_slice(level)
-        pieces = blocks(parents.stop - parents.start, max(1, (parents.stop - parents.start) // 16))
-        top = parents.start
 
-        def share(start: int, stop: int, top: int = top) -> None:
-            for parent in range(top + start, top + stop):
-                first, last = hierarchy.child_starts[parent], hierarchy.child_starts[parent + 1]
-                _share_row(values, real, upper, bounded, parent, first, last)
-                exchange_arrivals(values, noisy, prices, upper, bounded, first, last)
+    def share(parent: int, first: int, last: int) -> None:
+        _share_row(values, real, upper, bounded, parent, first, last)
+        exchange_arrivals(values, noisy, prices, upper, bounded, first, last)
 
-        in_threads(share, pieces)
+    from_the_top_down(hierarchy, share)
     return values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import cpu_count
 from typing import NamedTuple
 
@@ -9,12 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.hierarchy import Hierarchy, Integers
-from tallytree.kernels import blocks, kernel
+from tallytree.kernels import blocks, in_threads, kernel
 
 
 def tiles(sizes: int) -> list[tuple[int, int]]:
     """Blocks of sizes to work on together: some cache lines of a row at a time, and several blocks per core."""
     return blocks(sizes, max(1, min(32, sizes // (4 * (cpu_count() or 1)))))
+
+
+def from_the_top_down(hierarchy: Hierarchy, share: Callable[[int, int, int], None]) -> None:
+    """Call `share(parent, first, last)` for every region and its children `first … last - 1`, a level after another."""
+    for level in range(hierarchy.depth - 1):
+        parents = hierarchy.level_slice(level)
+        count, top = parents.stop - parents.start, parents.start
+
+        def work(start: int, stop: int, top: int = top) -> None:
+            for parent in range(top + start, top + stop):
+                share(parent, int(hierarchy.child_starts[parent]), int(hierarchy.child_starts[parent + 1]))
+
+        in_threads(work, blocks(count, max(1, count // 16)))
 
 
 class Tree(NamedTuple):

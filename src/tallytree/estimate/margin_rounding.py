@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.estimate.layout import from_the_top_down
 from tallytree.hierarchy import Hierarchy, Integers
-from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.kernels import kernel
 
 Reals = NDArray[np.float64]
 
@@ -26,17 +27,11 @@ def round_margins(noisy: Integers, prices: Reals, hierarchy: Hierarchy, totals: 
     """Non-negative whole numbers with these totals, children adding up, near the targets noisy + prices."""
     values = np.empty(noisy.shape, dtype=np.int64)
     _nearest_with_total(noisy, prices, totals, values, 0)
-    for level in range(hierarchy.depth - 1):
-        parents = hierarchy.level_slice(level)
-        pieces = blocks(parents.stop - parents.start, max(1, (parents.stop - parents.start) // 16))
-        top = parents.start
 
-        def share(start: int, stop: int, top: int = top) -> None:
-            for parent in range(top + start, top + stop):
-                first, last = hierarchy.child_starts[parent], hierarchy.child_starts[parent + 1]
-                _share_row(values, noisy, prices, totals, parent, first, last)
+    def share(parent: int, first: int, last: int) -> None:
+        _share_row(values, noisy, prices, totals, parent, first, last)
 
-        in_threads(share, pieces)
+    from_the_top_down(hierarchy, share)
     return values
 
 
