@@ -40,22 +40,26 @@ def main() -> None:
         compare(
             make("taxi", zones=28, scale=0.05, cut=sizes),
             [*FAST[:2], "topdown", "joint-cumulative", *SLOW],
-            [tt.Budget(epsilon=1)],
-            runs=1,
+            [tt.Budget(epsilon="0.1")],
+            runs=runs,
             jobs=1,
             limit=20,
             out=RESULTS / f"scalability-{sizes}",
         )
         for sizes in (5, 10, 20, 50)
     ]
+    for sizes, each in zip((5, 10, 20, 50), series, strict=True):
+        each.save(RESULTS / f"scalability-{sizes}")
     plots.save(plots.runtime_against_sizes(series), FIGURES / "pgsr-figure-7.png")
 
     # Figures 8 and 9 and Table 7 at full shape, and the relaxations on a slice that they can manage.
-    for name in ("census", "taxi"):
+    slices = {"census": make("census", scale=0.01, max_size=100), "taxi": make("taxi", zones=28, cut=300)}
+    for name, slice_of in slices.items():
         full = compare(make(name), FAST, BUDGETS, runs=runs, jobs=1, limit=120, out=RESULTS / name)
+        full.save(RESULTS / name)
         plots.save(plots.error_against_budget(full, "l1"), FIGURES / f"pgsr-figure-9-{name}.png")
-        slice_of = make("census", scale=0.01, max_size=100) if name == "census" else make("taxi", zones=28, cut=300)
-        compare(slice_of, [*FAST, *RELAXED], BUDGETS, runs=runs, jobs=1, limit=60, out=RESULTS / f"{name}-slice")
+        folder = RESULTS / f"{name}-slice"
+        compare(slice_of, [*FAST, *RELAXED], BUDGETS, runs=runs, jobs=1, limit=60, out=folder).save(folder)
 
 
 if __name__ == "__main__":
