@@ -53,6 +53,16 @@ def test_only_the_border_opens_the_seal():
     assert callers == {"privacy/measure.py"}
 
 
+def test_only_evaluate_measures_with_noise_of_its_own():
+    users = {
+        str(module.relative_to(SOURCE))
+        for module in MODULES
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.ImportFrom) and any(name.name == "_measured" for name in node.names)
+    }
+    assert users == {"evaluate/truth.py"}
+
+
 def test_seeds_and_weak_generators_exist_only_in_evaluate():
     weak = ("default_rng", "np.random", "random.seed", "RandomState", "import random")
     for module in MODULES:

@@ -14,6 +14,7 @@ from tallytree.estimate.joint_cumulative import joint_cumulative as nearest_at_l
 from tallytree.estimate.joint_problem import Proved
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.estimate import Estimate
+from tallytree.mechanisms.inputs import precisions
 from tallytree.privacy.measurements import Measurements
 
 
@@ -24,7 +25,7 @@ def joint_cumulative(measurements: Measurements) -> Estimate:
         measurements.stacked("at_least"),
         measurements.hierarchy,
         totals=totals,
-        weights=_precisions(measurements.variances("at_least")),
+        weights=precisions(measurements, "at_least"),
     )
     counts = counts_from_at_least(found.counts_at_least, totals)
     return Estimate(counts, f"consistent `at_least` counts near the measured ones: {_words(found)}")
@@ -41,13 +42,9 @@ def joint_counts(measurements: Measurements) -> Estimate:
         measurements.stacked("counts"),
         measurements.hierarchy,
         totals=measurements.region_totals,
-        weights=_precisions(measurements.variances("counts")),
+        weights=precisions(measurements, "counts"),
     )
     return Estimate(found.counts, f"consistent counts near the measured ones: {_words(found)}")
-
-
-def _precisions(variances: list[float]) -> list[float] | None:
-    return None if len(set(variances)) == 1 else [1 / variance for variance in variances]
 
 
 def _words(found: Proved) -> str:
