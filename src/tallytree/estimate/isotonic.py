@@ -1,6 +1,7 @@
-"""The non-increasing integers nearest to noisy ones, row by row: the first step of M_c^dp (PGSR, Algorithm 2, line 2).
+"""The monotone integers nearest to noisy ones: the first step of M_c^dp (PGSR, Algorithm 2) and of H_c (CoC, 4.3).
 
 Survival counts (how many groups have at least this size) cannot rise with the size, their noisy measurements can.
+Nearest means least squares or least absolute deviations; CoC finds the latter more accurate for cumulative counts.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ SUM_LIMIT = 1 << 61
 CELLS_PER_BLOCK = 1 << 18
 
 
-def non_increasing(noisy: NDArray[Any], upper: NDArray[Any] | None = None) -> Integers:
-    """For each row of `noisy` the nearest (least squares) non-increasing integers from 0 to the row's `upper`.
+def non_increasing(noisy: NDArray[Any], upper: NDArray[Any] | None = None, *, power: int = 2) -> Integers:
+    """For each row of `noisy` the nearest non-increasing integers from 0 to the row's `upper`: least Σ |x − y|^power.
 
-    Pool adjacent violators: neighbours that rise are replaced by their mean until nothing rises; then each mean z is
-    rounded to ⌊z + ½⌋ and clipped to 0 … upper. Sums and counts of the pools are kept as integers, so nothing is lost.
+    Power 2. Pool adjacent violators: neighbours that rise are replaced by their mean until nothing rises; then each
+    mean z is rounded to ⌊z + ½⌋ and clipped to 0 … upper. Sums and counts of the pools are kept as integers, so nothing
+    is lost.
 
     Why that is the integer optimum. Up to a constant, (x − y)² is the sum over the thresholds j ≤ x of 2(j − ½ − y).
     So the problem is, for every j, to choose the set {x ≥ j} with the least Σ (j − ½ − y): a prefix of the row, because
@@ -31,22 +33,44 @@ def non_increasing(noisy: NDArray[Any], upper: NDArray[Any] | None = None) -> In
     is ⌊z + ½⌋. Bounds only fix the sets of the thresholds j ≤ 0 (all) and j > upper (none), and leave the others as
     they are: clip.
 
+    Power 1. The same with |x − y|, the sum over j ≤ x of +1 where y < j and −1 elsewhere: again a best prefix for every
+    threshold, and clipping for the bounds. There are ties now: the shortest best prefixes make up the least optimum,
+    the longest the greatest, and both are found exactly. Returned is their midpoint, rounded down, clipped to
+    0 … upper, which favours neither side of the noise. It is an optimum too: halving a sum and rounding it up, or down,
+    keeps the order along the row, and by convexity |x − y| at the two rounded midpoints adds up to no more than at the
+    two ends; so both are optimal. Clipping comes last, so that a tail of zeros is not raised by the bound's asymmetry.
+
     >>> non_increasing(np.array([[9, 3, 6, -1]]), upper=np.array([8]))
     array([[8, 5, 5, 0]])
+    >>> non_increasing(np.array([[9, 3, 6, -1]]), upper=np.array([8]), power=1)
+    array([[8, 4, 4, 0]])
     """
     noisy = np.asarray(noisy)
     if noisy.ndim != 2 or not np.issubdtype(noisy.dtype, np.integer):
         raise SpecError(f"noisy is {noisy.dtype} of shape {noisy.shape}; expected integers of shape (regions, sizes)")
     rows, sizes = noisy.shape
-    if noisy.size and sizes * max(int(noisy.max()), -int(noisy.min())) >= SUM_LIMIT:
-        raise SpecError(f"sums of {sizes:,} values this large would overflow 64-bit integers; use smaller values")
+    check_power(power)
+    check_sums(noisy, sizes)
     most = np.full(rows, np.iinfo(np.int64).max) if upper is None else _checked_upper(upper, rows)
     counts = np.ascontiguousarray(noisy, dtype=np.int64).view()
     counts.flags.writeable = False
     nearest = np.empty((rows, sizes), dtype=np.int64)
     pieces = blocks(rows, max(1, CELLS_PER_BLOCK // max(1, sizes)))
-    in_threads(lambda start, stop: _pool_rows(counts, most, nearest, start, stop), pieces)
+    fit_rows = _pool_rows if power == 2 else _median_rows
+    in_threads(lambda start, stop: fit_rows(counts, most, nearest, start, stop), pieces)
     return nearest
+
+
+def check_power(power: int) -> None:
+    """Refuse, with a SpecError, what is neither 1 nor 2."""
+    if power not in (1, 2):
+        raise SpecError(f"power is {power!r}; expected 1 (least absolute deviations) or 2 (least squares)")
+
+
+def check_sums(values: NDArray[Any], length: int) -> None:
+    """Refuse, with a SpecError, `values` of which `length` could add up to 2^61: pools are summed in 64 bits."""
+    if values.size and length * max(int(values.max()), -int(values.min())) >= SUM_LIMIT:
+        raise SpecError(f"sums of {length:,} values this large would overflow 64-bit integers; use smaller values")
 
 
 def _checked_upper(upper: Any, rows: int) -> Integers:
@@ -85,3 +109,55 @@ def _pool_rows(noisy: Integers, upper: Integers, nearest: Integers, start: int, 
             value = min(max(value, 0), upper[row])
             nearest[row, size : size + counts[pool]] = value
             size += counts[pool]
+
+
+@kernel
+def _median_rows(noisy: Integers, upper: Integers, nearest: Integers, start: int, stop: int) -> None:
+    """Midpoints of the least and the greatest row with the least absolute deviations, in O(n log n) steps per row.
+
+    From the last size to the first, x may only rise. Let f(x) be the least cost of the sizes so far whose latest value
+    is at most x: convex, falling, then flat. The values at which its slope grows by one are kept in a heap, the largest
+    on top; the least minimiser is the top. Adding |x − y| for the next size and cutting off what rises, there are two
+    cases. If y is at least the top, y is the only minimiser and joins the heap. Else y joins twice, the old top leaves,
+    and the minimisers reach from the new top to the old one. So the least minimiser is always the new top, and the
+    greatest is the larger of the new and the old. On the way back, each x is the least (greatest) minimiser or, if that
+    is smaller, its neighbour's x: by induction the least (greatest) optimum.
+    """
+    sizes = noisy.shape[1]
+    heap = np.empty(sizes, dtype=np.int64)
+    for row in range(start, stop):
+        for length in range(sizes):  # of the heap
+            size = sizes - 1 - length
+            value = noisy[row, size]
+            if length > 0 and value < heap[0]:
+                _replace_top(heap, length, value)
+            _push(heap, length, value)
+            nearest[row, size] = heap[0]
+        least = greatest = np.iinfo(np.int64).max
+        for size in range(sizes):
+            top = nearest[row, size]
+            least = min(least, top)
+            greatest = min(greatest, max(top, nearest[row, size + 1]) if size + 1 < sizes else top)
+            nearest[row, size] = min(max((least + greatest) // 2, 0), upper[row])
+
+
+@kernel
+def _replace_top(heap: Integers, length: int, value: int) -> None:
+    place, child = 0, 1
+    while child < length:
+        if child + 1 < length and heap[child + 1] > heap[child]:
+            child += 1
+        if heap[child] <= value:
+            break
+        heap[place] = heap[child]
+        place, child = child, 2 * child + 1
+    heap[place] = value
+
+
+@kernel
+def _push(heap: Integers, length: int, value: int) -> None:
+    place = length
+    while place > 0 and heap[(place - 1) // 2] < value:
+        heap[place] = heap[(place - 1) // 2]
+        place = (place - 1) // 2
+    heap[place] = value
