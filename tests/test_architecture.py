@@ -50,7 +50,7 @@ def test_only_the_border_opens_the_seal():
         for node in ast.walk(ast.parse(module.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "open_at_the_privacy_border"
     }
-    assert callers == {"privacy/measure.py"}
+    assert callers == {"privacy/measure.py", "privacy/rounds.py"}
 
 
 def test_only_evaluate_measures_with_noise_of_its_own():
@@ -61,6 +61,27 @@ def test_only_evaluate_measures_with_noise_of_its_own():
         if isinstance(node, ast.ImportFrom) and any(name.name == "_measured" for name in node.names)
     }
     assert users == {"evaluate/truth.py"}
+
+
+def test_only_evaluate_draws_rounds_with_words_of_its_own():
+    users = {
+        str(module.relative_to(SOURCE))
+        for module in MODULES
+        for node in ast.walk(ast.parse(module.read_text()))
+        if (isinstance(node, ast.ImportFrom) and any(name.name == "_private_tables" for name in node.names))
+        or (isinstance(node, ast.Attribute) and node.attr in {"_private_tables", "_start_with"})
+    }
+    assert {user for user in users if not user.startswith("evaluate/")} == {"privacy/rounds.py"}
+
+
+def test_true_tables_are_counted_at_the_border_and_in_evaluate_only():
+    users = {
+        str(module.relative_to(SOURCE))
+        for module in MODULES
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.ImportFrom) and any(name.name == "marginal_counts" for name in node.names)
+    }
+    assert {user for user in users if not user.startswith("evaluate/")} == {"privacy/rounds.py"}
 
 
 def test_seeds_and_weak_generators_exist_only_in_evaluate():

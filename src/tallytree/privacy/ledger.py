@@ -21,7 +21,10 @@ from pathlib import Path
 
 from tallytree.errors import BudgetError
 from tallytree.privacy.budget import Budget, Currency, as_decimal
+from tallytree.privacy.household_unit import HOUSEHOLDS, HouseholdNeighbours
 from tallytree.privacy.unit import Neighbours
+
+Relation = Neighbours | HouseholdNeighbours
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS data_set (
@@ -33,6 +36,8 @@ CREATE TABLE IF NOT EXISTS spending (
     budget TEXT NOT NULL, reserved TEXT NOT NULL, release_id TEXT
 );
 """
+
+GROUP_SIZES = "group_sizes"  # the kind of relation that `Neighbours` is; `HouseholdNeighbours` names its own
 
 
 class ChangedInput(UserWarning):
@@ -55,7 +60,7 @@ class Account:
     """A data set's account."""
 
     name: str
-    neighbours: Neighbours
+    neighbours: Relation
     currency: Currency
     total: Fraction
     spendings: tuple[Spending, ...]
@@ -89,7 +94,7 @@ class Ledger:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
-    def open(self, name: str, budget: Budget, neighbours: Neighbours) -> Account:
+    def open(self, name: str, budget: Budget, neighbours: Relation) -> Account:
         """Give a data set its total budget, once and for all. The file is made if it is not there."""
         if not name or not isinstance(name, str):
             raise BudgetError("a data set needs a name in the ledger")
@@ -108,7 +113,7 @@ class Ledger:
         return self.account(name)
 
     def reserve(
-        self, name: str | None, budget: Budget, neighbours: Neighbours, fingerprint: str | None = None
+        self, name: str | None, budget: Budget, neighbours: Relation, fingerprint: str | None = None
     ) -> Receipt:
         """Take a cost out of a data set's account, or refuse; spent once this returns, whatever happens then."""
         if name is None:
@@ -178,7 +183,7 @@ class Ledger:
         )
         return Account(
             name=name,
-            neighbours=Neighbours.from_json(json.loads(row[0])),
+            neighbours=_relation(row[0]),
             currency=row[1],
             total=Fraction(row[2]),
             spendings=tuple(
@@ -205,8 +210,17 @@ class Ledger:
             raise BudgetError(f"the ledger {self.path} cannot be used: {error}") from None
 
 
-def _text(neighbours: Neighbours) -> str:
-    return json.dumps(neighbours.to_json(), sort_keys=True)
+def _text(neighbours: Relation) -> str:
+    return json.dumps({"kind": GROUP_SIZES, **neighbours.to_json()}, sort_keys=True)
+
+
+def _relation(text: str) -> Relation:
+    """What `_text` wrote. Before there were two kinds of relation none was named: those are of group sizes."""
+    values = json.loads(text)
+    kind = values.pop("kind", GROUP_SIZES)
+    if kind not in (GROUP_SIZES, HOUSEHOLDS):
+        raise BudgetError(f"the ledger holds a neighbour relation of kind {kind!r}, which this version does not know")
+    return Neighbours.from_json(values) if kind == GROUP_SIZES else HouseholdNeighbours.from_json(values)
 
 
 def _amount(value: Fraction, currency: Currency) -> str:

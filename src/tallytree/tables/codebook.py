@@ -1,0 +1,159 @@
+"""A schema proposed from what is public: a codebook, or a sample that its user declares to be public.
+
+It is never taken from the private rows. A value that only one household has would then be in the schema because of that
+household, and a release could not hide it at any budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+from typing import Any
+
+from tallytree.errors import SpecError
+from tallytree.schema import Attribute, Schema
+from tallytree.tables.source import _load, guarded, workspace
+
+MISSING = "missing"
+LEVELS = ("household", "person")
+
+
+def schema_from_codebook(codebook: Any, *, max_persons: int) -> Schema:
+    """A schema from a public table with the columns attribute, level, value and (if need be) cut; a path or Arrow data.
+
+    One row per value, in the order that the values shall have. `level` is household or person. For a number, each row
+    is a bin and `cut` is where it begins; the first bin has none. `cut` = missing marks the value that an empty cell
+    stands for; it comes last.
+    """
+    table = _texts(codebook, "codebook")
+    columns = [*table]
+    if lost := [name for name in ("attribute", "level", "value") if name not in columns]:
+        raise SpecError(f"the codebook has no column {', '.join(lost)}; expected attribute, level, value and maybe cut")
+    length = len(table["attribute"])
+    cuts = table.get("cut", [None] * length)
+    found: dict[str, dict[str, list[tuple[str, str]]]] = {level: {} for level in LEVELS}
+    for row, (name, level, value, cut) in enumerate(
+        zip(table["attribute"], table["level"], table["value"], cuts, strict=True), start=1
+    ):
+        if level not in LEVELS or not name or value is None:
+            raise SpecError(f"row {row} of the codebook needs an attribute, a value, and a level: household or person")
+        found[level].setdefault(name, []).append((value, (cut or "").strip()))
+    household, person = (tuple(_attribute(name, rows) for name, rows in found[level].items()) for level in LEVELS)
+    return Schema(household, person, max_persons)
+
+
+def schema_from_sample(
+    households: Any,
+    persons: Any,
+    *,
+    household_id: str,
+    sample_is_public: bool = False,
+    max_persons: int | None = None,
+    leave_out: Sequence[str] = (),
+    most_values: int = 50,
+    bins: int = 5,
+) -> Schema:
+    """A schema from two tables of a sample that is public: the values of each column, and bins of numbers.
+
+    A column of numbers with more than `most_values` different ones is cut into about `bins` bins with as many rows
+    each; other columns with so many values must be left out. `max_persons` is the sample's most if not given. What
+    the private data hold beyond the sample will be refused when they are read.
+    """
+    if sample_is_public is not True:
+        raise SpecError(
+            "a schema may be taken from rows only if they are public, since every value in it is published: say "
+            "sample_is_public=True if these are, and use a codebook otherwise"
+        )
+    if most_values < 1 or bins < 2:
+        raise SpecError("most_values must be at least 1 and bins at least 2")
+    tables = [_texts(households, "households"), _texts(persons, "persons")]
+    for table, which in zip(tables, ("households", "persons"), strict=True):
+        if household_id not in table:
+            raise SpecError(f"the sample's {which} have no column {household_id!r}")
+    if max_persons is None:
+        homes = tables[1][household_id]
+        counts: dict[Any, int] = {}
+        for home in homes:
+            counts[home] = counts.get(home, 0) + 1
+        max_persons = max(counts.values(), default=1)
+    sides = [
+        tuple(
+            _proposed(name, cells, most_values, bins)
+            for name, cells in table.items()
+            if name != household_id and name not in leave_out
+        )
+        for table in tables
+    ]
+    return Schema(sides[0], sides[1], max_persons)
+
+
+def _texts(source: Any, option: str) -> dict[str, list[str | None]]:
+    """A public table as columns of texts; empty cells are None, whole numbers have no point."""
+    with workspace(None) as connect:
+        backend = connect()
+        guarded("Starting DuckDB", lambda: backend.con.execute("SET preserve_insertion_order = true"))
+        table = _load(backend, source, None, option)
+        cells = guarded(f"Reading the {option}", lambda: backend.to_pyarrow(table))
+    return {name: [_text(value) for value in cells[name].to_pylist()] for name in cells.column_names}
+
+
+def _text(value: Any) -> str | None:
+    if value is None or value == "" or value != value:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _attribute(name: str, rows: list[tuple[str, str]]) -> Attribute:
+    marked = [value for value, cut in rows if cut == MISSING]
+    if len(marked) > 1:
+        raise SpecError(f"the codebook marks several values of {name!r} as missing; expected one at most")
+    cuts = [cut for _, cut in rows if cut and cut != MISSING]
+    missing = marked[0] if marked else None
+    values = tuple(value for value, _ in rows)
+    if not cuts:
+        return Attribute(name, values, missing=missing)
+    if rows[0][1] or any(not cut for _, cut in rows[1:]):
+        raise SpecError(f"attribute {name!r}: every bin but the first needs a cut, where it begins")
+    try:
+        return Attribute(name, values, tuple(float(cut) for cut in cuts), missing)
+    except ValueError:
+        raise SpecError(f"attribute {name!r}: a cut of the codebook is not a number") from None
+
+
+def _proposed(name: str, cells: list[str | None], most_values: int, bins: int) -> Attribute:
+    known = [cell for cell in cells if cell is not None]
+    different = sorted(set(known))
+    missing = MISSING if len(known) < len(cells) else None
+    if missing is not None and missing in different:
+        missing = "no value"
+    last = () if missing is None else (missing,)
+    if len(different) <= most_values:
+        if not different:
+            raise SpecError(f"column {name!r} of the sample is empty: leave it out")
+        return Attribute(name, (*_in_order(different), *last), missing=missing)
+    try:
+        numbers = sorted(map(float, known))
+    except ValueError:
+        numbers = []
+    if not numbers or not all(map(isfinite, numbers)):
+        raise SpecError(
+            f"column {name!r} of the sample has {len(different):,} different values: leave it out (leave_out=…), or "
+            "give its values or bins in a codebook"
+        )
+    cuts = sorted({numbers[len(numbers) * part // bins] for part in range(1, bins)} - {numbers[0]})
+    if not cuts:  # nearly all rows have the least number
+        cuts = [next(number for number in numbers if number > numbers[0])]
+    edges = [_text(cut) for cut in cuts]
+    between = [f"{low} to {high}" for low, high in pairwise(edges)]
+    return Attribute(name, (f"below {edges[0]}", *between, f"{edges[-1]} or more", *last), tuple(cuts), missing)
+
+
+def _in_order(texts: list[str]) -> list[str]:
+    """By number if all are numbers, otherwise by text."""
+    try:
+        return sorted(texts, key=float)
+    except ValueError:
+        return sorted(texts)

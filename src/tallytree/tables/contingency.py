@@ -1,0 +1,165 @@
+"""Household microdata as integer codes, and the true counts of any table over them.
+
+A table is counted in one pass over the codes, never query by query. What it returns is as private as the codes are:
+on private data only `tallytree.privacy.rounds` calls it, on data that are public or made up `tallytree.evaluate` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import DataError, SpecError
+from tallytree.kernels import kernel
+from tallytree.schema import Attribute, Marginal, Schema
+
+Integers = NDArray[np.int64]
+Codes = NDArray[Any]  # of the smallest unsigned type that holds an attribute's codes
+
+MOST_CELLS = 1 << 27  # of one table: a gigabyte of counts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HouseholdCodes:
+    """One row per household and one per person, attributes as codes; a household's persons stand together.
+
+    Household h has the persons `starts[h]` up to `starts[h + 1]`, at most `schema.max_persons` of them.
+    """
+
+    schema: Schema
+    household: Mapping[str, Codes]
+    person: Mapping[str, Codes]
+    starts: Integers
+
+    def __post_init__(self) -> None:
+        sizes = np.diff(self.starts)
+        if self.starts.ndim != 1 or len(self.starts) < 1 or self.starts[0] != 0 or np.any(sizes < 0):
+            raise DataError("the places where households' persons start must rise from 0")
+        if np.any(sizes > self.schema.max_persons):
+            raise DataError(f"a household has more persons than max_persons={self.schema.max_persons}")
+        rows = ((self.schema.household, self.household, len(sizes)), (self.schema.person, self.person, self.starts[-1]))
+        for attributes, columns, length in rows:
+            if list(columns) != [attribute.name for attribute in attributes]:
+                raise DataError("there must be one column of codes for each attribute of the schema, in its order")
+            for attribute in attributes:
+                _check_codes(attribute, columns[attribute.name], int(length))
+
+    @property
+    def number(self) -> int:
+        """How many households there are."""
+        return len(self.starts) - 1
+
+    def __repr__(self) -> str:
+        return f"HouseholdCodes({attributes_text(self.schema)})"
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError("HouseholdCodes may be private: they cannot be pickled or copied")
+
+    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
+
+
+def code_type(codes: int) -> Any:
+    """The smallest unsigned type for the codes 0 … codes − 1."""
+    return np.min_scalar_type(max(codes - 1, 0))
+
+
+def grouped(
+    schema: Schema, household: Mapping[str, Codes], person: Mapping[str, Codes], home: NDArray[Any], number: int
+) -> HouseholdCodes:
+    """Codes of persons in any order: `home` says for each in which of the `number` households it lives."""
+    if len(home) and (np.min(home) < 0 or np.max(home) >= number):
+        raise DataError("a person lives in a household that is not there")
+    starts = np.zeros(number + 1, np.int64)
+    np.cumsum(np.bincount(home, minlength=number), out=starts[1:])
+    if not np.all(home[1:] >= home[:-1]):
+        order = np.argsort(home, kind="stable")
+        person = {name: column[order] for name, column in person.items()}
+    return HouseholdCodes(schema, household, person, starts)
+
+
+def check_size(marginal: Marginal, schema: Schema) -> None:
+    """Refuse a table that does not fit the schema, or has too many cells to be counted."""
+    marginal.check(schema)
+    cells = marginal.cells(schema)
+    if cells > MOST_CELLS:
+        raise SpecError(
+            f"the table of {marginal.describe()} has {cells:,} cells; the most is {MOST_CELLS:,}: name fewer attributes"
+        )
+
+
+def marginal_counts(codes: HouseholdCodes, marginal: Marginal) -> Integers:
+    """The true counts of `marginal`, in its shape.
+
+    With person attributes a table of households counts a household once in each cell that any of its persons has,
+    however many of them have it.
+    """
+    schema = codes.schema
+    check_size(marginal, schema)
+    shape, cells = marginal.shape(schema), marginal.cells(schema)
+    axes = [(np.diff(codes.starts), schema.max_persons + 1)] if marginal.size else []
+    axes += [(codes.household[name], schema.attribute(name).codes) for name in marginal.household]
+    home_places, _ = _places(axes, codes.number)
+    if marginal.of == "households" and not marginal.person:
+        return np.bincount(home_places, minlength=cells).astype(np.int64).reshape(shape)
+    axes = [(codes.person[name], schema.attribute(name).codes) for name in marginal.person]
+    person_places, width = _places(axes, int(codes.starts[-1]))
+    counts = np.zeros(cells, np.int64)
+    if marginal.of == "persons":
+        _count_persons(codes.starts, home_places, person_places, width, counts)
+    else:
+        _count_homes(codes.starts, home_places, person_places, np.full(width, -1, np.int64), counts)
+    return counts.reshape(shape)
+
+
+def _places(axes: Sequence[tuple[Codes, int]], rows: int) -> tuple[Integers, int]:
+    """Each row's place among the cells of the axes, and how many cells they have."""
+    places, width = np.zeros(rows, np.int64), 1
+    for column, length in axes:
+        if width > 1:
+            places *= length
+        places += column
+        width *= length
+    return places, width
+
+
+@kernel
+def _count_persons(
+    starts: Integers, home_places: Integers, person_places: Integers, width: int, counts: Integers
+) -> None:
+    for home in range(len(home_places)):
+        first = home_places[home] * width
+        for person in range(starts[home], starts[home + 1]):
+            counts[first + person_places[person]] += 1
+
+
+@kernel
+def _count_homes(
+    starts: Integers, home_places: Integers, person_places: Integers, seen: Integers, counts: Integers
+) -> None:
+    """`seen` holds for each cell of the person attributes the last household that was counted in it."""
+    width = len(seen)
+    for home in range(len(home_places)):
+        first = home_places[home] * width
+        for person in range(starts[home], starts[home + 1]):
+            place = person_places[person]
+            if seen[place] != home:
+                seen[place] = home
+                counts[first + place] += 1
+
+
+def _check_codes(attribute: Attribute, column: Codes, length: int) -> None:
+    if column.shape != (length,) or column.dtype.kind not in "ui":
+        raise DataError(f"the codes of {attribute.name!r} must be whole numbers, one for each row")
+    if length and (np.min(column) < 0 or np.max(column) >= attribute.codes):
+        raise DataError(f"the codes of {attribute.name!r} must be 0 to {attribute.codes - 1}")
+
+
+def attributes_text(schema: Schema) -> str:
+    """A schema's names and bound, for a repr."""
+    homes = ", ".join(attribute.name for attribute in schema.household) or "none"
+    people = ", ".join(attribute.name for attribute in schema.person) or "none"
+    return f"of households: {homes}; of persons: {people}; at most {schema.max_persons} persons"

@@ -1,0 +1,416 @@
+"""`read_households`: from a table of households and one of persons to private codes, or every problem of them at once.
+
+Categories are compared as text and numbers are put into the schema's bins while the rows stream by, so that only codes
+are kept. Which persons of an overlong household are kept never depends on any attribute's value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.schema import Attribute, Schema
+from tallytree.tables import household_problems as problems
+from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
+from tallytree.tables.counting import is_missing, number
+from tallytree.tables.group_sizes import Sealed
+from tallytree.tables.problems import InputProblems, Problem, missing_columns
+from tallytree.tables.source import KINDS, Opened, _load, guarded, paths_of, stem, workspace
+
+Oversize = Literal["error", "drop", "subsample"]
+Integers = NDArray[np.int64]
+
+UNKNOWN, EMPTY = -1, -2
+
+
+class SealedCodes(Sealed):
+    """Holds private codes of households and persons as `Sealed` holds counts."""
+
+    __slots__ = ("__codes",)
+
+    def __init__(self, codes: HouseholdCodes) -> None:
+        self.__codes = codes
+
+    def open_at_the_privacy_border(self) -> HouseholdCodes:  # type: ignore[override]
+        """The private codes. Called in `tallytree.privacy` and nowhere else: a test looks for callers."""
+        return self.__codes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Households:
+    """Household microdata: private, behind public facts. How many households there are is sealed with the rest."""
+
+    schema: Schema
+    codes: SealedCodes
+    oversize: Oversize = "error"  # what was done with households of more than max_persons, if there were any
+    person_order: str | None = None  # the column by which the first persons were told, if not the file's order
+    name: str | None = None  # the ledger's key
+    files: tuple[str, ...] = ()  # where the rows were read from; never part of a release
+
+    @property
+    def truncated_by_rule(self) -> bool:
+        """Were persons beyond max_persons left out, if there were any? Whether there were is private."""
+        return self.oversize != "error"
+
+    def truncation(self) -> str:
+        """The rule in words, for the privacy statement."""
+        most = self.schema.max_persons
+        if self.oversize == "error":
+            return f"Households with more than {most} persons were refused, not cut."
+        who = f"{most} persons drawn by lot"
+        if self.oversize == "drop":
+            order = "the file" if self.person_order is None else f"column {self.person_order!r}"
+            who = f"the first {most} persons in the order of {order}"
+        return f"Of a household with more than {most} persons, {who} were kept, whatever their attributes."
+
+    def fingerprint(self) -> str | None:
+        """A digest of the input files, if there are any: it tells the confidential ledger that an input changed."""
+        if not self.files:
+            return None
+        whole = hashlib.sha256(f"households and persons, {len(self.files)} files".encode())
+        for path in self.files:
+            with open(path, "rb") as file:
+                whole.update(hashlib.file_digest(file, "sha256").digest())
+        return whole.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Households({attributes_text(self.schema)}; private)"
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError("Households holds private microdata: it cannot be pickled or copied")
+
+    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
+
+
+def read_households(
+    households: Any,
+    persons: Any,
+    *,
+    schema: Schema,
+    household_id: str,
+    person_order: str | None = None,
+    oversize: Oversize = "error",
+    name: str | None = None,
+    memory_limit: str | None = None,
+) -> Households:
+    """Read households and persons, each a path (Parquet or CSV), list of paths, or Arrow table, as codes of `schema`.
+
+    Attributes are columns of the same name, and `household_id` a column of both tables. A category is the text of a
+    cell (a whole number in a floating-point column is written without a point); a column with cuts is a number; an
+    empty cell is the attribute's `missing` value. Households of more than `schema.max_persons` persons are an error,
+    or lose persons: "drop" keeps the first in the file's order, or by the numbers in the column `person_order`, which
+    cannot be an attribute; "subsample" keeps some drawn by lot with the operating system's randomness.
+
+    Raises `SpecError` for wrong options and `InputProblems`, which lists every problem of the data with counts, for
+    the data holder's eyes only.
+    """
+    _check_options(schema, household_id, person_order, oversize)
+    files = [paths_of(households, "households"), paths_of(persons, "persons")]
+    with workspace(memory_limit) as connect:
+        homes = _opened(households, "households", connect)
+        people = _opened(persons, "persons", connect)
+        if found := [
+            *_column_problems(homes.table, "households", schema.household, household_id, None),
+            *_column_problems(people.table, "persons", schema.person, household_id, person_order),
+        ]:
+            raise InputProblems(found)
+        as_text = _kind_of_id(homes.table[household_id]) != _kind_of_id(people.table[household_id])
+        home_rows = _read(homes, "households", schema.household, household_id, None, as_text)
+        person_rows = _read(people, "persons", schema.person, household_id, person_order, as_text)
+    home, found = _homes(home_rows, person_rows, household_id)
+    sizes = np.bincount(home[home >= 0], minlength=home_rows.number)
+    overlong = int(np.count_nonzero(sizes > schema.max_persons))
+    if overlong and oversize == "error":
+        found.append(problems.too_many_persons(overlong, schema.max_persons))
+    if found := [*home_rows.problems, *person_rows.problems, *found]:
+        raise InputProblems(found)
+    columns = person_rows.columns
+    if overlong:
+        kept = _kept(home, sizes, schema.max_persons, oversize, person_rows.order)
+        home, columns = home[kept], {name: column[kept] for name, column in columns.items()}
+    codes = grouped(schema, home_rows.columns, columns, home, home_rows.number)
+    if name is None and files[0] is not None and len(files[0]) == 1:
+        name = stem(files[0][0])
+    return Households(
+        schema=schema,
+        codes=SealedCodes(codes),
+        oversize=oversize,
+        person_order=person_order,
+        name=name,
+        files=() if files[0] is None or files[1] is None else (*files[0], *files[1]),
+    )
+
+
+def households_from_codes(
+    schema: Schema,
+    household: Mapping[str, Any],
+    person: Mapping[str, Any],
+    home: Any,
+    number: int,
+    *,
+    name: str | None = None,
+) -> Households:
+    """Households whose attributes are codes already: `home` says in which of the `number` households a person lives."""
+
+    def columns(attributes: Iterable[Attribute], given: Mapping[str, Any]) -> dict[str, Codes]:
+        return {each.name: np.asarray(given[each.name]) for each in attributes if each.name in given}
+
+    codes = grouped(
+        schema, columns(schema.household, household), columns(schema.person, person), np.asarray(home), number
+    )
+    return Households(schema=schema, codes=SealedCodes(codes), name=name)
+
+
+# -------------------------------------------------------------------- options and columns
+
+
+def _check_options(schema: Schema, household_id: str, person_order: str | None, oversize: str) -> None:
+    if oversize not in get_args(Oversize):
+        raise SpecError(f"oversize is {oversize!r}; expected error, drop or subsample")
+    attributes = [attribute.name for attribute in (*schema.household, *schema.person)]
+    if household_id in attributes:
+        raise SpecError(f"household_id={household_id!r} is an attribute of the schema; it cannot be both")
+    if person_order is None:
+        return
+    if oversize != "drop":
+        raise SpecError("person_order says which persons oversize='drop' keeps; leave it out otherwise")
+    if person_order in attributes or person_order == household_id:
+        raise SpecError(
+            f"person_order={person_order!r} must be a column that is neither an attribute nor household_id: which "
+            "persons are kept may not depend on attributes, or one person's could change what is kept of others"
+        )
+
+
+def _opened(source: Any, option: str, connect: Any) -> Opened:
+    duckdb_endings = tuple(ending for ending, kind in KINDS.items() if kind == "duckdb")
+    if any(path.lower().endswith(duckdb_endings) for path in paths_of(source, option) or ()):
+        raise SpecError(f"{option}: DuckDB files are not read here; expected Parquet, CSV or an Arrow table")
+    backend = connect()
+    # Which persons come first in the file matters, so rows must arrive in its order.
+    guarded("Starting DuckDB", lambda: backend.con.execute("SET preserve_insertion_order = true"))
+    return Opened(backend, _load(backend, source, None, option))
+
+
+def _column_problems(
+    table: Any, which: str, attributes: Iterable[Attribute], household_id: str, person_order: str | None
+) -> list[Problem]:
+    numbers = [attribute.name for attribute in attributes if attribute.cuts is not None]
+    numbers += [] if person_order is None else [person_order]
+    wanted = [household_id, *(attribute.name for attribute in attributes)]
+    wanted += [] if person_order is None else [person_order]
+    found = []
+    if missing := [column for column in wanted if column not in table.columns]:
+        found.append(missing_columns(f"the {which} table", missing))
+    for column in numbers:
+        if column in table.columns:
+            kind = table[column].type()
+            if not (kind.is_numeric() or kind.is_boolean() or kind.is_string() or kind.is_null()):
+                found.append(problems.not_a_number_column(which, column, str(kind)))
+    return found
+
+
+def _kind_of_id(column: Any) -> str:
+    """Ids of the same kind are compared as they are, others as text."""
+    kind = column.type()
+    return "text" if kind.is_string() else "whole number" if kind.is_integer() else str(kind.copy(nullable=True))
+
+
+# -------------------------------------------------------------------- rows to codes
+
+
+@dataclass
+class _Rows:
+    """The rows of one table: ids as Arrow chunks, attributes as codes, and what was wrong with them."""
+
+    ids: Any
+    columns: dict[str, Codes]
+    order: NDArray[np.float64]
+    problems: list[Problem]
+
+    @property
+    def number(self) -> int:
+        return len(self.ids)
+
+
+@dataclass
+class _Column:
+    """One attribute's codes, batch by batch, and counts of rows that have none."""
+
+    attribute: Attribute
+    parts: list[Codes] = field(default_factory=list)
+    unknown: int = 0
+    empty: int = 0
+
+    def add(self, codes: Integers) -> None:
+        """Take a batch of codes, among them UNKNOWN and EMPTY."""
+        missing = self.attribute.missing
+        empty = codes == EMPTY
+        if missing is not None:
+            codes[empty] = self.attribute.values.index(missing)
+        else:
+            self.empty += int(np.count_nonzero(empty))
+        self.unknown += int(np.count_nonzero(codes == UNKNOWN))
+        self.parts.append(np.maximum(codes, 0).astype(code_type(self.attribute.codes)))
+
+    def problems(self, table: str) -> list[Problem]:
+        name, found = self.attribute.name, []
+        if self.unknown:
+            text = problems.unknown_value if self.attribute.cuts is None else problems.not_a_number
+            found.append(text(self.unknown, table, name))
+        if self.empty:
+            found.append(problems.empty_cell(self.empty, table, name))
+        return found
+
+    def whole(self) -> Codes:
+        return np.concatenate([np.empty(0, code_type(self.attribute.codes)), *self.parts])
+
+
+def _read(
+    opened: Opened, which: str, attributes: tuple[Attribute, ...], household_id: str, order: str | None, as_text: bool
+) -> _Rows:
+    """Every row of one table, in its order."""
+    return guarded(f"Reading the {which} table", lambda: _rows(opened, which, attributes, household_id, order, as_text))
+
+
+def _rows(
+    opened: Opened, which: str, attributes: tuple[Attribute, ...], household_id: str, order: str | None, as_text: bool
+) -> _Rows:
+    import pyarrow as pa
+
+    query = _query(opened.table, attributes, household_id, order, as_text)
+    columns = [_Column(attribute) for attribute in attributes]
+    ids: list[Any] = []
+    orders: list[NDArray[np.float64]] = [np.empty(0)]
+    for batch in pa.RecordBatchReader.from_stream(opened.backend.con.sql(opened.backend.compile(query))):
+        ids.append(_id(batch["id"]))
+        for at, column in enumerate(columns):
+            values = batch[f"value_{at}"]
+            if column.attribute.cuts is None:
+                column.add(_category(values, column.attribute))
+            else:
+                column.add(_bin(values, batch[f"empty_{at}"], column.attribute.cuts))
+        if order is not None:
+            orders.append(_floats(batch["order"]))
+    found = [] if sum(map(len, ids)) else [problems.no_rows(which)]
+    found += [problem for column in columns for problem in column.problems(which)]
+    ordered = np.concatenate(orders)
+    if unordered := int(np.count_nonzero(~np.isfinite(ordered))):
+        found.append(problems.no_order(unordered, order or ""))
+    whole = {column.attribute.name: column.whole() for column in columns}
+    return _Rows(pa.chunked_array(ids) if ids else pa.chunked_array([pa.array([], pa.null())]), whole, ordered, found)
+
+
+def _query(table: Any, attributes: tuple[Attribute, ...], household_id: str, order: str | None, as_text: bool) -> Any:
+    key = table[household_id]
+    columns = {"id": key.cast("string") if as_text else key}
+    for at, attribute in enumerate(attributes):
+        cell = table[attribute.name]
+        if attribute.cuts is None:
+            columns[f"value_{at}"] = cell
+        else:
+            columns |= {f"value_{at}": number(cell).cast("float64"), f"empty_{at}": is_missing(cell)}
+    if order is not None:
+        columns["order"] = number(table[order]).cast("float64")
+    return table.select(**columns)
+
+
+def _id(ids: Any) -> Any:
+    """Ids with null for every empty one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(ids.type):
+        ids = ids.dictionary_decode()
+    if pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type):
+        ids = ids.cast(pa.large_string())
+        return pc.if_else(pc.equal(ids, ""), None, ids)
+    if pa.types.is_integer(ids.type) and ids.type != pa.uint64():
+        return ids.cast(pa.int64())
+    return pc.if_else(pc.is_nan(ids), None, ids) if pa.types.is_floating(ids.type) else ids
+
+
+def _category(values: Any, attribute: Attribute) -> Integers:
+    """Codes of texts; each different text of the batch is looked up once."""
+    import pyarrow as pa
+
+    if pa.types.is_null(values.type):
+        return np.full(len(values), EMPTY, np.int64)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    encoded = values.dictionary_encode()
+    code_of = {value: code for code, value in enumerate(attribute.values)}
+    known = [_code(value, code_of) for value in encoded.dictionary.to_pylist()]
+    places = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    codes: Integers = np.array([*known, EMPTY], np.int64)[places]
+    return codes
+
+
+def _code(value: object, code_of: Mapping[str, int]) -> int:
+    if isinstance(value, bool):
+        value = "true" if value else "false"
+    elif isinstance(value, float):
+        value = "" if value != value else str(int(value)) if value.is_integer() else repr(value)
+    text = str(value)
+    return code_of.get(text, EMPTY if text == "" else UNKNOWN)
+
+
+def _bin(values: Any, empty: Any, cuts: tuple[float, ...]) -> Integers:
+    numbers = _floats(values)
+    codes = np.searchsorted(np.array(cuts, dtype=np.float64), numbers, side="right").astype(np.int64)
+    codes[~np.isfinite(numbers)] = UNKNOWN
+    codes[empty.fill_null(True).to_numpy(zero_copy_only=False)] = EMPTY
+    return codes
+
+
+def _floats(values: Any) -> NDArray[np.float64]:
+    """Numbers as they are, null as not a number."""
+    return np.array(values.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+# -------------------------------------------------------------------- persons to their households
+
+
+def _homes(households: _Rows, persons: _Rows, household_id: str) -> tuple[Integers, list[Problem]]:
+    """The row of each person's household, −1 where there is none, and what is wrong with the ids."""
+    import pyarrow.compute as pc
+
+    def find() -> tuple[Integers, list[Problem]]:
+        found = []
+        for rows, which in ((households, "households"), (persons, "persons")):
+            if rows.ids.null_count:
+                found.append(problems.no_household(rows.ids.null_count, which, household_id))
+        known = households.ids.combine_chunks().drop_null()
+        repeated = int(pc.sum(pc.greater(pc.struct_field(known.value_counts(), "counts"), 1)).as_py() or 0)
+        if repeated:
+            found.append(problems.repeated_households(repeated, household_id))
+        if persons.ids.type != households.ids.type:  # one of the two tables has no ids at all
+            return np.full(persons.number, -1, np.int64), found
+        places = pc.index_in(persons.ids, value_set=households.ids.combine_chunks(), skip_nulls=True)
+        home = places.fill_null(-1).to_numpy().astype(np.int64)
+        if strangers := int(np.count_nonzero(home < 0)) - persons.ids.null_count:
+            found.append(problems.unknown_household(strangers, household_id))
+        return home, found
+
+    return guarded("Matching persons with households", find)
+
+
+def _kept(home: Integers, sizes: Integers, most: int, oversize: Oversize, order: NDArray[np.float64]) -> Integers:
+    """The places of the persons that are kept, in the file's order: at most `most` of each household.
+
+    Which these are depends on the household's own persons only, by their order or by lot, and on no attribute.
+    """
+    if oversize == "subsample":
+        turns: Any = np.frombuffer(os.urandom(8 * len(home)), np.uint64)
+    else:
+        turns = order if len(order) else np.arange(len(home))
+    in_turn = np.lexsort((turns, home))
+    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])[home[in_turn]]
+    kept: Integers = np.sort(in_turn[np.arange(len(home)) - first < most])
+    return kept

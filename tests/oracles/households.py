@@ -1,0 +1,86 @@
+"""Households straight from the definitions: tables counted cell by cell, and all small data sets with their neighbours.
+
+No formula of `tallytree.privacy` and no kernel of `tallytree.tables` is used. A household is its attributes and the
+tuple of its persons' attributes, all as codes; a data set is a tuple of households.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+
+from tallytree.schema import Attribute, Marginal, Schema
+
+Person = tuple[int, ...]
+Household = tuple[tuple[int, ...], tuple[Person, ...]]
+
+
+def schema_of(household: dict[str, int], person: dict[str, int], max_persons: int) -> Schema:
+    """A schema whose attributes have so many values each, named 0, 1, …"""
+
+    def side(attributes: dict[str, int]) -> tuple[Attribute, ...]:
+        return tuple(Attribute(name, tuple(map(str, range(codes)))) for name, codes in attributes.items())
+
+    return Schema(side(household), side(person), max_persons)
+
+
+def count(data: tuple[Household, ...], marginal: Marginal, schema: Schema) -> np.ndarray:
+    """The table, by asking every household and person about every cell."""
+    homes = [attribute.name for attribute in schema.household]
+    people = [attribute.name for attribute in schema.person]
+    sizes = range(schema.max_persons + 1) if marginal.size else [None]
+    cells = []
+    for size in sizes:
+        for home_values in product(*(range(schema.attribute(name).codes) for name in marginal.household)):
+            for person_values in product(*(range(schema.attribute(name).codes) for name in marginal.person)):
+                total = 0
+                for attributes, members in data:
+                    if size is not None and len(members) != size:
+                        continue
+                    if any(
+                        attributes[homes.index(name)] != value
+                        for name, value in zip(marginal.household, home_values, strict=True)
+                    ):
+                        continue
+                    alike = sum(
+                        all(
+                            member[people.index(name)] == value
+                            for name, value in zip(marginal.person, person_values, strict=True)
+                        )
+                        for member in members
+                    )
+                    if marginal.of == "persons":
+                        total += alike
+                    elif marginal.person:
+                        total += alike > 0
+                    else:
+                        total += 1
+                cells.append(total)
+    return np.array(cells, dtype=np.int64).reshape(marginal.shape(schema))
+
+
+def all_households(schema: Schema) -> list[Household]:
+    """Every household there can be, the empty ones included; the order of persons does not matter."""
+    attributes = product(*(range(attribute.codes) for attribute in schema.household))
+    kinds = list(product(*(range(attribute.codes) for attribute in schema.person)))
+    members = [
+        chosen for number in range(schema.max_persons + 1) for chosen in combinations_with_replacement(kinds, number)
+    ]
+    return list(product(attributes, members))
+
+
+def neighbouring_households(schema: Schema, unit: str) -> Iterator[tuple[tuple[Household, ...], tuple[Household, ...]]]:
+    """Every pair of neighbours, without the households that both have: tables add up over households."""
+    homes = all_households(schema)
+    if unit == "one_group":
+        yield from (((one,), (other,)) for one, other in product(homes, repeat=2))
+    elif unit == "one_group_added_or_removed":
+        yield from (((one,), ()) for one in homes)
+    else:
+        kinds = list(product(*(range(attribute.codes) for attribute in schema.person)))
+        for attributes, members in homes:
+            for place, kind in product(range(len(members)), kinds):
+                changed = (*members[:place], kind, *members[place + 1 :])
+                yield ((attributes, members),), ((attributes, changed),)
