@@ -1,0 +1,33 @@
+"""Synthetic households: what to ask, models that answer it, and microdata drawn from them. All of it is public."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tallytree.synthesis.histogram import Histogram
+    from tallytree.synthesis.measured import Measured, MeasuredCell
+    from tallytree.synthesis.mixture import Mixture
+    from tallytree.synthesis.network import Generator
+    from tallytree.synthesis.sampling import draw
+    from tallytree.synthesis.workload import Workload
+
+# Loaded when first used: fitting needs an engine that takes a while to load.
+_HOME = {
+    "Generator": "network",
+    "Histogram": "histogram",
+    "Measured": "measured",
+    "MeasuredCell": "measured",
+    "Mixture": "mixture",
+    "Workload": "workload",
+    "draw": "sampling",
+}
+
+__all__ = ["Generator", "Histogram", "Measured", "MeasuredCell", "Mixture", "Workload", "draw"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tallytree.synthesis' has no attribute {name!r}")
+    return getattr(import_module(f"tallytree.synthesis.{_HOME[name]}"), name)

@@ -1,0 +1,174 @@
+"""Fitting the mixture of products to noisy tables: weighted least squares by Adam with the full gradient.
+
+Each measured table has its own gradient: that of households by their persons' values is compiled once for all
+(`containing`), others once for each shape, so that a new table in a later round costs at most one small compilation
+and not one of everything. The logits, the chain rule through them and Adam's step are one
+more function, compiled once for the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]
+
+from tallytree.errors import SpecError
+from tallytree.schema import Counted, Schema
+from tallytree.synthesis.containing import loss_and_slopes
+from tallytree.synthesis.measured import Measured, check_number
+from tallytree.synthesis.mixture import Mixture
+from tallytree.synthesis.model import Floats
+from tallytree.synthesis.products import Tables, answers
+
+SMOOTHING = 0.9  # of the misfit, over steps
+DEVIATIONS = 3  # that a table's own misfit may lie above what noise explains
+HALVINGS = 3  # of the rate, before a fit that no longer improves is over
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How long and how fast to fit.
+
+    A fit stops when the smoothed misfit (the mean of squared distance over variance, see `Mixture.misfit`) is no more
+    than `noise_explains`: 1 is what noise alone gives at the truth, and going below it fits the noise. No table's own
+    misfit may then be above it by more than three standard deviations, √(2 / cells) each, of what noise gives: many
+    old tables must not hide that a new one is far off. It also stops when `steps` are done, or when the misfit no
+    longer falls: after `patience` steps without a fall by the share `least_fall` the rate is halved, and at the fourth
+    time the fit is over.
+    """
+
+    steps: int = 500
+    rate: float = 0.1
+    noise_explains: float = 1.0
+    patience: int = 20
+    least_fall: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or self.patience < 1:
+            raise SpecError("a fit needs steps of at least 0 and a patience of at least 1")
+        if not 0 < self.rate < inf or not 0 <= self.noise_explains < inf or not 0 <= self.least_fall < 1:
+            raise SpecError("a fit needs a rate above 0, noise_explains of at least 0 and a least_fall from 0 up to 1")
+
+
+class Fitted(NamedTuple):
+    """The model, how many steps were taken, and the smoothed misfit at the last of them."""
+
+    model: Mixture
+    steps: int
+    misfit: float
+
+
+def fit(model: Mixture, measured: Sequence[Measured], number_of_households: float, options: Fitting) -> Fitted:
+    """Move `model` towards all measured tables. The same arguments give the same model."""
+    number = check_number(number_of_households, "households")
+    targets = [target_of(model.schema, table, number) for table in measured]
+    cells_of = np.array([table.cells for table in measured])
+    most = options.noise_explains * cells_of + DEVIATIONS * np.sqrt(2 * cells_of)
+    cells = int(cells_of.sum())
+    if not cells:
+        raise SpecError("there is nothing to fit: no count was measured")
+    logits = {name: jnp.asarray(array) for name, array in model.to_arrays().items()}
+    moments = optax.scale_by_adam().init(logits)
+    rate, smoothed, best, since, halvings, taken = options.rate, inf, inf, 0, 0, 0
+    while taken < options.steps:
+        chances = _chances(logits)
+        losses, gradient = loss_and_gradient(chances, targets)
+        misfit = float(losses.sum()) / cells
+        smoothed = misfit if smoothed == inf else SMOOTHING * smoothed + (1 - SMOOTHING) * misfit
+        if smoothed <= options.noise_explains and (losses <= most).all():
+            break
+        if smoothed < best * (1 - options.least_fall):
+            best, since = smoothed, 0
+        else:
+            since += 1
+        if since >= options.patience:
+            rate, since, halvings = rate / 2, 0, halvings + 1
+            if halvings > HALVINGS:
+                break
+        logits, moments = _step(logits, chances, gradient, moments, rate)
+        taken += 1
+    fitted = Mixture.from_arrays(model.schema, {name: np.asarray(array) for name, array in logits.items()})
+    return Fitted(fitted, taken, smoothed)
+
+
+class Target(NamedTuple):
+    """A measured table as the gradient takes it: per household, and with the weights that make it a misfit."""
+
+    of: Counted
+    by_size: bool
+    household: tuple[str, ...]
+    person: tuple[str, ...]
+    shares: jax.Array
+    weights: jax.Array
+
+
+def target_of(schema: Schema, table: Measured, number: float) -> Target:
+    table.check(schema)
+    marginal = table.marginal
+    household = tuple(f"household {name}" for name in marginal.household)
+    person = tuple(f"person {name}" for name in marginal.person)
+    shares = jnp.asarray(table.values / number, dtype=jnp.float32)
+    weights = jnp.asarray(number**2 / table.variance, dtype=jnp.float32)
+    return Target(marginal.of, marginal.size, household, person, shares, weights)
+
+
+def loss(of: Counted, by_size: bool, tables: Tables, shares: Any, weights: Any) -> Any:
+    """The squared, weighted distance of one table."""
+    return (weights * (answers(of, by_size, tables) - shares) ** 2).sum()
+
+
+_of_one_table = partial(jax.jit, static_argnums=(0, 1))(jax.value_and_grad(loss, argnums=2))
+
+
+def loss_and_gradient(chances: dict[str, jax.Array], targets: Sequence[Target]) -> tuple[Floats, dict[str, Any]]:
+    """Each table's loss, and the gradient of their sum by all chances: zero for those that no table has."""
+    losses = []
+    gradient: dict[str, Any] = {}
+    for target in targets:
+        names = ("weights", "sizes", *target.household, *target.person)
+        household, person = (tuple(chances[name] for name in side) for side in (target.household, target.person))
+        tables = Tables(chances["weights"], chances["sizes"], household, person)
+        if target.of == "households" and person and not target.by_size:
+            found, slopes = loss_and_slopes(tables, target.shares, target.weights)
+        else:
+            found, slopes = _of_one_table(target.of, target.by_size, tables, target.shares, target.weights)
+        losses.append(float(found))
+        for name, slope in zip(names, (slopes.weights, slopes.sizes, *slopes.household, *slopes.person), strict=True):
+            gradient[name] = gradient[name] + slope if name in gradient else slope
+    return np.array(losses), {
+        name: gradient[name] if name in gradient else np.zeros_like(chances[name]) for name in chances
+    }
+
+
+@jax.jit
+def _chances(logits: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    return {name: jax.nn.softmax(array, axis=-1) for name, array in logits.items()}
+
+
+@jax.jit
+def _step(
+    logits: dict[str, jax.Array],
+    chances: dict[str, jax.Array],
+    gradient: dict[str, jax.Array],
+    moments: optax.OptState,
+    rate: float,
+) -> tuple[dict[str, jax.Array], optax.OptState]:
+    """Adam's step."""
+    moves, moments = optax.scale_by_adam().update(slopes_by_logits(chances, gradient), moments)
+    return {name: logits[name] - rate * moves[name] for name in logits}, moments
+
+
+def slopes_by_logits(chances: dict[str, Any], gradient: dict[str, Any]) -> dict[str, Any]:
+    """The chain rule through softmax: by a logit, p · (slope by p − its mean under p)."""
+    slopes = {}
+    for name, chance in chances.items():
+        slope = gradient[name]
+        slopes[name] = chance * (slope - (chance * slope).sum(axis=-1, keepdims=True))
+    return slopes

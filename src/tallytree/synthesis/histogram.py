@@ -1,0 +1,268 @@
+"""The explicit histogram over all possible households, and multiplicative weights on it (HQR, Algorithms 1 and 2).
+
+For each number of persons there is an array [household cells, cells of the persons in order]. A query is a product of
+a set of household cells and a vector over the persons' cells, so neither answers nor updates need a vector over the
+whole domain. The algorithm's output is the average of its iterates; the last one is often
+nearer to the truth, so both are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.schema import Attribute, Counted, Marginal, Schema
+from tallytree.synthesis.measured import MeasuredCell, check_number
+from tallytree.synthesis.model import Arrays, Floats
+from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.workload import Workload
+
+if TYPE_CHECKING:
+    from tallytree.synthesis.sampling import HistogramSampler
+
+Integers = NDArray[np.int64]
+
+MOST_CELLS = 5_000_000
+BLOCK = 1 << 22  # numbers in a matrix of person vectors that is built at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Chances of all households, by their number of persons: `cells[0]` is for `first` persons (0 or 1).
+
+    `earlier` is the sum of the iterates before each of `rounds` updates, in the same arrays.
+    """
+
+    schema: Schema
+    first: int
+    cells: tuple[Floats, ...]
+    earlier: tuple[Floats, ...]
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        expected = _shapes(self.schema, self.first)
+        if [cells.shape for cells in self.cells] != expected or [cells.shape for cells in self.earlier] != expected:
+            raise SpecError("the histogram's arrays do not have the shapes that its schema asks for")
+        for cells in (*self.cells, *self.earlier):
+            cells.flags.writeable = False
+
+    @classmethod
+    def start(cls, schema: Schema, *, empty: bool = False) -> Histogram:
+        """The uniform distribution over all households, with `empty` also those without persons."""
+        first = 0 if empty else 1
+        shapes = _shapes(schema, first)
+        total = sum(rows * columns for rows, columns in shapes)
+        if total > MOST_CELLS:
+            raise SpecError(
+                f"there are {total:.3g} possible households, and an explicit histogram holds at most {MOST_CELLS:,}; "
+                "use the mixture (the default) or the network"
+            )
+        nothing = tuple(np.zeros(shape) for shape in shapes)
+        return cls(schema, first, tuple(np.full(shape, 1 / total) for shape in shapes), nothing)
+
+    def average(self) -> Histogram:
+        """The average of the iterates before each update: Algorithm 1's output. The model itself is the last one."""
+        if not self.rounds:
+            return self
+        mean = tuple(cells / self.rounds for cells in self.earlier)
+        return Histogram(self.schema, self.first, mean, tuple(np.zeros_like(cells) for cells in mean))
+
+    def answers(self, marginal: Marginal) -> Floats:
+        """The expected table per household: shares of households, or expected numbers of persons."""
+        marginal.check(self.schema)
+        return self._table(marginal, self._rates(marginal.of, marginal.person))
+
+    def answers_all(self, workload: Workload) -> list[Floats]:
+        """`answers` for each table; the sums over persons are done once for all household sets."""
+        if workload.schema != self.schema:
+            raise SpecError("the workload is for another schema than the model")
+        rates: dict[tuple[Counted, tuple[str, ...]], list[Floats]] = {}
+        for marginal in workload:
+            if (marginal.of, marginal.person) not in rates:
+                rates[marginal.of, marginal.person] = self._rates(marginal.of, marginal.person)
+        return [self._table(marginal, rates[marginal.of, marginal.person]) for marginal in workload]
+
+    def fit(
+        self,
+        measured: Sequence[MeasuredCell],
+        number_of_households: float,
+        number_of_persons: float,
+        *,
+        most_updates: int = 100,
+        seed_text: str = "",
+    ) -> Histogram:
+        """MWEM-Update (Algorithm 2) with all cells measured so far.
+
+        The `most_updates` cells with the largest errors, of them those with at least half the largest error, are
+        taken in a random order that the public seed text and the round name. A household's chance is multiplied by
+        exp(q(x) · (measured − answer) / 2), where q(x) is whether it counts, or how many of its persons do divided by
+        the most persons. Answers and measurements are shares: of households, or of persons. `number_of_persons` must
+        be public, as a noisy measurement is.
+        """
+        homes = check_number(number_of_households, "households")
+        persons = check_number(number_of_persons, "persons")
+        if most_updates < 1:
+            raise SpecError(f"most_updates must be at least 1, not {most_updates}")
+        if not measured:
+            raise SpecError("there is nothing to fit: no cell was measured")
+        queries = [_query(self, cell, homes, persons) for cell in measured]
+        cells = [array.copy() for array in self.cells]
+        errors = np.array([abs(query.share - query.answer(cells)) for query in queries])
+        top = np.argsort(-errors, kind="stable")[:most_updates]
+        chosen = top[errors[top] >= errors.max() / 2]
+        for index in chosen[PublicStream(f"order of updates, round {self.rounds}: {seed_text}").order(len(chosen))]:
+            queries[index].update(cells)
+        earlier = tuple(total + array for total, array in zip(self.earlier, self.cells, strict=True))
+        return Histogram(self.schema, self.first, tuple(cells), earlier, self.rounds + 1)
+
+    def sampler(self) -> HistogramSampler:
+        """What `sampling.draw` draws from."""
+        from tallytree.synthesis.sampling import HistogramSampler
+
+        return HistogramSampler(self.schema, self.first, self.cells)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The cells, the sum of earlier iterates and their number; `from_arrays` reads them back."""
+        named: dict[str, NDArray[Any]] = {"first": np.array(self.first), "rounds": np.array(self.rounds)}
+        for persons, (cells, earlier) in enumerate(zip(self.cells, self.earlier, strict=True), start=self.first):
+            named[f"cells {persons}"], named[f"earlier {persons}"] = cells, earlier
+        return named
+
+    @classmethod
+    def from_arrays(cls, schema: Schema, arrays: Arrays) -> Histogram:
+        """What `to_arrays` gave."""
+        try:
+            first, rounds = int(arrays["first"]), int(arrays["rounds"])
+            sizes = range(first, schema.max_persons + 1)
+            cells = tuple(np.array(arrays[f"cells {size}"], dtype=np.float64) for size in sizes)
+            earlier = tuple(np.array(arrays[f"earlier {size}"], dtype=np.float64) for size in sizes)
+        except KeyError:
+            raise SpecError("these arrays are not a histogram over this schema") from None
+        return cls(schema, first, cells, earlier, rounds)
+
+    def _rates(self, of: Counted, person: tuple[str, ...]) -> list[Floats]:
+        """For each number of persons [household cells, person cells]: the households that count, or the persons."""
+        codes, length = _codes_of(self.schema.person, person)
+        if of == "households" and not person:
+            return [cells.sum(axis=1, keepdims=True) for cells in self.cells]
+        people = len(codes)
+        rates = []
+        for size, cells in enumerate(self.cells, start=self.first):
+            found = np.zeros((len(cells), length))
+            if of == "persons":
+                for place in range(size):
+                    alone = cells.reshape(len(cells), people**place, people, -1).sum(axis=(1, 3))
+                    np.add.at(found.T, codes, alone.T)
+            else:
+                step = max(1, BLOCK // cells.shape[1])
+                for start in range(0, length, step):
+                    stop = min(start + step, length)
+                    masks = codes[:, None] == np.arange(start, stop)
+                    found[:, start:stop] = cells @ _counted("households", masks, size)
+            rates.append(found)
+        return rates
+
+    def _table(self, marginal: Marginal, rates: list[Floats]) -> Floats:
+        codes, length = _codes_of(self.schema.household, marginal.household)
+        by_size = np.zeros((self.schema.max_persons + 1, length, rates[0].shape[1]))
+        for size, found in enumerate(rates, start=self.first):
+            np.add.at(by_size[size], codes, found)
+        return (by_size if marginal.size else by_size.sum(axis=0)).reshape(marginal.shape(self.schema))
+
+
+@dataclass(frozen=True, eq=False)
+class _Query:
+    """A measured cell as a share, and where it counts: rows of household cells times a vector over persons' cells.
+
+    `vectors` has one for each number of persons from `first` on, or none where that number does not count.
+    """
+
+    share: float
+    of: Counted
+    first: int
+    rows: Integers
+    vectors: tuple[Floats | None, ...]
+
+    def answer(self, cells: Sequence[Floats]) -> float:
+        """The share of households, or of persons, that the histogram gives."""
+        counted = 0.0
+        for array, vector in zip(cells, self.vectors, strict=True):
+            if vector is not None:
+                counted += float((array[self.rows] @ vector).sum())
+        if self.of == "households":
+            return counted
+        return counted / sum(size * float(array.sum()) for size, array in enumerate(cells, start=self.first))
+
+    def update(self, cells: list[Floats]) -> None:
+        """Multiply the weights and normalise, in place."""
+        most_persons = self.first + len(cells) - 1
+        rate = (self.share - self.answer(cells)) / 2 / (1 if self.of == "households" else most_persons)
+        for array, vector in zip(cells, self.vectors, strict=True):
+            if vector is not None:
+                array[self.rows] *= np.exp(rate * vector)
+        total = sum(float(array.sum()) for array in cells)
+        for array in cells:
+            array /= total
+
+
+def _query(model: Histogram, measured: MeasuredCell, homes: float, persons: float) -> _Query:
+    measured.check(model.schema)
+    marginal, cell = measured.marginal, list(measured.cell)
+    size = cell.pop(0) if marginal.size else None
+    home_codes, _ = _codes_of(model.schema.household, marginal.household)
+    person_codes, _ = _codes_of(model.schema.person, marginal.person)
+    shape = marginal.shape(model.schema)[1 if marginal.size else 0 :]
+    split = len(marginal.household)
+    rows = np.flatnonzero(home_codes == _flat(cell[:split], shape[:split]))
+    mask = (person_codes == _flat(cell[split:], shape[split:]))[:, None]
+    vectors: list[Floats | None] = []
+    for number in range(model.first, model.schema.max_persons + 1):
+        if size is not None and number != size:
+            vectors.append(None)
+        elif marginal.of == "households" and not marginal.person:
+            vectors.append(np.ones(len(person_codes) ** number))
+        else:
+            vectors.append(_counted(marginal.of, mask, number)[:, 0])
+    share = measured.value / (homes if marginal.of == "households" else persons)
+    return _Query(share, marginal.of, model.first, rows, tuple(vectors))
+
+
+def _counted(of: Counted, masks: NDArray[np.bool_], size: int) -> Floats:
+    """[cells of `size` persons in order, queries]: how many of them are in the query's mask, or whether any is."""
+    counted = np.zeros((1, masks.shape[1]))
+    for _ in range(size):
+        pairs = counted[:, None], masks[None].astype(np.float64)
+        both = pairs[0] + pairs[1] if of == "persons" else np.maximum(*pairs)
+        counted = both.reshape(-1, masks.shape[1])
+    return counted
+
+
+def _codes_of(attributes: Sequence[Attribute], names: Sequence[str]) -> tuple[Integers, int]:
+    """For each combination of all attributes' codes the cell of the table over `names`, and how many cells it has."""
+    shape = [attribute.codes for attribute in attributes]
+    every = np.indices(shape).reshape(len(shape), prod(shape))
+    places = [[attribute.name for attribute in attributes].index(name) for name in names]
+    lengths = [shape[place] for place in places]
+    codes = np.zeros(prod(shape), dtype=np.int64)
+    for place, length in zip(places, lengths, strict=True):
+        codes = codes * length + every[place]
+    return codes, prod(lengths)
+
+
+def _flat(cell: Sequence[int], shape: Sequence[int]) -> int:
+    flat = 0
+    for index, length in zip(cell, shape, strict=True):
+        flat = flat * length + index
+    return flat
+
+
+def _shapes(schema: Schema, first: int) -> list[tuple[int, int]]:
+    homes = prod(attribute.codes for attribute in schema.household)
+    people = prod(attribute.codes for attribute in schema.person)
+    return [(homes, people**size) for size in range(first, schema.max_persons + 1)]

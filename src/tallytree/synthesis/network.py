@@ -1,0 +1,320 @@
+"""H-GEM: a network that turns noise into components of a mixture of products (HQR, Section 4.2, Algorithms 3 and 4).
+
+A residual network with hidden layers of 256 and 512 has heads for the number of persons, the household attributes and
+each person's attributes; every row of a batch of noise gives one component. It is fitted to single measured cells, as
+printed, with what is known of its authors' settings: Adam at 1e-4, a stop at half the smoothed error of the newest
+cells, and weights averaged over the later rounds. Residual means that a layer's input is handed on beside its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.schema import Marginal, Schema
+from tallytree.synthesis.measured import MeasuredCell, check_number
+from tallytree.synthesis.mixture import IMPOSSIBLE, Mixture
+from tallytree.synthesis.model import Arrays, Floats
+from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.queries import Queries, expected_counts, queries_of
+from tallytree.synthesis.workload import Workload
+
+if TYPE_CHECKING:
+    from tallytree.synthesis.sampling import MixtureSampler
+
+LAYERS = (256, 512)
+NOISE = 128  # numbers in a row of noise
+BATCH = 500
+LEAST_ROOM = 16  # lists of queries are padded to 16, 32, 64 …
+
+Weights = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """The settings of H-GEM-Update: at most `steps` of Adam at `rate`, until no error reaches `stop_share` of the
+    smoothed error γ, in which the newest cell's error counts `newest_counts`; `averaging` is β of the weights' average.
+    """
+
+    steps: int = 100
+    rate: float = 1e-4
+    stop_share: float = 0.5
+    newest_counts: float = 0.5
+    averaging: float = 0.9
+
+    def __post_init__(self) -> None:
+        shares = (self.newest_counts, self.averaging)
+        if self.steps < 1 or self.rate <= 0 or self.stop_share < 0 or not all(0 <= share <= 1 for share in shares):
+            raise SpecError(
+                "training needs steps of at least 1, a rate above 0, a stop_share of at least 0, and newest_counts "
+                "and averaging from 0 to 1"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Generator:
+    """The network's weights, Adam's moments, the average of late weights if there is one, and the smoothed error."""
+
+    schema: Schema
+    batch: int
+    seed_text: str
+    empty: bool
+    weights: Weights
+    moments: tuple[Any, Weights, Weights]  # steps, first, second
+    late: Weights | None = None
+    smoothed_error: float | None = None
+    rounds: int = 0
+
+    @classmethod
+    def start(cls, schema: Schema, *, batch: int = BATCH, seed_text: str = "", empty: bool = False) -> Generator:
+        """A network with random weights, the same for the same public seed text.
+
+        With `empty` households may be without persons; the paper's have at least one.
+        """
+        if batch < 1:
+            raise SpecError(f"a batch needs at least one row of noise, not {batch}")
+        stream = PublicStream(f"network: {seed_text}")
+        weights: Weights = {}
+        for name, (rows, columns) in _shapes(schema).items():
+            weights[name] = np.asarray(stream.normal(rows, columns) * np.sqrt(2 / rows), dtype=np.float32)
+            weights[f"{name} shift"] = np.zeros(columns, dtype=np.float32)
+        nothing = {name: np.zeros_like(array) for name, array in weights.items()}
+        return cls(schema, batch, seed_text, empty, weights, (np.zeros((), np.int32), nothing, nothing))
+
+    def averaged(self) -> Generator:
+        """The network with the average of its late weights, H-GEM's output; itself if none were averaged."""
+        return self if self.late is None else replace(self, weights=self.late, late=None)
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """What the network makes of one fixed batch of noise: the model that is asked and drawn from."""
+        noise = PublicStream(f"noise of the output: {self.seed_text}").normal(self.batch, NOISE)
+        logits = _logits(self.weights, jnp.asarray(noise, dtype=jnp.float32))
+        arrays = {"weights": np.zeros(self.batch)}
+        start = 0
+        for name, shape in _heads(self.schema).items():
+            length = int(np.prod(shape))
+            arrays[name] = np.array(logits[:, start : start + length]).reshape(self.batch, *shape)
+            start += length
+        if not self.empty:
+            arrays["sizes"][:, 0] = IMPOSSIBLE
+        return Mixture.from_arrays(self.schema, arrays)
+
+    def answers(self, marginal: Marginal) -> Floats:
+        """The expected table per household: shares of households, or expected numbers of persons."""
+        return self.mixture.answers(marginal)
+
+    def answers_all(self, workload: Workload) -> list[Floats]:
+        """`answers` for each table."""
+        return self.mixture.answers_all(workload)
+
+    def sampler(self) -> MixtureSampler:
+        """What `sampling.draw` draws from."""
+        return self.mixture.sampler()
+
+    def fit(
+        self,
+        measured: Sequence[MeasuredCell],
+        number_of_households: float,
+        number_of_persons: float,
+        options: Training | None = None,
+        *,
+        late: bool = False,
+    ) -> Generator:
+        """H-GEM-Update (Algorithm 4) with all cells measured so far, the newest last.
+
+        Answers and measurements are shares, of households or of persons; the loss is Σ |measured − answer| over the
+        cells whose error reaches the threshold, with fresh noise at every step. With `late` (the second half of the
+        rounds) the new weights enter the average. `number_of_persons` must be public, as a noisy measurement is.
+        """
+        homes = check_number(number_of_households, "households")
+        persons = check_number(number_of_persons, "persons")
+        options = options or Training()
+        if not measured:
+            raise SpecError("there is nothing to fit: no cell was measured")
+        for cell in measured:
+            cell.check(self.schema)
+        room = max(LEAST_ROOM, 1 << (len(measured) - 1).bit_length())
+        queries = queries_of(self.schema, [(cell.marginal, cell.cell) for cell in measured], room)
+        known = np.arange(room) < len(measured)
+        shares = np.zeros(room, dtype=np.float32)
+        shares[: len(measured)] = [
+            cell.value / (persons if cell.marginal.of == "persons" else homes) for cell in measured
+        ]
+        stream = PublicStream(f"noise of round {self.rounds}: {self.seed_text}")
+
+        def noise() -> jax.Array:
+            return jnp.asarray(stream.normal(self.batch, NOISE), dtype=jnp.float32)
+
+        layout = _Layout.of(self.schema, self.empty)
+        weights, moments = self.weights, optax.ScaleByAdamState(*self.moments)
+        rows = noise()
+        newest = float(np.abs(_errors(layout, weights, rows, queries, shares)[len(measured) - 1]))
+        before = newest if self.smoothed_error is None else self.smoothed_error
+        smoothed = options.newest_counts * newest + (1 - options.newest_counts) * before
+        threshold = options.stop_share * smoothed
+        for _ in range(options.steps):
+            moved, moved_moments, worst = _step(
+                layout, weights, moments, rows, queries, shares, known, threshold, options.rate
+            )
+            if float(worst) < threshold:
+                break
+            weights, moments, rows = moved, moved_moments, noise()
+        final = {name: np.asarray(array) for name, array in weights.items()}
+        return replace(
+            self,
+            weights=final,
+            moments=_plain(moments),
+            late=_average(self.late, final, options.averaging) if late else self.late,
+            smoothed_error=smoothed,
+            rounds=self.rounds + 1,
+        )
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it is, for a file; `from_arrays` reads it back."""
+        named: dict[str, NDArray[Any]] = {
+            "batch": np.array(self.batch),
+            "seed_text": np.array(self.seed_text),
+            "empty": np.array(self.empty),
+            "rounds": np.array(self.rounds),
+            "smoothed_error": np.array(np.nan if self.smoothed_error is None else self.smoothed_error),
+            "steps": np.asarray(self.moments[0]),
+        }
+        kept = {"weights": self.weights, "first": self.moments[1], "second": self.moments[2], "late": self.late or {}}
+        return named | {f"{kind} {name}": array for kind, some in kept.items() for name, array in some.items()}
+
+    @classmethod
+    def from_arrays(cls, schema: Schema, arrays: Arrays) -> Generator:
+        """What `to_arrays` gave."""
+        names = [full for name in _shapes(schema) for full in (name, f"{name} shift")]
+        kinds = ["weights", "first", "second", *(["late"] if f"late {names[0]}" in arrays else [])]
+        try:
+            kept = {kind: {name: np.array(arrays[f"{kind} {name}"]) for name in names} for kind in kinds}
+            smoothed = float(arrays["smoothed_error"])
+            generator = cls(
+                schema,
+                int(arrays["batch"]),
+                str(arrays["seed_text"]),
+                bool(arrays["empty"]),
+                kept["weights"],
+                (np.array(arrays["steps"], np.int32), kept["first"], kept["second"]),
+                kept.get("late"),
+                None if np.isnan(smoothed) else smoothed,
+                int(arrays["rounds"]),
+            )
+        except KeyError:
+            raise SpecError("these arrays are not a network over this schema") from None
+        if any(generator.weights[name].shape != shape for name, shape in _shapes(schema).items()):
+            raise SpecError("these arrays are not a network over this schema")
+        return generator
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the network's last layer is cut into heads."""
+
+    sizes: int
+    household: tuple[int, ...]
+    person: tuple[int, ...]
+    empty: bool
+
+    @classmethod
+    def of(cls, schema: Schema, empty: bool) -> _Layout:
+        household = tuple(attribute.codes for attribute in schema.household)
+        return cls(schema.max_persons + 1, household, tuple(attribute.codes for attribute in schema.person), empty)
+
+
+def _heads(schema: Schema) -> dict[str, tuple[int, ...]]:
+    """The heads in their order in the last layer, by the mixture's names for them."""
+    return {
+        "sizes": (schema.max_persons + 1,),
+        **{f"household {attribute.name}": (attribute.codes,) for attribute in schema.household},
+        **{f"person {attribute.name}": (schema.max_persons, attribute.codes) for attribute in schema.person},
+    }
+
+
+def _shapes(schema: Schema) -> dict[str, tuple[int, int]]:
+    first, second = LAYERS
+    outputs = sum(int(np.prod(shape)) for shape in _heads(schema).values())
+    return {"layer 1": (NOISE, first), "layer 2": (NOISE + first, second), "heads": (NOISE + first + second, outputs)}
+
+
+@jax.jit
+def _logits(weights: Weights, rows: jax.Array) -> jax.Array:
+    for name in ("layer 1", "layer 2"):
+        made = jax.nn.relu(rows @ weights[name] + weights[f"{name} shift"])
+        rows = jnp.concatenate([made, rows], axis=1)
+    logits: jax.Array = rows @ weights["heads"] + weights["heads shift"]
+    return logits
+
+
+def _shares(layout: _Layout, weights: Weights, rows: jax.Array, queries: Queries) -> jax.Array:
+    """f_q of the network: the share of households, or of persons, in each cell."""
+    logits = _logits(weights, rows)
+    batch, persons = len(rows), layout.sizes - 1
+    of_sizes = logits[:, : layout.sizes]
+    if not layout.empty:
+        of_sizes = of_sizes.at[:, 0].set(IMPOSSIBLE)
+    sizes = jax.nn.softmax(of_sizes, axis=1)
+    start, homes, people = layout.sizes, [], []
+    for codes in layout.household:
+        homes.append(jax.nn.softmax(logits[:, start : start + codes], axis=1))
+        start += codes
+    for codes in layout.person:
+        part = logits[:, start : start + persons * codes].reshape(batch, persons, codes)
+        people.append(jax.nn.softmax(part, axis=2))
+        start += persons * codes
+    household = jnp.concatenate([*homes, jnp.ones((batch, 1))], axis=1)
+    person = jnp.concatenate([*people, jnp.ones((batch, persons, 1))], axis=2)
+    counts: jax.Array = expected_counts(queries, jnp.full(batch, 1 / batch), sizes, household, person)
+    expected_persons = (sizes @ jnp.arange(layout.sizes, dtype=jnp.float32)).mean()
+    return jnp.where(queries.of_persons > 0, counts / expected_persons, counts)
+
+
+@partial(jax.jit, static_argnums=0)
+def _errors(layout: _Layout, weights: Weights, rows: jax.Array, queries: Queries, shares: Any) -> jax.Array:
+    errors: jax.Array = shares - _shares(layout, weights, rows, queries)
+    return errors
+
+
+@partial(jax.jit, static_argnums=0)
+def _step(
+    layout: _Layout,
+    weights: Weights,
+    moments: Any,
+    rows: jax.Array,
+    queries: Queries,
+    shares: Any,
+    known: Any,
+    threshold: float,
+    rate: float,
+) -> tuple[Weights, Any, jax.Array]:
+    """One step of Adam on Equation 1 over the cells whose error reaches the threshold, and the largest error."""
+
+    def loss(weights: Weights) -> tuple[jax.Array, jax.Array]:
+        errors = jnp.where(known, jnp.abs(shares - _shares(layout, weights, rows, queries)), 0.0)
+        return jnp.where(errors >= threshold, errors, 0.0).sum(), errors.max()
+
+    slopes, worst = jax.grad(loss, has_aux=True)(weights)
+    moves, moments = optax.scale_by_adam().update(slopes, moments)
+    return {name: weights[name] - rate * moves[name] for name in weights}, moments, worst
+
+
+def _plain(moments: Any) -> tuple[Any, Weights, Weights]:
+    first = {name: np.asarray(array) for name, array in moments.mu.items()}
+    return np.asarray(moments.count), first, {name: np.asarray(array) for name, array in moments.nu.items()}
+
+
+def _average(late: Weights | None, newest: Weights, averaging: float) -> Weights:
+    if late is None:
+        return newest
+    return {name: averaging * late[name] + (1 - averaging) * newest[name] for name in newest}

@@ -1,0 +1,128 @@
+"""The workload: which tables the synthetic households should get right (HQR, Section 3 and Appendix A.1.2).
+
+For a set of attributes there are two tables: one counts households, one persons. A query of the paper is one cell.
+All attribute sets of three in the paper's ACS-SMALL domain have 820 cells; both tables together are its 1,640 queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from typing import Any
+
+from tallytree.errors import SpecError
+from tallytree.schema import SIZE, Marginal, Schema, check_all
+from tallytree.synthesis.public_stream import PublicStream
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Tables over a schema's attributes, each named once."""
+
+    schema: Schema
+    marginals: tuple[Marginal, ...]
+
+    def __post_init__(self) -> None:
+        if not self.marginals:
+            raise SpecError("a workload needs at least one table")
+        check_all(self.marginals, self.schema)
+        if len(set(self.marginals)) != len(self.marginals):
+            raise SpecError("the workload names a table twice")
+
+    def __len__(self) -> int:
+        return len(self.marginals)
+
+    def __iter__(self) -> Iterator[Marginal]:
+        return iter(self.marginals)
+
+    @property
+    def queries(self) -> int:
+        """How many counts all tables have together."""
+        return sum(marginal.cells(self.schema) for marginal in self.marginals)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` reads them back."""
+        return {"schema": self.schema.to_json(), "marginals": [marginal.to_json() for marginal in self.marginals]}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Workload:
+        """What `to_json` wrote."""
+        marginals = tuple(Marginal.from_json(marginal) for marginal in values["marginals"])
+        return cls(Schema.from_json(values["schema"]), marginals)
+
+
+def all_sets(schema: Schema, k: int = 3, *, smaller: bool = False, size: bool = False) -> Workload:
+    """Both tables of every set of `k` attributes; with `smaller` of every set of at most `k`.
+
+    With `size` the number of persons is one more attribute of households. The table of households over no attribute
+    at all is left out, because their number is public.
+    """
+    _check_k(schema, k, size)
+    sets = [
+        chosen
+        for number in range(0 if smaller else k, k + 1)
+        for of_households in range(number + 1)
+        for chosen in _sets(schema, of_households, number - of_households, size)
+    ]
+    return Workload(schema, tuple(_both(schema, sets)))
+
+
+def sampled_sets(schema: Schema, k: int, per_count: int, seed_text: str, *, size: bool = False) -> Workload:
+    """Both tables of `per_count` sets of `k` attributes for each number 0 … k of household attributes among them.
+
+    Where fewer sets exist all are taken. The sample depends on the schema and the seed text alone, which are public.
+    """
+    _check_k(schema, k, size)
+    if per_count < 1:
+        raise SpecError(f"per_count must be at least 1, not {per_count}")
+    household, person = len(schema.household) + size, len(schema.person)
+    sets = []
+    for of_households in range(k + 1):
+        there_are = comb(household, of_households) * comb(person, k - of_households)
+        order = PublicStream(f"attribute sets, {of_households} of {k}: {seed_text}").order(there_are)
+        taken = set(order[:per_count].tolist())
+        every = enumerate(_sets(schema, of_households, k - of_households, size))
+        sets += [chosen for place, chosen in every if place in taken]
+    return Workload(schema, tuple(_both(schema, sets)))
+
+
+def named(schema: Schema, sets: Iterable[Sequence[str]]) -> Workload:
+    """Both tables of each set of attribute names; 'persons' names the number of persons in the household."""
+    household = [SIZE, *(attribute.name for attribute in schema.household)]
+    chosen = []
+    for names in sets:
+        if isinstance(names, str):
+            raise SpecError(f"a set of attributes is a list of names, not the text {names!r}")
+        for name in names:
+            if name != SIZE:
+                schema.attribute(name)
+        if len(set(names)) != len(names):
+            raise SpecError(f"the set {', '.join(names)} names an attribute twice")
+        homes = tuple(name for name in names if name in household)
+        chosen.append((homes, tuple(name for name in names if name not in household)))
+    return Workload(schema, tuple(_both(schema, chosen)))
+
+
+def _check_k(schema: Schema, k: int, size: bool) -> None:
+    attributes = len(schema.household) + len(schema.person) + size
+    if not 1 <= k <= attributes:
+        raise SpecError(f"k must lie between 1 and {attributes}, the number of attributes, not be {k}")
+
+
+def _sets(
+    schema: Schema, of_households: int, of_persons: int, size: bool
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    household = [*([SIZE] if size else []), *(attribute.name for attribute in schema.household)]
+    for homes in combinations(household, of_households):
+        for people in combinations([attribute.name for attribute in schema.person], of_persons):
+            yield homes, people
+
+
+def _both(schema: Schema, sets: Iterable[tuple[tuple[str, ...], tuple[str, ...]]]) -> Iterator[Marginal]:
+    for homes, people in sets:
+        rest = tuple(name for name in homes if name != SIZE)
+        if homes or people:
+            yield Marginal("households", rest, people, SIZE in homes)
+        yield Marginal("persons", rest, people, SIZE in homes)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import io
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallytree.errors import SpecError
+from tallytree.evaluate.households import DOMAINS
+from tallytree.schema import Marginal
+from tallytree.synthesis import Histogram, MeasuredCell
+from tallytree.synthesis.public_stream import PublicStream
+from tests.oracles.synthesis import histogram_chances, mwem_update
+from tests.synthesis.helpers import every_table, schema_of
+
+SCHEMA = schema_of((2, 3), (2,), 3)
+CELLS = [(marginal, cell) for marginal in every_table(SCHEMA) for cell in product(*map(range, marginal.shape(SCHEMA)))]
+HOUSEHOLDS, PERSONS = 100.0, 210.0
+
+measured_cells = st.lists(
+    st.builds(
+        lambda place, value: MeasuredCell(*CELLS[place], value, 1.0),
+        st.integers(0, len(CELLS) - 1),
+        st.integers(-20, 150),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=30)
+@given(rounds=st.lists(measured_cells, min_size=1, max_size=3), most=st.integers(1, 6), empty=st.booleans())
+def test_updates_are_those_of_the_slow_twin(rounds, most, empty):
+    model = Histogram.start(SCHEMA, empty=empty)
+    chances = histogram_chances(model)
+    iterates = []
+    for number, cells in enumerate(rounds):
+        iterates.append(chances)
+        shares = [cell.value / (HOUSEHOLDS if cell.marginal.of == "households" else PERSONS) for cell in cells]
+        stream = PublicStream(f"order of updates, round {number}: text")
+        chances = mwem_update(SCHEMA, chances, cells, shares, stream.order, most)
+        model = model.fit(cells, HOUSEHOLDS, PERSONS, most_updates=most, seed_text="text")
+    found, average = histogram_chances(model), histogram_chances(model.average())
+    assert found.keys() == chances.keys()
+    for household, chance in chances.items():
+        assert found[household] == pytest.approx(chance, rel=1e-9)
+        assert average[household] == pytest.approx(np.mean([before[household] for before in iterates]), rel=1e-9)
+
+
+def test_updates_come_nearer_to_what_was_measured():
+    marginals = Marginal("households", ("h1",), ("p0",)), Marginal("persons", ("h0",), ("p0",))
+    measured = [MeasuredCell(marginals[0], (2, 1), 10.0, 1.0), MeasuredCell(marginals[1], (0, 1), 84.0, 1.0)]
+    model = Histogram.start(SCHEMA)
+    for _ in range(200):
+        model = model.fit(measured, HOUSEHOLDS, PERSONS)
+    assert model.answers(marginals[0])[2, 1] == pytest.approx(0.1, abs=0.01)
+    persons = model.answers(Marginal("persons"))
+    assert model.answers(marginals[1])[0, 1] / persons == pytest.approx(0.4, abs=0.01)
+    assert sum(cells.sum() for cells in model.cells) == pytest.approx(1)
+
+
+def test_it_starts_uniform_over_the_papers_domain():
+    domain = DOMAINS["acs-small"]
+    model = Histogram.start(schema_of(domain.household.values(), domain.person.values(), domain.max_persons))
+    assert sum(cells.size for cells in model.cells) == 262_080
+    assert {float(cells.min()) for cells in model.cells} == {1 / 262_080}
+    assert model.average() is model
+
+
+def test_a_domain_that_is_too_large_names_the_models_to_use():
+    domain = DOMAINS["acs"]
+    schema = schema_of(domain.household.values(), domain.person.values(), domain.max_persons)
+    with pytest.raises(SpecError, match="use the mixture"):
+        Histogram.start(schema)
+
+
+def test_a_killed_run_goes_on_from_its_file():
+    measured = [MeasuredCell(*CELLS[40], 50.0, 1.0), MeasuredCell(*CELLS[70], 20.0, 1.0)]
+    model = Histogram.start(SCHEMA).fit(measured, HOUSEHOLDS, PERSONS)
+    file = io.BytesIO()
+    np.savez(file, **model.to_arrays())
+    file.seek(0)
+    with np.load(file) as arrays:
+        read = Histogram.from_arrays(SCHEMA, arrays)
+    one, two = (start.fit(measured, HOUSEHOLDS, PERSONS).to_arrays() for start in (model, read))
+    assert one.keys() == two.keys()
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_wrong_input_is_refused():
+    model = Histogram.start(SCHEMA)
+    cell = MeasuredCell(*CELLS[40], 50.0, 1.0)
+    with pytest.raises(SpecError, match="nothing to fit"):
+        model.fit([], HOUSEHOLDS, PERSONS)
+    with pytest.raises(SpecError, match="number of persons"):
+        model.fit([cell], HOUSEHOLDS, 0)
+    with pytest.raises(SpecError, match="most_updates"):
+        model.fit([cell], HOUSEHOLDS, PERSONS, most_updates=0)
+    with pytest.raises(SpecError, match="not a histogram"):
+        Histogram.from_arrays(SCHEMA, {"first": np.array(1), "rounds": np.array(0)})
+    with pytest.raises(SpecError, match="shapes"):
+        Histogram.from_arrays(schema_of((2,), (2,), 3), model.to_arrays())
