@@ -1,0 +1,153 @@
+"""How often the intervals hold the truth: NOT PRIVATE, on public and made-up data. Writes docs/coverage.csv.
+
+    python docs/interval_coverage.py DATA                   the full table; some minutes on two idle cores
+    python docs/interval_coverage.py DATA --quick           one run of each, small data only; under a minute
+    python docs/interval_coverage.py DATA --out other.csv
+
+DATA is the folder of the real data sets (see docs/datasets.md); those that are not there are named and left out. Rows
+are data set × mechanism × ε × level of confidence × kind of interval × level of the hierarchy × kind of cell. Strata of
+fewer than 200 cells over all runs are left out. `short` is by how many points a stratum falls short of its promise
+(nominal − 1 for guaranteed intervals, nominal − 2 for typical ones) beyond 3 standard errors of the simulation; it is
+empty where the promise is kept. Typical intervals are expected to fail on planted clusters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tallytree as tt
+from tallytree.estimate.guaranteed import guaranteed
+from tallytree.estimate.intervals import Intervals
+from tallytree.estimate.typical import typical
+from tallytree.evaluate.coverage import Stratum, kinds_of, strata, with_clusters
+from tallytree.evaluate.datasets import make
+from tallytree.evaluate.files import load
+from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.mechanisms import choose
+from tallytree.privacy.unit import Neighbours
+
+EPSILONS = ("0.1", "0.5", "1")
+LEVELS = (0.9, 0.95)
+FEWEST_CELLS = 200
+ALLOWED = {"guaranteed": 0.01, "typical": 0.02}
+
+# File, options of its loader, privacy unit, runs.
+REAL: list[tuple[str, dict[str, Any], tt.PrivacyUnit, int]] = [
+    ("switzerland_2003_municipality_household_size.csv", {}, tt.one_entity(), 15),
+    ("switzerland_2003_municipality_household_size.csv", {}, tt.one_group(), 10),
+    ("us2010_county_household_size_2plus.csv", {"public_totals": False}, tt.one_entity(), 10),
+    ("us2010_county_household_size_2plus.csv", {"public_totals": False}, tt.one_group(), 8),
+    ("us_cps_2012_2014_households.parquet", {}, tt.one_entity(), 60),
+    ("oregon_2000_pums_households.parquet", {}, tt.one_entity(), 60),
+    ("ri_2010_block_race.csv", {"race": "nhpi"}, tt.one_entity(), 20),
+    ("nyc_taxi_medallion_pickups.csv", {"max_size": 2000}, tt.one_entity(), 10),
+]
+QUICK = {"switzerland_2003_municipality_household_size.csv", "us_cps_2012_2014_households.parquet"}
+
+
+def made_up() -> list[tuple[Truth, int]]:
+    """Two made-up data sets, and how many clusters of ten groups of one odd size are planted in each."""
+    return [(make("census", scale=0.05, max_size=200), 300), (make("race", scale=0.02), 300)]
+
+
+def cases(data: Path, quick: bool) -> Iterator[tuple[Truth, Any, tt.PrivacyUnit, int]]:
+    """Truths with the mask of what was planted in them, the privacy unit and the number of runs."""
+    for name, options, unit, runs in REAL:
+        if quick and (name not in QUICK or unit.kind != "one_entity"):
+            continue
+        if not (data / name).exists():
+            print(f"{data / name} is not there: left out", file=sys.stderr)
+            continue
+        yield load(data / name, **options), None, unit, 1 if quick else runs
+    for truth, clusters in made_up()[: 1 if quick else 2]:
+        changed, planted = with_clusters(truth, clusters=clusters)
+        yield changed, planted, tt.one_entity(), 1 if quick else 10
+
+
+def intervals_of(truth: Truth, unit: tt.PrivacyUnit, epsilon: str, run: int) -> tuple[str, list[Intervals]]:
+    """The default mechanism's release by seed, and all its intervals: one bootstrap serves every level."""
+    neighbours = Neighbours.of(truth.group_sizes(), unit)
+    chosen = choose("auto", neighbours)
+    plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon=epsilon), unit)
+    measurements = seeded_measurements(truth, plan, truth.name, epsilon, run)
+    counts = chosen.estimate(measurements).counts
+    found = [each for level in LEVELS if (each := guaranteed(measurements, counts, level=level)) is not None]
+    replicated = typical(measurements, counts, chosen.estimate, settle=chosen.settle)
+    return chosen.name, found + [replicated.intervals_at(level) for level in LEVELS]
+
+
+def shortfall(kind: str, level: float, stratum: Stratum) -> float:
+    """How far below its promise, beyond simulation error, in points; 0 or less is a kept promise."""
+    error = 3 * math.sqrt(level * (1 - level) / stratum.cells)
+    return 100 * (level - ALLOWED[kind] - error - stratum.coverage)
+
+
+def rows(truth: Truth, planted: Any, unit: tt.PrivacyUnit, runs: int) -> Iterator[dict[str, Any]]:
+    """One row per stratum of enough cells."""
+    true = truth.all_levels()
+    kinds = kinds_of(true, planted)
+    for epsilon in EPSILONS:
+        found: dict[tuple[float, str, str, str], Stratum] = {}
+        for run in range(runs):
+            mechanism, all_intervals = intervals_of(truth, unit, epsilon, run)
+            for intervals in all_intervals:
+                for each in strata(intervals, true, truth.hierarchy, kinds):
+                    key = (intervals.level, intervals.kind, each.level, each.kind)
+                    found[key] = found[key] + each if key in found else each
+        for (level, kind, *_), each in found.items():
+            if each.cells >= FEWEST_CELLS:
+                short = shortfall(kind, level, each)
+                yield {
+                    "data": truth.name,
+                    "totals": "public" if truth.public_totals else "private",
+                    "unit": unit.kind,
+                    "mechanism": mechanism,
+                    "epsilon": epsilon,
+                    "confidence": level,
+                    "interval": kind,
+                    "level": each.level,
+                    "cells": each.kind,
+                    "number": each.cells,
+                    "coverage": round(each.coverage, 4),
+                    "mean_width": round(each.width, 1),
+                    "short": round(short, 2) if short > 0 else "",
+                }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("coverage.csv"))
+    options = parser.parse_args()
+    table: list[dict[str, Any]] = []
+    for truth, planted, unit, runs in cases(options.data, options.quick):
+        start = time.perf_counter()
+        table += rows(truth, planted, unit, runs)
+        print(f"{truth.name}, {unit.kind}, {runs} runs: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    with options.out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(table[0]))
+        writer.writeheader()
+        writer.writerows(table)
+    for kind in ALLOWED:
+        own = [row for row in table if row["interval"] == kind]
+        short = [row for row in own if row["short"] != ""]
+        expected = [row for row in short if kind == "typical" and row["cells"] == "planted cluster"]
+        lowest = min((row["coverage"] - row["confidence"] for row in own), default=np.nan)
+        print(
+            f"{kind}: {len(own) - len(short)} of {len(own)} strata keep the promise, {len(expected)} planted ones "
+            f"fail as expected, {len(short) - len(expected)} others do not; the lowest is {100 * lowest:+.1f} points"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Guaranteed intervals: for any true counts, each holds its cell's with at least the stated probability.
+
+Two bounds, each with a part of the error probability.
+
+*Direct.* Least squares on the tree (`tree_least_squares`) is unbiased and linear in the measurements, with an exact
+variance (`tree_variances`) and known tails (`noise_tails`). A cell is one column where counts were measured; where
+`at_least` counts T were, it is T[s] − T[s + 1], or G − T[1] for size 0 under public totals G.
+
+*Window*, for the upper end, where `at_least` counts were measured. Counts are not negative, so T never rises, and
+
+    T[s] − T[s + 1]  ≤  mean(T[s − w + 1 … s]) − mean(T[s + 1 … s + w])
+
+for every w: a mean over the w columns up to s is at least T[s], one over the w columns after s at most T[s + 1]. The
+right side has the less noise the larger w is, and in a sparse tail it is hardly larger. T[s] = G for s ≤ 0 under public
+totals and 0 for s > K are known exactly and enter without noise. Each of the windows has an equal part of the error
+probability (Bonferroni), so the least of their bounds holds with all of it.
+
+The true count is whole, so the whole numbers between the two ends are all that is needed; and the released count itself
+is always included. Bands for all sizes of a region at once divide the error probability by the number of sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.estimate.intervals import Intervals, checked_counts, checked_level, most_groups
+from tallytree.estimate.measured_view import MeasuredView, no_guarantee
+from tallytree.estimate.noise_tails import NORMAL, quantile
+from tallytree.estimate.tree_least_squares import tree_least_squares
+from tallytree.hierarchy import Integers
+from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.privacy.measurements import Measurements
+
+Reals = NDArray[np.float64]
+
+WINDOWS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+WINDOW_PART = 0.2  # of the error probability
+FEWEST_SIZES = 16  # with fewer sizes windows gain nothing, and all of the error probability goes to the direct bound
+CELLS_PER_BLOCK = 1 << 16
+
+
+def guaranteed(
+    measurements: Measurements, counts: NDArray[Any], *, level: float = 0.95, simultaneous: bool = False
+) -> Intervals | None:
+    """Intervals for the true counts behind released ones; None where the measurements allow none.
+
+    `no_guarantee` says why there are none. Each interval holds the true count of its cell with a probability of at
+    least `level`, whatever the truth; with `simultaneous` those of all sizes of a region hold together. Everything is
+    computed from public values, and the same values give the same intervals.
+    """
+    level, counts = checked_level(level), checked_counts(counts, measurements)
+    if no_guarantee(measurements) is not None:
+        return None
+    view = MeasuredView.of(measurements)
+    cumulative = view.view == "at_least"
+    error = (1 - level) / (counts.shape[1] if simultaneous else 1)
+    window_error = error * WINDOW_PART if cumulative and measurements.max_size >= FEWEST_SIZES else 0.0
+    single, pair = (_half_widths(view, copies, (error - window_error) / 2) for copies in (1, 2))
+    reaches, reach_of = _window_reaches(view, window_error)
+    fitted = tree_least_squares(view.values, measurements.hierarchy, view.law.region_weights)
+    lower, upper = np.empty_like(counts), np.empty_like(counts)
+    most = most_groups(measurements)
+    public = measurements.region_totals is not None
+    deviations = np.sqrt(view.law.variance)
+
+    def work(start: int, stop: int) -> None:
+        if cumulative:
+            _bound_differences(
+                fitted, counts, most, public, single, pair, deviations, reaches, reach_of, lower, upper, start, stop
+            )
+        else:
+            _bound_cells(fitted, counts, most, single, lower, upper, start, stop)
+
+    in_threads(work, blocks(len(counts), max(1, CELLS_PER_BLOCK // counts.shape[1])))
+    return Intervals(lower, upper, level, "guaranteed", simultaneous)
+
+
+def _half_widths(view: MeasuredView, copies: int, chance: float) -> Reals:
+    """For every region: no further than this is a sum (or difference) of so many columns off, except with `chance`."""
+    levels, parts = view.law.leading()
+    shapes, shape_of = np.unique(np.stack([levels, np.round(parts, 9)]), axis=1, return_inverse=True)
+    quantiles = [quantile(*view.noise[int(level)], copies, float(part), chance) for level, part in shapes.T]
+    return np.array(quantiles)[shape_of.ravel()] * np.sqrt(copies * view.law.variance)
+
+
+def _window_reaches(view: MeasuredView, error: float) -> tuple[Reals, Integers]:
+    """How far a sum of m columns may be off, in deviations of one, for m = 0, 1, …; one row per kind of noise.
+
+    The columns of a region have independent errors of one law, which is a mixture of noises. The row taken is that of
+    its leading measurement as if there were no other, the heaviest of tails, or the normal one if that is larger. An
+    empty table means that no windows are used.
+    """
+    levels, _ = view.law.leading()
+    found, row_of = np.unique(levels, return_inverse=True)
+    if error == 0:
+        return np.empty((len(found), 0)), row_of.ravel()
+    chance = error / len(WINDOWS)
+    normal = NORMAL.inv_cdf(1 - chance)
+    table = np.zeros((len(found), 2 * max(WINDOWS) + 1))
+    for row, level in enumerate(found):
+        for terms in range(1, table.shape[1]):
+            largest = max(normal, quantile(*view.noise[int(level)], terms, 1.0, chance))
+            table[row, terms] = largest * math.sqrt(terms)
+    return table, row_of.ravel()
+
+
+@kernel
+def _bound_cells(
+    fitted: Reals,
+    counts: Integers,
+    most: Integers,
+    half_widths: Reals,
+    lower: Integers,
+    upper: Integers,
+    start: int,
+    stop: int,
+) -> None:
+    for region in range(start, stop):
+        for cell in range(counts.shape[1]):
+            value, half = fitted[region, cell], half_widths[region]
+            _put(lower, upper, counts, region, cell, value - half, value + half, most[region])
+
+
+@kernel
+def _bound_differences(
+    fitted: Reals,
+    counts: Integers,
+    most: Integers,
+    public: bool,
+    single: Reals,
+    pair: Reals,
+    deviations: Reals,
+    reaches: Reals,
+    reach_of: Integers,
+    lower: Integers,
+    upper: Integers,
+    start: int,
+    stop: int,
+) -> None:
+    """Cells from least squares on `at_least` counts T[1] … T[K], column j - 1 for T[j].
+
+    `sums[j]` is T[1] + … + T[j], so windows cost one subtraction each.
+    """
+    sizes = fitted.shape[1]
+    shift = 0 if public else 1
+    sums = np.empty(sizes + 1)
+    for region in range(start, stop):
+        sums[0] = 0.0
+        for column in range(sizes):
+            sums[column + 1] = sums[column] + fitted[region, column]
+        total = float(most[region])
+        for cell in range(counts.shape[1]):
+            size = cell + shift
+            here = fitted[region, size - 1] if size > 0 else total
+            after = fitted[region, size] if size < sizes else 0.0
+            half = pair[region] if 0 < size < sizes else single[region]
+            highest = here - after + half
+            if reaches.shape[1]:
+                reach = reaches[reach_of[region]]
+                for width in WINDOWS:
+                    first = size - width  # the window T[first + 1] … T[size]
+                    if first < 0 and not public:
+                        break
+                    known = max(0, -first)
+                    last = min(sizes, size + width)
+                    noisy = min(size, width) + last - size
+                    before = sums[size] - sums[max(0, first)] + known * total
+                    bound = before - (sums[last] - sums[size]) + reach[noisy] * deviations[region]
+                    highest = min(highest, bound / width)
+            _put(lower, upper, counts, region, cell, here - after - half, highest, most[region])
+
+
+@kernel
+def _put(
+    lower: Integers, upper: Integers, counts: Integers, region: int, cell: int, low: float, high: float, most: int
+) -> None:
+    """The whole numbers from `low` to `high` and from 0 to `most`, and the released count."""
+    slack = 1e-9 * (1.0 + abs(low) + abs(high))  # what rounding in floats may have cost
+    limit = float(most)  # at most 2⁶², so that nothing beyond int64 is ever converted
+    least = np.int64(min(max(np.ceil(low - slack), 0.0), limit))
+    greatest = np.int64(min(max(np.floor(high + slack), 0.0), limit))
+    lower[region, cell] = min(least, counts[region, cell])
+    upper[region, cell] = max(greatest, counts[region, cell])

@@ -1,0 +1,60 @@
+"""`Intervals`: a lower and an upper end for every released count, and what both kinds of interval have in common.
+
+*Guaranteed* intervals (`guaranteed`) hold for any truth; *typical* ones (`typical`) are several times narrower and hold
+for data like the released ones. Both follow from public measurements and released counts alone: no privacy is spent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.hierarchy import Integers
+from tallytree.privacy.measurements import Measurements
+
+Kind = Literal["guaranteed", "typical"]
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """`lower` and `upper` are `[regions, sizes]` like the counts they belong to, and lower ≤ count ≤ upper.
+
+    `level` is the probability, over the noise, with which an interval holds the true count: each cell's by itself, or,
+    where `simultaneous`, those of all sizes of one region together.
+    """
+
+    lower: Integers
+    upper: Integers
+    level: float
+    kind: Kind
+    simultaneous: bool = False
+
+
+def checked_level(level: object) -> float:
+    """A level of confidence as a number strictly between 0.5 and 1, or a SpecError."""
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0.5 <= float(level) <= 0.9999:
+        raise SpecError(f"the level of an interval is {level!r}; expected a number from 0.5 to 0.9999, such as 0.95")
+    return float(level)
+
+
+def checked_counts(counts: NDArray[Any], measurements: Measurements) -> Integers:
+    """Released counts of the measurements' shape, or a SpecError."""
+    counts = np.asarray(counts)
+    shape = (len(measurements.hierarchy), measurements.max_size - measurements.first_size + 1)
+    if counts.shape != shape or not np.issubdtype(counts.dtype, np.integer):
+        raise SpecError(
+            f"counts are {counts.dtype} of shape {counts.shape}; expected integers of shape {shape}, as released"
+        )
+    return np.ascontiguousarray(counts, dtype=np.int64)
+
+
+def most_groups(measurements: Measurements) -> Integers:
+    """No count of a region exceeds this: its public total, or 2⁶² where totals are private."""
+    if measurements.region_totals is not None:
+        return measurements.region_totals
+    return np.full(len(measurements.hierarchy), 1 << 62, dtype=np.int64)

@@ -1,0 +1,84 @@
+"""The view of the measurements that least squares can use: one array, its noise, and which levels it covers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from tallytree.errors import ReleaseError
+from tallytree.estimate.tree_variances import TreeVariances
+from tallytree.hierarchy import Integers
+from tallytree.privacy.accounting import NoiseKind
+from tallytree.privacy.measurements import Measurements
+
+LinearView = Literal["at_least", "counts"]
+LINEAR_VIEWS: tuple[LinearView, ...] = ("at_least", "counts")
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredView:
+    """Noisy `at_least` or `counts` of some levels, the last among them; zero rows where a level was not measured."""
+
+    measurements: Measurements
+    view: LinearView
+
+    @classmethod
+    def of(cls, measurements: Measurements) -> MeasuredView:
+        """The view to use, or a ReleaseError that says why there is none."""
+        reason = no_guarantee(measurements)
+        if reason is not None:
+            raise ReleaseError(reason)
+        return cls(measurements, next(view for view in LINEAR_VIEWS if _covers_leaves(measurements, view)))
+
+    @cached_property
+    def values(self) -> Integers:
+        """`[regions, columns]`."""
+        parts = {part.level: part.values for part in self.measurements.measured if part.view == self.view}
+        tree = self.measurements.hierarchy
+        columns = next(iter(parts.values())).shape[1]
+        missing = {
+            level: np.zeros((count, columns), np.int64) for level, count in enumerate(np.diff(tree.level_starts))
+        }
+        return np.concatenate([parts.get(level, missing[level]) for level in range(tree.depth)])
+
+    @cached_property
+    def noise(self) -> dict[int, tuple[NoiseKind, Fraction]]:
+        """Kind and scale of the noise of every measured level."""
+        return {part.level: (part.noise, part.scale) for part in self.measurements.measured if part.view == self.view}
+
+    @cached_property
+    def law(self) -> TreeVariances:
+        """The variances of least squares from this view, one column at a time."""
+        given = {part.level: part.variance for part in self.measurements.measured if part.view == self.view}
+        tree = self.measurements.hierarchy
+        return TreeVariances.of(tree, [given.get(level, math.inf) for level in range(tree.depth)])
+
+
+def no_guarantee(measurements: Measurements) -> str | None:
+    """Why no guaranteed interval follows from these measurements, in one sentence; None if one does.
+
+    A view whose error is no weighted sum of independent noise (sorted sizes, say) needs a proved band of its own; this
+    is where it would be let through.
+    """
+    if any(_covers_leaves(measurements, view) for view in LINEAR_VIEWS):
+        return None
+    views = sorted({part.view for part in measurements.measured})
+    if set(views) & set(LINEAR_VIEWS):
+        return (
+            "The smallest regions were not measured, so nothing bounds how the regions above divide among them: "
+            "there are no guaranteed intervals."
+        )
+    return (
+        f"Guaranteed intervals need noisy counts or at_least counts of the smallest regions, and this release measured "
+        f"{', '.join(views)} only: see the typical intervals."
+    )
+
+
+def _covers_leaves(measurements: Measurements, view: LinearView) -> bool:
+    last = measurements.hierarchy.depth - 1
+    return any(part.view == view and part.level == last for part in measurements.measured)

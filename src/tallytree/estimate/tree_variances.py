@@ -1,0 +1,180 @@
+"""How far least squares on the tree can be off: exact variances of its estimates and of any sum of them.
+
+One size at a time; sizes have independent noise. With a_r the estimate from the subtree of r alone and U_r its variance
+(`tree_least_squares`), the estimate of a child c of p is
+
+    x_c = share_c · x_p + e_c,   e_c = a_c − share_c Σ a_c',   share_c = U_c / Σ U_c'   (sums over the children of p).
+
+Every e_c is uncorrelated with Σ a_c', hence with x_p, which knows the children only through that sum; and for the same
+reason with all that lies outside its family. So the estimates are a random walk down the tree: the root has variance
+U_root, and the steps of one family have the covariances U_c [c = c'] − U_c U_c' / Σ U. Everything here follows from
+that in one pass over the regions (for the variances: Cumings-Menon, Least squares estimation for hierarchical data).
+
+A level that was not measured has infinite variance; the last level must have been measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.kernels import kernel
+
+Reals = NDArray[np.float64]
+
+LEAST_VARIANCE = 1e-300  # next to no noise has a variance that no float can tell from zero
+
+
+@dataclass(frozen=True, eq=False)
+class TreeVariances:
+    """The law of the least squares estimates of one size, for given noise variances."""
+
+    hierarchy: Hierarchy
+    noise: Reals  # the variance of each region's own measurement; infinite where its level was not measured
+    own: Reals  # the part of a_r that is the region's own measurement; the rest is its children's sum
+    share: Reals  # the part of its parent's estimate that moves with a region's
+    spread: Reals  # U, the variance of a_r
+    variance: Reals  # of the estimate itself
+
+    @classmethod
+    def of(cls, hierarchy: Hierarchy, level_variances: Sequence[float]) -> TreeVariances:
+        """From the noise variance of every level, top down; `math.inf` for a level that was not measured.
+
+        >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+        >>> TreeVariances.of(tree, [3.0, 3.0]).variance
+        array([2., 2., 2.])
+        """
+        given = np.array(level_variances, dtype=np.float64)
+        if given.shape != (hierarchy.depth,) or not np.all(given >= 0):
+            raise SpecError(f"expected {hierarchy.depth} variances, one per level and none negative, not {given}")
+        if not np.isfinite(given[-1]):
+            raise SpecError("the last level was not measured, so nothing is known of how its regions share their sum")
+        noise = np.maximum(given, LEAST_VARIANCE)[hierarchy.level_of]
+        own, share = np.ones(len(hierarchy)), np.ones(len(hierarchy))
+        spread, variance = noise.copy(), np.empty(len(hierarchy))
+        sums = np.zeros(len(hierarchy))
+        for level in range(hierarchy.depth - 2, -1, -1):
+            regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
+            sums[regions] = _family_sums(spread, hierarchy, level)
+            share[below] = spread[below] / sums[hierarchy.parents[below]]
+            own[regions] = 1 / (1 + noise[regions] / sums[regions])
+            spread[regions] = 1 / (1 / noise[regions] + 1 / sums[regions])
+        variance[0] = spread[0]
+        for level in range(1, hierarchy.depth):
+            regions = hierarchy.level_slice(level)
+            above = variance[hierarchy.parents[regions]]
+            variance[regions] = spread[regions] * (1 - share[regions]) + share[regions] ** 2 * above
+        return cls(hierarchy, noise, own, share, spread, variance)
+
+    @property
+    def region_weights(self) -> Reals:
+        """What `tree_least_squares` calls weights: the precision of every region's measurement."""
+        precision: Reals = 1 / self.noise
+        weights: Reals = precision / precision.max()
+        return weights
+
+    def region_sum(self, regions: Iterable[int]) -> Reals:
+        """The sum over regions as weights: one entry per region of the tree, how often it is named."""
+        named = np.fromiter(regions, dtype=np.int64)
+        return np.bincount(named, minlength=len(self.hierarchy)).astype(np.float64)
+
+    def variance_of(self, weights: NDArray[Any]) -> float:
+        """The exact variance of Σ weight_r x_r. Regions may lie on any levels and within one another.
+
+        >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+        >>> law = TreeVariances.of(tree, [3.0, 3.0])
+        >>> law.variance_of(law.region_sum([1, 2])), law.variance_of(np.array([0, 1, -1]))
+        (2.0, 6.0)
+        """
+        return self.covariance_of(weights, weights)
+
+    def covariance_of(self, one: NDArray[Any], other: NDArray[Any]) -> float:
+        """The exact covariance of two weighted sums of estimates."""
+        first, second = self._carried_up(one), self._carried_up(other)
+        total = float(first[0] * second[0] * self.spread[0])
+        for level in range(self.hierarchy.depth - 1):
+            below = self.hierarchy.level_slice(level + 1)
+            one_centred = first[below] - np.repeat(self._means(first, level), self._children(level))
+            other_centred = second[below] - np.repeat(self._means(second, level), self._children(level))
+            total += float(np.sum(one_centred * other_centred * self.spread[below]))
+        return total
+
+    def measurement_weights(self, weights: NDArray[Any]) -> Reals:
+        """k with Σ weight_r x_r = Σ k_r y_r, y the measurements: what each one's noise counts for in a sum.
+
+        A sum is L_root x_root + Σ L_c e_c with L carried up from the leaves, x_root = a_root, and a_p is own_p y_p
+        plus (1 − own_p) times its children's sum; so the weight on a_c is (1 − own_p) times that on a_p plus
+        L_c − Σ share L.
+        """
+        carried = self._carried_up(weights)
+        tree = self.hierarchy
+        on_subtree = np.empty(len(tree))
+        on_subtree[0] = carried[0]
+        for level in range(tree.depth - 1):
+            regions, below = tree.level_slice(level), tree.level_slice(level + 1)
+            inherited = (1 - self.own[regions]) * on_subtree[regions] - self._means(carried, level)
+            on_subtree[below] = carried[below] + np.repeat(inherited, self._children(level))
+        return self.own * on_subtree
+
+    def leading(self) -> tuple[Integers, Reals]:
+        """For every region the level of the measurement that counts most in its estimate, and its part of the variance.
+
+        The weight of y_d in x_r is cov(x_r, x_d) / noise_d (least squares), so its part of the variance of x_r is
+        cov² / (noise_d · variance_r); and the covariance of a region with a descendant is its variance times the shares
+        on the way down. Looked through are the region itself, all above it and all below it.
+        """
+        tree, levels = self.hierarchy, self.hierarchy.level_of.copy()
+        below = 1 / self.noise  # (product of shares)² / noise of the best measurement at or below a region
+        _best_below(tree.child_starts, self.share, below, levels)
+        part = self.variance**2 * below
+        above = np.zeros(len(tree))  # cov² / noise of the best measurement above a region
+        above_levels = np.zeros_like(levels)
+        for level in range(1, tree.depth):
+            regions = tree.level_slice(level)
+            parents = tree.parents[regions]
+            parent_own = self.variance[parents] ** 2 / self.noise[parents]
+            nearer = parent_own >= above[parents]
+            above[regions] = self.share[regions] ** 2 * np.where(nearer, parent_own, above[parents])
+            above_levels[regions] = np.where(nearer, level - 1, above_levels[parents])
+        levels = np.where(above > part, above_levels, levels)
+        return levels, np.clip(np.maximum(part, above) / self.variance, 0.0, 1.0)
+
+    def _carried_up(self, weights: NDArray[Any]) -> Reals:
+        """L_r = weight_r + Σ share_c L_c: the weight on x_r once all below is written as shares of it and steps."""
+        carried = np.array(weights, dtype=np.float64)
+        if carried.shape != (len(self.hierarchy),):
+            raise SpecError(f"weights have shape {carried.shape}; expected one per region, {len(self.hierarchy)}")
+        for level in range(self.hierarchy.depth - 2, -1, -1):
+            carried[self.hierarchy.level_slice(level)] += self._means(carried, level)
+        return carried
+
+    def _means(self, carried: Reals, level: int) -> Reals:
+        """Σ share_c L_c over the children of every region of a level."""
+        return _family_sums(self.share * carried, self.hierarchy, level)
+
+    def _children(self, level: int) -> Integers:
+        starts = self.hierarchy.child_starts
+        regions = self.hierarchy.level_slice(level)
+        return np.diff(starts[regions.start : regions.stop + 1])
+
+
+def _family_sums(values: Reals, hierarchy: Hierarchy, level: int) -> Reals:
+    """Sums of the children of every region of a level."""
+    regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
+    sums: Reals = np.add.reduceat(values[below], hierarchy.child_starts[regions] - below.start)
+    return sums
+
+
+@kernel
+def _best_below(child_starts: Integers, share: Reals, best: Reals, levels: Integers) -> None:
+    for region in range(len(best) - 1, -1, -1):
+        for child in range(child_starts[region], child_starts[region + 1]):
+            reached = share[child] ** 2 * best[child]
+            if reached > best[region]:
+                best[region], levels[region] = reached, levels[child]

@@ -1,0 +1,242 @@
+"""Typical intervals: the bootstrap against a slow twin, how often they hold, and the clusters on which they fail."""
+
+from __future__ import annotations
+
+import math
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tallytree as tt
+from tallytree.errors import SpecError
+from tallytree.estimate import typical as module
+from tallytree.estimate.guaranteed import guaranteed
+from tallytree.estimate.typical import factor_for, remeasured, typical, views_of
+from tallytree.evaluate.coverage import kinds_of, strata, with_clusters
+from tallytree.evaluate.datasets import make
+from tallytree.evaluate.files import load
+from tallytree.evaluate.truth import SeededWords, Truth, seeded_measurements
+from tallytree.mechanisms import MECHANISMS, choose
+from tallytree.mechanisms.count_of_counts import CountOfCounts
+from tallytree.privacy.samplers import gaussian_sampler, laplace_sampler
+from tallytree.privacy.unit import Neighbours
+from tests.oracles.trees import even_tree
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+RELEASED = [name for name, each in MECHANISMS.items() if not each.refused and each.most_cells is None]
+
+
+@pytest.fixture
+def seeded(monkeypatch):
+    """The bootstrap's noise by seed: the same law, the same every time."""
+
+    def start(seed):
+        calls = count()
+        for name, sampler in (("discrete_laplace", laplace_sampler), ("discrete_gaussian", gaussian_sampler)):
+            monkeypatch.setattr(
+                module,
+                name,
+                lambda scale, size, sampler=sampler: sampler(scale).draw(SeededWords(seed, next(calls)), size),
+            )
+
+    start("typical")
+    return start
+
+
+def small(*, public_totals=True, sizes=8):
+    rng = np.random.default_rng(4)
+    tree = even_tree(4, 12)
+    rates = rng.gamma(1, 40, (12, 1)) * np.exp(-np.arange(sizes + public_totals) / 3)
+    return Truth("small", tree, rng.poisson(rates), public_totals)
+
+
+def released(truth, budget, *seed, mechanism="auto", unit=None):
+    unit = tt.one_entity() if unit is None else unit
+    chosen = choose(mechanism, Neighbours.of(truth.group_sizes(), unit))
+    measurements = seeded_measurements(truth, chosen.plan(truth.hierarchy, budget, unit), *seed)
+    return chosen, measurements, chosen.estimate(measurements).counts
+
+
+def measured(truth, mechanism, *seed):
+    plan = mechanism.plan(truth.hierarchy, tt.Budget(epsilon=1), tt.one_entity())
+    return seeded_measurements(truth, plan, *seed, settle=mechanism.settle)
+
+
+@pytest.mark.parametrize("sizes", [8, 30])
+@pytest.mark.parametrize("budget", [tt.Budget(epsilon=1), tt.Budget(rho="0.1")], ids=lambda budget: budget.currency)
+def test_the_ends_are_those_of_all_replicates_kept_and_squared(seeded, sizes, budget):
+    truth = small(sizes=sizes)
+    chosen, measurements, counts = released(truth, budget, "twin")
+    seeded("twin")
+    found = typical(
+        measurements, counts, chosen.estimate, replicates=7, functions=[lambda each: each[:, 2:5].sum(axis=1)]
+    )
+    seeded("twin")
+    views = views_of(counts, measurements)
+    all_of_them = [chosen.estimate(remeasured(measurements, counts, views)).counts for _ in range(7)]
+    squares = np.mean([(each - counts) ** 2 for each in all_of_them], axis=0)
+    if sizes == 30:
+        padded = np.pad(squares, ((0, 0), (2, 2)), constant_values=np.nan)
+        squares = np.nanmean([padded[:, shift : shift + squares.shape[1]] for shift in range(5)], axis=0)
+    half = np.maximum(1, np.ceil(2.25 * np.sqrt(squares) - 1e-9)).astype(np.int64)
+    assert np.array_equal(found.intervals.lower, np.maximum(counts - half, 0))
+    assert np.array_equal(found.intervals.upper, np.minimum(counts + half, measurements.region_totals[:, np.newaxis]))
+    sums = [each[:, 2:5].sum(axis=1) - counts[:, 2:5].sum(axis=1) for each in all_of_them]
+    assert np.allclose(found.deviations[0], np.sqrt(np.mean(np.square(sums), axis=0)))
+
+
+def test_fresh_noise_has_the_law_of_the_measurement():
+    """A mean of squares within 6 standard errors of the stated variance (fourth moment of a Laplace: 6 variance²)."""
+    truth = make("census", scale=0.02, max_size=200)
+    chosen, measurements, counts = released(truth, tt.Budget(epsilon=1), "law")
+    views = views_of(counts, measurements)
+    for view, after in zip(views, remeasured(measurements, counts, views).measured, strict=True):
+        noise = (after.values - view).astype(float)
+        error = 6 * math.sqrt(5.1 / noise.size)
+        assert abs(np.mean(noise**2) / after.variance - 1) < error
+        assert abs(noise.mean()) < 6 * math.sqrt(after.variance / noise.size)
+    one, other = (remeasured(measurements, counts, views).measured[-1].values for _ in range(2))
+    assert not np.array_equal(one, other)
+    assert chosen.view == "at_least"
+
+
+@pytest.mark.parametrize("name", RELEASED)
+@pytest.mark.parametrize("public_totals", [True, False])
+def test_every_mechanism_that_can_be_released_has_them(seeded, name, public_totals):
+    truth, options = small(public_totals=public_totals), {}
+    if MECHANISMS[name].needs_public_totals and not public_totals:
+        return
+    if isinstance(MECHANISMS[name], CountOfCounts) and not public_totals:
+        options = {"totals_share": "1/10"}
+    if name == "naive":
+        truth = Truth("one region", even_tree(1), truth.counts[:1], public_totals)
+    chosen = MECHANISMS[name].configured(options)
+    measurements = measured(truth, chosen, name)
+    counts = chosen.estimate(measurements).counts
+    found = typical(measurements, counts, chosen.estimate, replicates=3, settle=chosen.settle).intervals
+    assert (found.lower >= 0).all()
+    assert (found.lower <= counts).all()
+    assert (counts <= found.upper).all()
+    if public_totals and chosen.keeps_totals:
+        assert (found.upper <= measurements.region_totals[:, np.newaxis]).all()
+
+
+@pytest.mark.parametrize("public_totals", [True, False])
+def test_lists_of_sizes_are_measured_again_with_their_totals(seeded, public_totals):
+    truth = small(public_totals=public_totals)
+    options = {"methods": ["sorted-sizes"] * 3} | ({} if public_totals else {"totals_share": "1/10"})
+    chosen = MECHANISMS["coc-matching"].configured(options)
+    measurements = measured(truth, chosen, "lists")
+    counts = chosen.estimate(measurements).counts
+    views = views_of(counts, measurements)
+    again = [remeasured(measurements, counts, views, chosen.settle) for _ in range(2)]
+    lists = [part for part in again[0].measured if part.view == "sorted_sizes"]
+    assert [part.view for part in again[0].measured] == [part.view for part in measurements.measured]
+    for part in lists:
+        assert len(part.values) == again[0].lengths(part.level).sum()
+        assert part.values.dtype == measurements.on_level(part.level).values.dtype
+    totals = [each.known_totals for each in again]
+    assert np.array_equal(*totals) == public_totals
+    found = typical(measurements, counts, chosen.estimate, replicates=3, settle=chosen.settle).intervals
+    assert (found.upper - found.lower).max() > 1
+
+
+def covered(truth, budget, *, level, runs, planted=None, mechanism="auto"):
+    true, found = truth.all_levels(), {}
+    kinds = kinds_of(true, planted)
+    for run in range(runs):
+        chosen, measurements, counts = released(truth, budget, "coverage", run, mechanism=mechanism)
+        both = (
+            typical(measurements, counts, chosen.estimate, level=level).intervals,
+            guaranteed(measurements, counts, level=level),
+        )
+        for intervals in both:
+            for each in strata(intervals, true, truth.hierarchy, kinds):
+                key = (intervals.kind, each.level, each.kind)
+                found[key] = found[key] + each if key in found else each
+    return found
+
+
+def check(found, level, *, least=200):
+    """Typical intervals: nominal − 2 points beyond simulation error (3 standard errors), but for planted clusters."""
+    enough = [each for (kind, *_), each in found.items() if kind == "typical" and each.cells >= least]
+    enough = [each for each in enough if each.kind != "planted cluster"]
+    assert enough
+    for each in enough:
+        assert each.coverage >= level - 0.02 - 3 * math.sqrt(level * (1 - level) / each.cells), each
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "1"])
+def test_they_hold_but_for_planted_clusters_on_which_they_fail(seeded, epsilon):
+    truth, planted = with_clusters(make("census", scale=0.02, max_size=60), clusters=60)
+    found = covered(truth, tt.Budget(epsilon=epsilon), level=0.95, runs=4, planted=planted)
+    check(found, 0.95)
+    failing, safe = (found[kind, "county", "planted cluster"] for kind in ("typical", "guaranteed"))
+    assert failing.cells >= 200
+    assert failing.coverage < (0.5 if epsilon == "0.1" else 0.92)
+    assert safe.coverage > 0.93
+    narrow, wide = (found[kind, "county", "zero beyond the support"] for kind in ("typical", "guaranteed"))
+    assert narrow.width < wide.width / (3 if epsilon == "0.1" else 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("switzerland_2003_municipality_household_size.csv", {}),
+        ("us2010_county_household_size_2plus.csv", {"public_totals": False}),
+    ],
+)
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_they_hold_on_real_data(seeded, name, options, level):
+    if not (DATA / name).exists():
+        pytest.skip(f"the real data sets are not in {DATA}: coverage on {name} was not checked")
+    truth = load(DATA / name, **options)
+    check(covered(truth, tt.Budget(epsilon="0.5"), level=level, runs=1, mechanism="pgsr-cumulative-dp"), level)
+
+
+def test_functions_of_counts_stream_through_the_same_replicates(seeded):
+    truth = small()
+    chosen, measurements, counts = released(truth, tt.Budget(epsilon=1), "functions")
+    functions = [
+        lambda each: each[0, 3:].sum(),
+        lambda each: each[1:5, 2] / each[1:5].sum(axis=1),
+        lambda each: np.log(each[1].sum() / each[2].sum()),
+    ]
+    seen = []
+    found = typical(
+        measurements,
+        counts,
+        chosen.estimate,
+        replicates=4,
+        functions=functions,
+        progress=lambda done, of: seen.append((done, of)),
+    )
+    assert seen == [(done, 4) for done in range(5)]
+    assert [each.shape for each in found.deviations] == [(), (4,), ()]
+    assert found.deviations[0] > 0
+    assert found.deviations[2] == 0  # public totals are kept in every replicate
+    assert found.replicates == 4
+    assert found.factor == factor_for(0.95)
+    narrower = found.intervals_at(0.8)
+    assert narrower.level == 0.8
+    assert (narrower.upper - narrower.lower).sum() < (found.intervals.upper - found.intervals.lower).sum()
+
+
+def test_factors_rise_with_the_level():
+    factors = [factor_for(level) for level in (0.5, 0.8, 0.9, 0.95, 0.99, 0.999)]
+    assert factors == sorted(factors)
+    assert math.isclose(factor_for(0.95), 2.25)
+    assert math.isclose(factor_for(0.9), 1.8)
+
+
+def test_wrong_input_is_refused():
+    chosen, measurements, counts = released(small(), tt.Budget(epsilon=1), "wrong")
+    for replicates in (1, 0, True, 2.5):
+        with pytest.raises(SpecError, match="replicates"):
+            typical(measurements, counts, chosen.estimate, replicates=replicates)
+    with pytest.raises(SpecError, match="level of an interval"):
+        typical(measurements, counts, chosen.estimate, level=2)
+    with pytest.raises(SpecError, match="as released"):
+        typical(measurements, counts[:-1], chosen.estimate)
