@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallytree.hierarchy import Hierarchy
 
@@ -32,4 +33,18 @@ def key_columns(hierarchy: Hierarchy, block: range, sizes: range | None) -> dict
         "level": pa.DictionaryArray.from_arrays(levels, pa.array(hierarchy.levels, pa.string())).cast(pa.string()),
         "region": pa.DictionaryArray.from_arrays(regions, ids).cast(pa.string()),
         "size": pa.array(size, pa.int32()),
+    }
+
+
+def list_columns(hierarchy: Hierarchy, level: int, starts: NDArray[np.int64], block: range) -> dict[str, Any]:
+    """The same columns for a block of places in the lists of a level's regions; a place has no size of its own."""
+    import pyarrow as pa
+
+    first = int(hierarchy.level_starts[level])
+    region = np.searchsorted(starts, np.arange(block.start, block.stop), side="right") - 1
+    ids = pa.array(hierarchy.ids[first : first + len(starts) - 1], pa.string())
+    return {
+        "level": pa.repeat(pa.scalar(hierarchy.levels[level]), len(block)),
+        "region": pa.DictionaryArray.from_arrays(region.astype(np.int32), ids).cast(pa.string()),
+        "size": pa.nulls(len(block), pa.int32()),
     }

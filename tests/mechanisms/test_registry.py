@@ -36,6 +36,7 @@ NAMES = {
     "joint-cumulative",
     "joint-counts",
 }
+COUNT_OF_COUNTS = {"coc-matching", "bottom-up", "naive"}  # tests/mechanisms/test_count_of_counts.py has more of these
 
 
 def truth(seed, *, public, levels=3, **bounds):
@@ -45,11 +46,11 @@ def truth(seed, *, public, levels=3, **bounds):
     return Truth("made up", tree, counts, public, **bounds)
 
 
-def test_every_mechanism_of_the_paper_is_there_by_name():
-    assert set(MECHANISMS) >= NAMES
+def test_every_mechanism_of_the_papers_is_there_by_name():
+    assert set(MECHANISMS) == NAMES | COUNT_OF_COUNTS
     for name in MECHANISMS:
         assert mechanism_named(name).name == name
-        json.dumps({key: value for key, value in vars(mechanism_named(name)).items() if key != "estimate"})
+        json.dumps(mechanism_named(name).described())
     with pytest.raises(SpecError, match="unknown mechanism"):
         mechanism_named("pgsr-chain-as-printed")  # lives in tallytree.evaluate only
 
@@ -128,6 +129,33 @@ def test_the_joint_estimate_is_never_nearer_than_the_proven_optimum():
             for counts in (proven, joint)
         ]
         assert costs[0] <= costs[1] <= 1.2 * costs[0]
+
+
+@pytest.mark.parametrize("name", sorted(COUNT_OF_COUNTS))
+def test_methods_for_counts_of_counts_need_no_options_with_public_totals(name):
+    """Like every other mechanism: out of the table, with a plan of its own, whole numbers that keep their promises."""
+    mechanism = MECHANISMS[name]
+    for seed, unit in product(range(4), UNITS):
+        data = truth(seed, public=True, levels=1 if name == "naive" else 1 + seed)
+        plan = mechanism.plan(data.hierarchy, Budget(epsilon=1), unit)
+        counts = mechanism.estimate(seeded_measurements(data, plan, seed)).counts
+        assert counts.min() >= 0
+        assert np.array_equal(counts.sum(axis=1), data.all_levels().sum(axis=1))
+        leaves = counts[data.hierarchy.level_slice(data.hierarchy.depth - 1)]
+        assert np.array_equal(data.hierarchy.aggregate(leaves), counts)
+
+
+def test_what_a_mechanism_measures_and_takes_is_said_in_words():
+    assert MECHANISMS["topdown"].measures == "counts, on every level"
+    matching, leaves = MECHANISMS["coc-matching"], MECHANISMS["bottom-up"]
+    assert "on every level" in matching.measures
+    assert "sorted_sizes (sorted-sizes, sorted-sizes-l1)" in matching.measures
+    assert "naive" not in matching.measures
+    assert "on the lowest level" in leaves.measures
+    assert "counts (naive)" in leaves.measures
+    assert "at_least" not in MECHANISMS["naive"].measures
+    assert matching.described()["takes"] == ("methods", "merge", "totals_share", "largest_share")
+    assert "settings" not in matching.described()
 
 
 def test_one_constraint_program_per_entry_estimates_the_same():

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.measure import _measured
+from tallytree.privacy.measurements import Settle
 from tallytree.privacy.noise import checked_scale
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.unit import PrivacyUnit
@@ -47,8 +48,14 @@ def leaf_counts(data: DataSet, public_totals: bool) -> NDArray[np.int64]:
     return counts
 
 
-def measured_without_noise(data: DataSet, plan: Plan, public_totals: bool) -> list[tuple[NDArray[np.int64], Fraction]]:
-    """What `measure` adds its noise to, and the scale of that noise: the very code that a release runs."""
+def measured_without_noise(
+    data: DataSet, plan: Plan, public_totals: bool, settle: Settle | None = None
+) -> list[tuple[NDArray[np.int64], Fraction]]:
+    """What `measure` adds its noise to, and the scale of that noise: the very code that a release runs.
+
+    `settle` stands for an outcome of what is measured first. Noise can lead to any, and what is asked next depends on
+    the outcome alone, so the loss is the worst over all outcomes of the sum over both stages.
+    """
     counts = leaf_counts(data, public_totals)
     totals = np.array([3, 3]) if public_totals else None
     group_sizes = GroupSizes(US, MAX_SIZE, Sealed(counts), leaf_totals=totals)
@@ -57,7 +64,14 @@ def measured_without_noise(data: DataSet, plan: Plan, public_totals: bool) -> li
         return np.zeros(count, dtype=np.int64)
 
     measurements = _measured(
-        group_sizes, plan, "discrete_laplace", silence, checked_scale, source="silence: for tests", ledger=None
+        group_sizes,
+        plan,
+        "discrete_laplace",
+        silence,
+        checked_scale,
+        source="silence: for tests",
+        ledger=None,
+        settle=settle,
     )
     return [(part.values, part.scale) for part in measurements.measured]
 

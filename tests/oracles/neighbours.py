@@ -53,8 +53,10 @@ def leaf_counts(data: DataSet, max_size: int, public_totals: bool) -> np.ndarray
     return counts
 
 
-def view_of_level(data: DataSet, view: str, level: int, max_size: int, public_totals: bool) -> list[int]:
-    """A view of all regions of one level, written out cell by cell."""
+def view_of_level(
+    data: DataSet, view: str, level: int, max_size: int, public_totals: bool, lengths: tuple[int, ...] | None = None
+) -> list[int]:
+    """A view of all regions of one level, written out cell by cell; lists of sizes have the leaves' lengths."""
     leaves_of = {0: [(0, 1)], 1: [(0,), (1,)], 2: [(0,), (1,)]}[level]
     if view.startswith("chain"):
         turned = leaves_of[::-1] if view == "chain, regions turned round" else leaves_of
@@ -68,9 +70,19 @@ def view_of_level(data: DataSet, view: str, level: int, max_size: int, public_to
             cells += [sizes.count(size) for size in range(0 if public_totals else 1, max_size + 1)]
         elif view == "at_least":
             cells += [sum(size >= least for size in sizes) for least in range(1, max_size + 1)]
+        elif view == "sorted_sizes":
+            cells += listed(sizes, len(sizes) if lengths is None else sum(lengths[leaf] for leaf in leaves))
+        elif view == "largest":
+            cells.append(max(sizes, default=0))
         else:
             cells.append(len(sizes))
     return cells
+
+
+def listed(sizes: list[int], length: int) -> list[int]:
+    """The largest `length` sizes, ascending; sizes of 0 in front where there are fewer."""
+    falling = sorted(sizes, reverse=True)[:length]
+    return (falling + [0] * (length - len(falling)))[::-1]
 
 
 def chain_of_level(

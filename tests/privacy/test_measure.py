@@ -1,12 +1,20 @@
+from fractions import Fraction
+from itertools import product
+
 import numpy as np
 import pytest
 
 import tallytree.privacy.noise
 import tallytree.privacy.opendp_noise
+import tallytree.privacy.size_lists
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, Measurements, ReleaseError, SpecError, measure, one_entity
+from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours, Plan, Question, every_level, one_group
+from tallytree.privacy.measurements import Settled
 from tallytree.privacy.noise import laplace_variance
 from tallytree.tables import GroupSizes, Sealed
+from tests.oracles.neighbours import listed
 
 TREE = Hierarchy.from_levels({"state": ["A", "A", "B", "DC"], "county": ["a", "b", "c", None]}, ["state", "county"])
 LEAVES = np.arange(16, dtype=np.int64).reshape(4, 4) * 1000
@@ -141,3 +149,199 @@ def test_a_view_that_was_not_measured_cannot_be_stacked():
     measurements = measure(sizes(), every_level("counts", TREE, Budget(epsilon=1), one_entity()))
     with pytest.raises(ReleaseError, match="not measured on every level"):
         measurements.stacked("at_least")
+
+
+# -------------------------------------------------------------------- lists of sizes, and what is measured first
+
+FEW = np.array([[3, 1, 0, 1], [0, 0, 0, 0], [0, 2, 0, 4], [1, 0, 5, 0]])  # the second leaf has no groups
+
+
+def few(public=False, sealed=Sealed, **facts):
+    totals = FEW.sum(axis=1) if public else None
+    return GroupSizes(TREE, 3 if public else 4, sealed(FEW), leaf_totals=totals, **facts)
+
+
+def true_lists(level, first_size, lengths, largest=4):
+    """Each region's list of sizes, one after another."""
+    found = []
+    for row, length in zip(TREE.aggregate(FEW)[TREE.level_slice(level)], lengths, strict=True):
+        sizes = [min(first_size + size, largest) for size, groups in enumerate(row) for _ in range(groups)]
+        found += listed(sizes, int(length))
+    return found
+
+
+def two_stages(budget=Budget(epsilon=10**4), view="sorted_sizes", largest=False):  # noqa: B008
+    """Totals (and the largest size) first, then a view, on every level."""
+    first = [Question("totals", level, Fraction(1, 30)) for level in range(3)]
+    if largest:
+        first.append(Question("largest", 0, Fraction(1, 10)))
+    left = 1 - sum(question.share for question in first)
+    return Plan(budget, one_entity(), (*first, *(Question(view, level, left / 3) for level in range(3))))
+
+
+@pytest.mark.parametrize("budget", [Budget(epsilon=10**4), Budget(rho=10**4)], ids=str)
+def test_lists_are_the_true_ones_at_almost_no_noise_with_public_totals(budget):
+    measurements = measure(few(public=True), every_level("sorted_sizes", TREE, budget, one_entity()))
+    for level in range(3):
+        lengths = measurements.lengths(level)
+        assert np.array_equal(lengths, TREE.aggregate(FEW)[TREE.level_slice(level)].sum(axis=1))
+        assert measurements.on_level(level).values.tolist() == true_lists(level, 0, lengths)
+
+
+@pytest.mark.parametrize("more", [[0, 0, 0, 0], [2, 1, 0, 3], [-4, 0, -6, -1], [3, 0, -2, -6]])
+def test_lists_are_padded_and_cut_to_settled_totals(more):
+    totals = TREE.aggregate(FEW.sum(axis=1) + more)
+    seen = []
+
+    def settle(known):
+        seen.append([(part.view, part.level) for part in known.measured])
+        assert known.stacked("totals")[:, 0].tolist() == TREE.aggregate(FEW).sum(axis=1).tolist()
+        return Settled(totals)
+
+    measurements = measure(few(), two_stages(), settle=settle)
+    assert seen == [[("totals", 0), ("totals", 1), ("totals", 2)]]
+    assert np.array_equal(measurements.known_totals, totals)
+    for level in range(3):
+        lengths = totals[TREE.level_slice(level)]
+        assert measurements.on_level(level).values.tolist() == true_lists(level, 1, lengths)
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3, 4])
+@pytest.mark.parametrize("view", ["counts", "at_least", "sorted_sizes", "chain"])
+def test_a_settled_largest_size_folds_larger_ones_into_it_in_every_view(view, largest):
+    totals = TREE.aggregate(FEW).sum(axis=1)
+    plan = two_stages(Budget(epsilon=10**5), view, largest=True)
+    measurements = measure(few(), plan, settle=lambda known: Settled(totals, largest))
+    assert measurements.max_size == largest
+    assert measurements.neighbours.max_size == 4
+    assert [part.values.tolist() for part in measurements.measured if part.view == "largest"] == [[[4]]]
+    for level in range(3):
+        groups = [
+            [min(size, largest) for size, count in enumerate(row, 1) for _ in range(count)]
+            for row in TREE.aggregate(FEW)[TREE.level_slice(level)]
+        ]
+        sizes, values = range(1, largest + 1), measurements.on_level(level).values
+        if view == "sorted_sizes":
+            assert values.tolist() == [size for row in groups for size in sorted(row)]
+        elif view == "chain":
+            cells = [(size, region) for region, row in enumerate(groups) for size in row]
+            found = [[sum(c >= (size, region) for c in cells) for size in sizes] for region in range(len(groups))]
+            assert values.tolist() == found
+        elif view == "counts":
+            assert values.tolist() == [[row.count(size) for size in sizes] for row in groups]
+        else:
+            assert values.tolist() == [[sum(one >= size for one in row) for size in sizes] for row in groups]
+
+
+def test_the_ledger_comes_first_and_noise_before_private_counts_in_both_stages(monkeypatch, tmp_path):
+    events = []
+
+    class Watched(Sealed):
+        def open_at_the_privacy_border(self):
+            events.append("private counts")
+            return super().open_at_the_privacy_border()
+
+    class WatchedLedger(Ledger):
+        def reserve(self, *arguments):
+            events.append("ledger")
+            return super().reserve(*arguments)
+
+    real = tallytree.privacy.noise.discrete_laplace
+
+    def draw(scale, size):
+        events.append(f"noise {size}")
+        return real(scale, size)
+
+    def settle(known):
+        events.append("settle")
+        return Settled(TREE.aggregate(np.array([2, 0, 2, 1])), 2)
+
+    monkeypatch.setattr(tallytree.privacy.noise, "discrete_laplace", draw)
+    monkeypatch.setattr(tallytree.privacy.size_lists, "AT_A_TIME", 3)
+    data = few(sealed=Watched, name="people")
+    ledger = WatchedLedger(tmp_path / "ledger.db")
+    ledger.open("people", Budget(epsilon=1), Neighbours.of(data, one_entity()))
+    questions = (
+        Question("at_least", 0, Fraction(1, 4)),
+        Question("totals", 2, Fraction(1, 4)),
+        Question("largest", 0, Fraction(1, 4)),
+        Question("sorted_sizes", 2, Fraction(1, 4)),
+    )
+    measurements = measure(data, Plan(Budget(epsilon=1), one_entity(), questions), ledger=ledger, settle=settle)
+    first = ["ledger", "noise 4", "noise 1", "private counts", "settle"]
+    assert events == [*first, "noise 2", "private counts", "noise 3", "noise 2"]  # lists: a part at a time
+    assert ledger.account("people").left == 0
+    assert sum(part.cost for part in measurements.measured) == 1
+
+
+def test_lists_without_totals_are_refused_and_the_ledger_is_untouched(tmp_path):
+    class Untouchable(Sealed):
+        def open_at_the_privacy_border(self):
+            raise AssertionError("private counts were opened")
+
+    data = few(sealed=Untouchable, name="people")
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.open("people", Budget(epsilon=10**4), Neighbours.of(data, one_entity()))
+    lists = every_level("sorted_sizes", TREE, Budget(epsilon=1), one_entity())
+    with pytest.raises(SpecError, match="measure totals with a share of the budget first"):
+        measure(data, lists, ledger=ledger)
+    with pytest.raises(SpecError, match="measure totals with a share of the budget first"):
+        measure(data, lists, ledger=ledger, settle=lambda known: Settled(TREE.aggregate(np.ones(4, np.int64))))
+    with pytest.raises(SpecError, match="measure totals with a share of the budget first"):
+        measure(data, two_stages(Budget(epsilon=1)), ledger=ledger)  # and nothing to settle them
+    below = (Question("largest", 1, Fraction(1, 2)), Question("counts", 0, Fraction(1, 2)))
+    with pytest.raises(SpecError, match="ask it of the top level"):
+        measure(data, Plan(Budget(epsilon=1), one_entity(), below), ledger=ledger)
+    top = (Question("largest", 0, Fraction(1, 2)), Question("counts", 0, Fraction(1, 2)))
+    with pytest.raises(SpecError, match="one group can change it"):
+        measure(data, Plan(Budget(epsilon=1), one_group(), top), ledger=ledger)
+    assert ledger.account("people").spent == 0
+
+
+def test_lists_with_noise_lie_about_the_truth_and_come_from_either_source():
+    for source, budget in product(("tallytree", "opendp"), (Budget(epsilon=3), Budget(rho=3))):
+        measurements = measure(few(public=True), every_level("sorted_sizes", TREE, budget, one_entity()), noise=source)
+        for level in range(3):
+            part = measurements.on_level(level)
+            noise = part.values - true_lists(level, 0, measurements.lengths(level))
+            assert np.abs(noise).max() < 60 * part.variance**0.5 + 60  # fails by chance less than once in 10^20
+        noise = np.concatenate([measurements.on_level(level).values for level in range(3)])
+        assert np.any(
+            noise != np.concatenate([true_lists(level, 0, measurements.lengths(level)) for level in range(3)])
+        )
+
+
+@pytest.mark.parametrize("scale", ["3e6", "2e6"])
+def test_noise_too_wide_for_32_bits_is_kept_in_64(scale):
+    plan = Plan(Budget(epsilon=1 / Fraction(scale)), one_entity(), (Question("sorted_sizes", 0, Fraction(1)),))
+    values = measure(few(public=True), plan).on_level(0).values
+    assert values.dtype == (np.int64 if scale == "3e6" else np.int32)
+
+
+def test_measuring_by_seed_is_the_same_every_time_in_two_stages_too():
+    truth = Truth("few", TREE, FEW, public_totals=False)
+    mechanism = MECHANISMS["coc-matching"].configured(
+        {"methods": ["sorted-sizes", "cumulative", "sorted-sizes-l1"], "totals_share": "1/5", "largest_share": "1/7"}
+    )
+    plan = mechanism.plan(TREE, Budget(epsilon=1), one_entity())
+    one, same, other = (seeded_measurements(truth, plan, seed, settle=mechanism.settle) for seed in (1, 1, 2))
+    assert np.array_equal(one.settled.totals, same.settled.totals)
+    assert one.settled.max_size == same.settled.max_size
+    assert all(np.array_equal(a.values, b.values) for a, b in zip(one.measured, same.measured, strict=True))
+    assert not all(np.array_equal(a.values, b.values) for a, b in zip(one.measured, other.measured, strict=True))
+
+
+@pytest.mark.parametrize("name", ["coc-matching", "bottom-up"])
+@pytest.mark.parametrize("budget", [Budget(epsilon="1/3"), Budget(rho="0.7")], ids=str)
+@pytest.mark.parametrize("aside", [{}, {"largest_share": "1/7"}])
+def test_shares_add_up_to_one_and_costs_to_the_budget(name, budget, aside):
+    mechanism = MECHANISMS[name].configured({"totals_share": "0.13", **aside})
+    shares = {"total": "0.1", "state": 1, "county": "2/3"} if name == "coc-matching" else None
+    plan = mechanism.plan(TREE, budget, one_entity(), shares)
+    measurements = measure(few(), plan, settle=mechanism.settle)
+    assert sum(part.share for part in measurements.measured) == 1
+    assert sum(part.cost for part in measurements.measured) == budget.amount
+    totals = sum(part.share for part in measurements.measured if part.view == "totals")
+    assert totals == Fraction("0.13")
+    largest = sum(part.share for part in measurements.measured if part.view == "largest")
+    assert largest == (Fraction(1, 7) if aside else 0)

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ from tallytree.histogram import at_least
 from tallytree.privacy import Neighbours, PrivacyUnit, Sensitivity, every_level
 from tallytree.privacy.accounting import scale_for
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import _chain
+from tallytree.privacy.measure import _chain, _view
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import neighbours as oracle
 
@@ -34,13 +35,13 @@ def neighbouring_pairs(relation):
             yield data, other
 
 
-def changes(relation, view):
+def changes(relation, view, lengths=None):
     """For every neighbouring pair, the change of a view on each level."""
     views = {}
 
     def seen(data):
         if data not in views:
-            shape = relation.max_size, relation.public_totals
+            shape = relation.max_size, relation.public_totals, lengths
             views[data] = [np.array(oracle.view_of_level(data, view, level, *shape)) for level in range(3)]
         return views[data]
 
@@ -65,6 +66,68 @@ def test_sensitivities_are_the_exact_maxima_over_all_small_neighbouring_data_set
     assert relation.sensitivity(view) == Sensitivity(worst_l1, worst_l2)
 
 
+def reached(relation):
+    """May one group take all that a neighbour changes, so that the bounds on single sizes are reached?"""
+    if relation.unit == one_group():
+        return True
+    return min(relation.quantity_bound, relation.max_size) * relation.rows_per_entity <= relation.max_size
+
+
+@cache
+def numbered_pairs(relation):
+    """All data sets that have neighbours, and the neighbouring pairs as two columns of their numbers."""
+    pairs = set(neighbouring_pairs(relation))
+    numbers = {data: number for number, data in enumerate(dict.fromkeys(data for pair in pairs for data in pair))}
+    return list(numbers), np.array([[numbers[data] for data in pair] for pair in pairs]).T
+
+
+def worst(relation, view, lengths=None):
+    """The largest changes of a view of each level, in both norms."""
+    data_sets, (ones, others) = numbered_pairs(relation)
+    found = []
+    for level in range(3):
+        shape = relation.max_size, relation.public_totals, lengths
+        seen = np.array([oracle.view_of_level(data, view, level, *shape) for data in data_sets])
+        change = seen[ones] - seen[others]
+        found.append(Sensitivity(int(np.abs(change).sum(axis=1).max()), int((change**2).sum(axis=1).max())))
+    return found
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_lists_of_sizes_of_every_public_length_change_by_no_more_than_their_sensitivity(relation):
+    """With public totals there is one length; with private ones every length, also too short or too long, is tried."""
+    stated = relation.sensitivity("sorted_sizes")
+    public = (2, 1)  # groups in each leaf
+    every_length = [public] if relation.public_totals else list(product(range(4), range(3)))
+    for lengths in every_length:
+        for found in worst(relation, "sorted_sizes", lengths):
+            assert found.l1 <= stated.l1
+            assert found.l2_squared <= stated.l2_squared
+            if lengths[0] >= 2 and lengths[1] >= 1:
+                assert found.l1 == stated.l1
+                assert found.l2_squared == stated.l2_squared or not reached(relation)
+            if sum(lengths) == 0:
+                assert found == Sensitivity(0, 0)
+
+
+@pytest.mark.parametrize("relation", [relation for relation in RELATIONS if relation.unit == one_entity()], ids=str)
+def test_the_largest_size_changes_by_no_more_than_its_sensitivity(relation):
+    stated = relation.sensitivity("largest")
+    for found in worst(relation, "largest"):
+        assert found.l1 <= stated.l1
+        assert found.l2_squared <= stated.l2_squared
+        if reached(relation):
+            assert found == stated
+
+
+def test_the_largest_size_is_refused_where_one_group_can_change_it_altogether():
+    for max_size, public in product((1, 3), (False, True)):
+        relation = Neighbours(one_group(), max_size, public)
+        assert worst(relation, "largest")[0].l1 == max_size
+        with pytest.raises(SpecError, match="public max_size, or protect one_entity"):
+            relation.sensitivity("largest")
+
+
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 def test_a_chain_is_as_many_times_as_sensitive_as_its_level_has_regions(relation):
     """The most is reached in the region that comes last, so it is the one with two groups that is put there."""
@@ -78,7 +141,7 @@ def test_a_chain_is_as_many_times_as_sensitive_as_its_level_has_regions(relation
         assert relation.sensitivity("chain", regions).l1 == regions * relation.sensitivity("at_least").l1
 
 
-@pytest.mark.parametrize("view", ["counts", "at_least", "chain"])
+@pytest.mark.parametrize("view", ["counts", "at_least", "sorted_sizes", "chain"])
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 def test_levels_compose_to_exactly_the_budget(relation, view):
     """The worst log-likelihood ratio of discrete Laplace noise is Σ |change| / scale over all levels together."""
@@ -88,11 +151,11 @@ def test_levels_compose_to_exactly_the_budget(relation, view):
         scale_for("discrete_laplace", relation.sensitivity(view, regions), plan.cost(question))
         for question, regions in zip(plan.questions, (1, 2, 2), strict=True)
     ]
-    worst = max(
+    loss = max(
         sum(int(np.abs(level).sum()) / scale for level, scale in zip(change, scales, strict=True))
-        for change in changes(relation, "chain, regions turned round" if view == "chain" else view)
+        for change in changes(relation, "chain, regions turned round" if view == "chain" else view, lengths=(3, 2))
     )
-    assert worst == (Fraction(1, 2) if one_cell(relation, view) else 1)
+    assert loss == (Fraction(1, 2) if one_cell(relation, view) else 1)
 
 
 def test_the_views_that_are_measured_are_the_views_of_the_oracle():
@@ -104,6 +167,8 @@ def test_the_views_that_are_measured_are_the_views_of_the_oracle():
             assert rows.ravel().tolist() == oracle.view_of_level(data, "counts", level, 2, public)
             assert survivors.ravel().tolist() == oracle.view_of_level(data, "at_least", level, 2, public)
             assert _chain(rows).T.ravel().tolist() == oracle.view_of_level(data, "chain", level, 2, public)
+            largest = _view("largest", rows, 0 if public else 1)
+            assert largest.ravel().tolist() == oracle.view_of_level(data, "largest", level, 2, public)
 
 
 def test_group_privacy_on_counts_never_protects_an_entity_less():

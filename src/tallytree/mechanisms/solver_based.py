@@ -96,9 +96,9 @@ def domain_reach(noise: NoiseKind, scale: Fraction) -> int:
 class TableMechanism(Mechanism):
     """A mechanism whose cost tables must fit into memory; how large they get follows from the noise."""
 
-    def check(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
+    def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
         """Refuse tables that are too large, before anything is spent."""
-        super().check(neighbours, hierarchy, plan)
+        super().fits(neighbours, hierarchy, plan)
         if hierarchy is None or plan is None:
             return
         noise, regions = NOISE_FOR[plan.budget.currency], np.diff(hierarchy.level_starts).tolist()

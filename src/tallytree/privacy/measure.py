@@ -1,15 +1,19 @@
 """The privacy border: `measure` is the only reader of private counts.
 
-In this order: the plan is checked against the data's public facts, the cost is reserved in the ledger, all noise is
-drawn, and only then are the private counts touched; what leaves is their sum.
+In this order: the plan is checked against the data's public facts, the cost of all of it is reserved in the ledger,
+noise is drawn, and only then are the private counts touched; what leaves is their sum. Lists of sizes, which may be as
+long as there are groups, are drawn and added to a part at a time. Totals and the largest size, where a plan asks for
+them, are measured first: what follows from them (`Settled`) shapes the other questions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from importlib import import_module
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +22,17 @@ from tallytree.errors import SpecError
 from tallytree.histogram import at_least
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.ledger import Ledger
-from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.privacy.plan import Plan
-from tallytree.privacy.unit import Neighbours, View
+from tallytree.privacy.measurements import Measurement, Measurements, Settle
+from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.size_lists import SMALL, noisy_lists
+from tallytree.privacy.unit import Neighbours, Sensitivity, View
 from tallytree.tables.group_sizes import GroupSizes
 
 Integers = NDArray[np.int64]
 NoiseSource = Literal["tallytree", "opendp"]
 Draw = Callable[[Fraction, int], Integers]
+
+FIRST: tuple[View, ...] = ("totals", "largest")  # measured before the others
 
 # Where each source draws from, and the scale it really uses for the one asked for: never a smaller one.
 _SOURCES: dict[NoiseSource, tuple[str, dict[NoiseKind, str]]] = {
@@ -35,9 +42,16 @@ _SOURCES: dict[NoiseSource, tuple[str, dict[NoiseKind, str]]] = {
 
 
 def measure(
-    group_sizes: GroupSizes, plan: Plan, *, ledger: Ledger | None = None, noise: NoiseSource = "tallytree"
+    group_sizes: GroupSizes,
+    plan: Plan,
+    *,
+    ledger: Ledger | None = None,
+    noise: NoiseSource = "tallytree",
+    settle: Settle | None = None,
 ) -> Measurements:
     """Answer the plan's questions with noise that makes them as private as its budget says.
+
+    `settle` turns measured totals and a measured largest size into the ones that the other questions go by.
 
     Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
     data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget (`Plan`).
@@ -46,7 +60,7 @@ def measure(
         raise SpecError(f"unknown noise source {noise!r}; expected tallytree or opendp")
     kind = NOISE_FOR[plan.budget.currency]
     draw, usable = _source(noise, kind)
-    return _measured(group_sizes, plan, kind, draw, usable, source=noise, ledger=ledger)
+    return _measured(group_sizes, plan, kind, draw, usable, source=noise, ledger=ledger, settle=settle)
 
 
 def _measured(
@@ -58,55 +72,117 @@ def _measured(
     *,
     source: str,
     ledger: Ledger | None,
+    settle: Settle | None = None,
 ) -> Measurements:
     """`measure` with the noise it was asked for. Only `tallytree.evaluate` calls it with any other, on public data."""
     hierarchy = group_sizes.hierarchy
     neighbours = Neighbours.of(group_sizes, plan.unit)
-    if any(not 0 <= question.level < hierarchy.depth for question in plan.questions):
-        raise SpecError(f"the plan asks for a level that is not there; the hierarchy has {hierarchy.depth}")
+    _check(plan, group_sizes, settle)
     regions = np.diff(hierarchy.level_starts).tolist()
-    sensitivities = [neighbours.sensitivity(question.view, regions[question.level]) for question in plan.questions]
-    scales = [
-        usable(scale_for(kind, sensitivity, plan.cost(question)))
-        for question, sensitivity in zip(plan.questions, sensitivities, strict=True)
-    ]
-    variances = [_variance(kind, scale) for scale in scales]
-    shapes = [(regions[question.level], _columns(question.view, group_sizes)) for question in plan.questions]
+    asked = []
+    for question in plan.questions:
+        sensitivity = neighbours.sensitivity(question.view, regions[question.level])
+        scale = usable(scale_for(kind, sensitivity, plan.cost(question)))
+        asked.append(_Asked(question, sensitivity, kind, scale, _variance(kind, scale)))
 
     receipt = None
     if ledger is not None:
         receipt = ledger.reserve(group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint())
-
-    values = [draw(scale, rows * columns) for scale, (rows, columns) in zip(scales, shapes, strict=True)]
-    noisy = [drawn.reshape(shape) for drawn, shape in zip(values, shapes, strict=True)]
-
-    private = hierarchy.aggregate(group_sizes.counts.open_at_the_privacy_border())
-    for question, sums in zip(plan.questions, noisy, strict=True):
-        sums += _view(question.view, private[hierarchy.level_slice(question.level)], group_sizes.first_size)
-    del private
-
-    return Measurements(
+    nothing_yet = Measurements(
         hierarchy=hierarchy,
         neighbours=neighbours,
         budget=plan.budget,
-        measured=tuple(
-            Measurement(question.view, question.level, question.share, sensitivity, kind, scale, variance, sums)
-            for question, sensitivity, scale, variance, sums in zip(
-                plan.questions, sensitivities, scales, variances, noisy, strict=True
-            )
-        ),
-        region_totals=None if group_sizes.leaf_totals is None else hierarchy.aggregate(group_sizes.leaf_totals),
+        measured=(),
+        region_totals=group_sizes.region_totals,
         noise_source=source,
         ledgered=ledger is not None,
         receipt=receipt,
         regions_declared_public=group_sizes.regions_declared_public,
     )
 
+    known = _answered(group_sizes, draw, [one for one in asked if one.question.view in FIRST], nothing_yet)
+    if settle is not None:
+        known = replace(known, settled=settle(known))
+    return _answered(group_sizes, draw, [one for one in asked if one.question.view not in FIRST], known)
 
-def _columns(view: View, group_sizes: GroupSizes) -> int:
-    if view == "totals":
-        return 1
-    return group_sizes.max_size + (1 if view in ("counts", "chain") and group_sizes.public_totals else 0)
+
+@dataclass(frozen=True)
+class _Asked:
+    """A question with what its answer will be measured with."""
+
+    question: Question
+    sensitivity: Sensitivity
+    noise: NoiseKind
+    scale: Fraction
+    variance: float
+
+    def answer(self, values: NDArray[Any]) -> Measurement:
+        question = self.question
+        return Measurement(
+            question.view,
+            question.level,
+            question.share,
+            self.sensitivity,
+            self.noise,
+            self.scale,
+            self.variance,
+            values,
+        )
+
+
+def _answered(group_sizes: GroupSizes, draw: Draw, asked: list[_Asked], known: Measurements) -> Measurements:
+    """`known` with the answers to some more questions. Only lists of sizes draw their noise a part at a time."""
+    if not asked:
+        return known
+    drawn = {one: _drawn(draw, one, known) for one in asked if one.question.view != "sorted_sizes"}
+    private = _folded(known.hierarchy.aggregate(group_sizes.counts.open_at_the_privacy_border()), known)
+    answers = []
+    for one in asked:
+        counts = private[known.hierarchy.level_slice(one.question.level)]
+        if one in drawn:
+            drawn[one] += _view(one.question.view, counts, known.first_size)
+            answers.append(one.answer(drawn[one]))
+        else:
+            lengths, noise = known.lengths(one.question.level), partial(draw, one.scale)
+            answers.append(one.answer(noisy_lists(noise, counts, known.first_size, lengths, small=_small(one.scale))))
+    return replace(known, measured=(*known.measured, *answers))
+
+
+def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
+    """Refuse a plan that does not fit the data's public facts."""
+    depth = group_sizes.hierarchy.depth
+    if any(not 0 <= question.level < depth for question in plan.questions):
+        raise SpecError(f"the plan asks for a level that is not there; the hierarchy has {depth}")
+    views = {question.view for question in plan.questions}
+    if any(question.view == "largest" and question.level > 0 for question in plan.questions):
+        raise SpecError("the largest size is a question about the whole; ask it of the top level")
+    if "sorted_sizes" in views and not group_sizes.public_totals and ("totals" not in views or settle is None):
+        raise SpecError(
+            "lists of sizes have as many places as there are groups, and here totals are private: measure totals with "
+            "a share of the budget first, or read with a groups table if there is a public one"
+        )
+
+
+def _drawn(draw: Draw, one: _Asked, known: Measurements) -> Integers:
+    """Noise in the shape of the answer."""
+    level = known.hierarchy.level_slice(one.question.level)
+    shape = (level.stop - level.start, known.columns(one.question.view))
+    return draw(one.scale, shape[0] * shape[1]).reshape(shape)
+
+
+def _folded(counts: Integers, known: Measurements) -> Integers:
+    """The counts with all sizes above the settled largest one counted as that."""
+    last = known.max_size - known.first_size
+    if last + 1 == counts.shape[1]:
+        return counts
+    folded = counts[:, : last + 1].copy()
+    folded[:, last] = counts[:, last:].sum(axis=1)
+    return folded
+
+
+def _small(scale: Fraction) -> bool:
+    """Do 32 bits hold every sum but those that no one will ever see? Either way nothing is lost that matters."""
+    return 1000 * scale < SMALL.max
 
 
 def _view(view: View, counts: Integers, first_size: int) -> Integers:
@@ -114,6 +190,10 @@ def _view(view: View, counts: Integers, first_size: int) -> Integers:
         return at_least(counts, first_size)
     if view == "chain":
         return _chain(counts)
+    if view == "largest":
+        sizes = np.arange(first_size, first_size + counts.shape[1])
+        largest: Integers = np.where(counts > 0, sizes, 0).max(axis=1, keepdims=True)
+        return largest
     return counts.sum(axis=1, keepdims=True) if view == "totals" else counts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal, get_args
 
 from tallytree.errors import BudgetError, SpecError
 from tallytree.hierarchy import Hierarchy
@@ -12,6 +13,7 @@ from tallytree.privacy.budget import Budget, Number, exact
 from tallytree.privacy.unit import PrivacyUnit, View
 
 Shares = Mapping[str, Number] | Sequence[Number]
+Priority = Literal["upper", "balanced", "leaves"]
 
 
 @dataclass(frozen=True)
@@ -81,3 +83,25 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None) -> tuple[Fraction,
     if any(part <= 0 for part in parts):
         raise BudgetError("every level's share must be positive: each level is published, so each must be measured")
     return tuple(part / sum(parts) for part in parts)
+
+
+def priority_shares(hierarchy: Hierarchy, priority: str) -> tuple[Fraction, ...]:
+    """Shares by what matters most: `upper` gives each level twice the share of the next, `leaves` half of it.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> priority_shares(tree, "upper")
+    (Fraction(2, 3), Fraction(1, 3))
+    """
+    if priority not in get_args(Priority):
+        raise SpecError(f"unknown priority {priority!r}; expected {', '.join(get_args(Priority))}")
+    ratio = {"upper": Fraction(1, 2), "balanced": Fraction(1), "leaves": Fraction(2)}[priority]
+    return level_shares(hierarchy, [ratio**level for level in range(hierarchy.depth)])
+
+
+def divided(hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
+    """The shares that were given, or those of a priority; not both."""
+    if priority is None:
+        return shares
+    if shares is not None:
+        raise SpecError("shares and priority both divide the budget over the levels; give one of them")
+    return priority_shares(hierarchy, priority)

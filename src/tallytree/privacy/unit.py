@@ -13,7 +13,7 @@ from tallytree.errors import SpecError
 from tallytree.tables.group_sizes import GroupSizes
 
 UnitKind = Literal["one_entity", "one_group"]
-View = Literal["counts", "at_least", "totals", "chain"]
+View = Literal["counts", "at_least", "sorted_sizes", "totals", "largest", "chain"]
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,21 @@ class Neighbours:
           two may be missing; that is less.)
           at_least: T[a + 1] … T[b] each gain one, nothing else moves: m / m. A group that appears or vanishes is the
           case a = 0 and needs no exception.
+          sorted_sizes: changing one entry of a list by d changes the sorted list, entry by entry, by d in all: at most
+          m in L1, so at most m² in L2². A list is read from its large end and has a length that is public before it
+          is measured; where groups are fewer, sizes of 0 fill the small end. A group that appears or vanishes is then
+          one such entry that leaves or reaches 0, and what is cut off or padded only leaves changes out.
           totals: with private totals a group is counted once its size is positive: 1 / 1. With public totals the
           number of groups is fixed: 0.
+          largest: the size of the largest group moves no further than the one size that moves: m / m².
         `one_entity`, up to b rows. The change is the sum of b changes of the kind above (in any regions): by the
         triangle inequality L1 is at most b times and L2 at most b times, so L2² at most b² times.
         `one_group`. The group stays in its leaf, so in one region of the level, and goes from size a to size b, both
         in 0 … K (a or b is 0 where it appears or vanishes).
           counts: 2 / 2 as above. at_least: |b − a| ≤ K cells change by one: K / K.
+          sorted_sizes: one entry changes by |b − a| ≤ K: K / K², as above.
           totals: 1 / 1 with private totals, 0 with public ones.
+          largest: refused. One group can move it over the whole range 0 … K, so noise would drown it.
         `chain`, either unit. The level's cells are put into one row, size by size and region by region within a size;
         each then counts the groups in its own cell or any later one. With R regions a group of size s in the level's
         region r stands at place s·R + r, and its going from size a to size b changes by one exactly the cells after its
@@ -116,12 +123,26 @@ class Neighbours:
             moved, times = self.max_size, 1
         else:
             moved, times = min(self.quantity_bound, self.max_size), self.rows_per_entity
-        once = {"counts": 2, "at_least": moved, "totals": groups_change, "chain": moved * (regions or 0)}
+        # What one row (or the group) can do: how many numbers change, and by how much each at the most.
+        once = {
+            "counts": (2, 1),
+            "at_least": (moved, 1),
+            "sorted_sizes": (1, moved),
+            "totals": (groups_change, 1),
+            "largest": (1, moved),
+            "chain": (moved * (regions or 0), 1),
+        }
         if view not in once:
             raise SpecError(f"unknown view {view!r}; expected one of {', '.join(once)}")
         if view == "chain" and (regions is None or regions < 1):
             raise SpecError("the sensitivity of a chain depends on the number of regions of its level; give it")
-        return Sensitivity(l1=once[view] * times, l2_squared=once[view] * times**2)
+        if view == "largest" and self.unit.kind == "one_group":
+            raise SpecError(
+                "the largest size cannot be measured with one_group as the privacy unit: one group can change it "
+                "altogether. State a public max_size, or protect one_entity."
+            )
+        numbers, by = once[view]
+        return Sensitivity(l1=numbers * by * times, l2_squared=numbers * (by * times) ** 2)
 
     def describe(self) -> str:
         """The relation in words, for the privacy statement."""

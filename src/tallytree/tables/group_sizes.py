@@ -69,6 +69,11 @@ class GroupSizes:
         return self.leaf_totals is not None
 
     @property
+    def region_totals(self) -> Integers | None:
+        """The public number of groups in every region of every level, where there is one."""
+        return None if self.leaf_totals is None else self.hierarchy.aggregate(self.leaf_totals)
+
+    @property
     def first_size(self) -> int:
         """The smallest size that is counted: 0 with public totals, 1 with private ones."""
         return 0 if self.public_totals else 1

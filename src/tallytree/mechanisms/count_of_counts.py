@@ -1,0 +1,370 @@
+"""The mechanisms of the count-of-counts paper (Kuo and others, 2018): `naive`, `coc-matching` and `bottom-up`.
+
+Every region is estimated by itself from the view that its level's method measures (Section 4), and then the levels are
+made to agree: by matching groups of a region with groups of the regions below it (Section 5), or, bottom-up, by adding
+leaves up. Different here: any number of levels, a method for each; the exact variance of the noise; and, where the list
+of groups is not public, totals that are measured with a share of the budget of their own (the paper's footnote 5), as a
+largest size can be (footnote 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+from functools import partial
+from math import ceil, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.estimate.isotonic import non_increasing
+from tallytree.estimate.matching import SPREAD_RANGE, matched
+from tallytree.estimate.simplex import nearest_with_total
+from tallytree.estimate.sorted_lists import counts_of, non_decreasing_in_place
+from tallytree.estimate.tree import nearest_consistent
+from tallytree.hierarchy import Hierarchy
+from tallytree.histogram import counts_from_at_least
+from tallytree.mechanisms.estimate import Estimate
+from tallytree.mechanisms.inputs import precisions
+from tallytree.mechanisms.mechanism import Mechanism
+from tallytree.privacy.budget import Budget, exact
+from tallytree.privacy.measurements import Measurement, Measurements, Settled
+from tallytree.privacy.plan import Plan, Question, Shares, level_shares
+from tallytree.privacy.size_lists import list_starts
+from tallytree.privacy.unit import Neighbours, PrivacyUnit, View
+
+Integers = NDArray[np.int64]
+
+CERTAINTY = 5  # standard deviations of noise by which a measured largest size is raised
+GENEROUS = 10  # a public largest size is taken to be this many times the sizes that matter
+
+
+class Method(NamedTuple):
+    """How one region is estimated by itself."""
+
+    symbol: str
+    view: View
+    power: int  # of the deviations that are summed up
+    spread: int  # the variance of a run's size, times its groups, in variances of the noise (Section 5.1)
+
+
+METHODS = {
+    "cumulative": Method("Hc", "at_least", 1, 2),
+    "cumulative-l2": Method("Hc", "at_least", 2, 2),
+    "sorted-sizes": Method("Hg", "sorted_sizes", 2, 1),
+    "sorted-sizes-l1": Method("Hg", "sorted_sizes", 1, 1),
+    "naive": Method("H", "counts", 2, 0),
+}
+MATCHED = tuple(name for name in METHODS if name != "naive")
+
+_FIRST = "before that, if asked to, totals and the largest size"
+
+
+def _views(methods: Sequence[str]) -> str:
+    """The views that methods work on, each once and with their names."""
+    named: dict[str, list[str]] = {}
+    for name in methods:
+        named.setdefault(METHODS[name].view, []).append(name)
+    return ", ".join(f"{view} ({', '.join(names)})" for view, names in named.items())
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of the count-of-counts mechanisms; each takes some of them."""
+
+    methods: tuple[str, ...] | None = None  # from the top level down; None: chosen from public facts
+    method: str = "cumulative"  # of the leaves
+    merge: str = "weighted"  # or "plain"
+    totals_share: Fraction | None = None  # of the budget, for private totals
+    largest_share: Fraction | None = None  # of the budget, for a largest size that is not public
+
+    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """Those of the named options that have a value, in plain ones."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if f.name in names}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+        return {
+            name: str(value) if isinstance(value, Fraction) else value
+            for name, value in plain.items()
+            if value is not None
+        }
+
+    @property
+    def aside(self) -> Fraction:
+        """What is set aside for totals and the largest size."""
+        return (self.totals_share or Fraction(0)) + (self.largest_share or Fraction(0))
+
+
+@dataclass(frozen=True)
+class CountOfCounts(Mechanism):
+    """A mechanism with a method for each level that it measures."""
+
+    estimate: partial[Estimate]
+    takes: tuple[str, ...] = ()  # options
+    settings: Settings = field(default_factory=Settings)
+
+    def configured(self, options: Mapping[str, Any]) -> CountOfCounts:
+        """The mechanism with these options; wrong ones are refused."""
+        if unknown := [name for name in options if name not in self.takes]:
+            raise SpecError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(self.takes)}")
+        changed = {name: _CHECKS[name](value) for name, value in options.items() if value is not None}
+        return self._set(replace(self.settings, **changed))
+
+    def _set(self, settings: Settings) -> CountOfCounts:
+        if settings.aside >= 1:
+            raise SpecError("totals_share and largest_share leave nothing of the budget for the sizes themselves")
+        return replace(self, settings=settings, estimate=partial(self.estimate.func, settings))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options in plain values, as `configured` takes them."""
+        return self.settings.to_json(self.takes)
+
+    @property
+    def variant(self) -> str:
+        """The paper's name for the choice of methods."""
+        if "method" in self.takes:
+            return METHODS[self.settings.method].symbol
+        if self.settings.methods is None:
+            return "a method for each level, from public facts"
+        return "×".join(METHODS[name].symbol for name in self.settings.methods)
+
+    def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
+        """Refuse what cannot be released, from public facts alone: before anything is spent."""
+        super().fits(neighbours, hierarchy, plan)
+        settings = self.settings
+        if neighbours.public_totals and settings.totals_share is not None:
+            raise SpecError("totals are public here, so totals_share would be spent for nothing; leave it out")
+        if not neighbours.public_totals and settings.totals_share is None and self._needs_totals:
+            raise SpecError(
+                f"{self.name} ({self.variant}) needs the number of groups in every region, and here totals are "
+                "private: read with a groups table if there is a public one, or set aside a share of the budget to "
+                "measure them (totals_share, a tenth say)"
+            )
+        if settings.largest_share is not None:
+            neighbours.sensitivity("largest")
+        if hierarchy is not None:
+            self._check_levels(hierarchy)
+
+    def _check_levels(self, hierarchy: Hierarchy) -> None:
+        methods = self.settings.methods
+        if methods is not None and len(methods) != hierarchy.depth:
+            raise SpecError(
+                f"{self.name} takes one method for each level ({', '.join(hierarchy.levels)}), not {len(methods)}"
+            )
+
+    @property
+    def _needs_totals(self) -> bool:
+        return True
+
+    def settle(self, measurements: Measurements) -> Settled:
+        """Consistent totals and a largest size, from what was measured of them."""
+        return Settled(_totals(measurements), _largest(measurements))
+
+    def _questions(self, sizes: Sequence[Question], levels: Sequence[Question]) -> tuple[Question, ...]:
+        """Questions about sizes, after those about totals and the largest size that the settings ask for."""
+        settings = self.settings
+        first = []
+        if settings.largest_share is not None:
+            first.append(Question("largest", 0, settings.largest_share))
+        if settings.totals_share is not None:
+            first += [Question("totals", ask.level, ask.share * settings.totals_share) for ask in levels]
+        return (*first, *(replace(ask, share=ask.share * (1 - settings.aside)) for ask in sizes))
+
+
+@dataclass(frozen=True)
+class Matching(CountOfCounts):
+    """`coc-matching`: every level measured, regions matched with those below them."""
+
+    @property
+    def measures(self) -> str:
+        """What it measures, in words."""
+        return f"on every level, what its method works on: {_views(MATCHED)}; {_FIRST}"
+
+    def suited_to(
+        self,
+        neighbours: Neighbours,
+        hierarchy: Hierarchy,
+        totals: Integers | None,
+        budget: Budget,
+        shares: Shares | None,
+    ) -> CountOfCounts:
+        """With methods for each level, chosen from public facts if none are given."""
+        if self.settings.methods is not None:
+            return self
+        methods = methods_for(hierarchy, totals, neighbours.max_size)
+        return self._set(replace(self.settings, methods=methods))
+
+    def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
+        """Each level's method decides what is measured there."""
+        self._check_levels(hierarchy)
+        methods = self.settings.methods or ("cumulative",) * hierarchy.depth
+        parts = level_shares(hierarchy, shares)
+        asks = [Question(METHODS[name].view, level, parts[level]) for level, name in enumerate(methods)]
+        return Plan(budget, unit, self._questions(asks, asks))
+
+
+@dataclass(frozen=True)
+class Leaves(CountOfCounts):
+    """`bottom-up` and `naive`: the leaves measured with the whole budget, and added up."""
+
+    @property
+    def measures(self) -> str:
+        """What it measures, in words."""
+        methods = tuple(METHODS) if "method" in self.takes else (self.settings.method,)
+        return f"on the lowest level, what its method works on: {_views(methods)}; {_FIRST}"
+
+    @property
+    def _needs_totals(self) -> bool:
+        return METHODS[self.settings.method].view != "at_least"
+
+    def _check_levels(self, hierarchy: Hierarchy) -> None:
+        if self.name == "naive" and hierarchy.depth > 1:
+            raise SpecError(
+                f"naive is for data with a single region, and these have {hierarchy.depth} levels; use coc-matching, "
+                "bottom-up or auto"
+            )
+
+    def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
+        """One question about the lowest level."""
+        if shares is not None:
+            raise SpecError(f"{self.name} spends its whole budget on the lowest level: it takes no shares")
+        ask = Question(METHODS[self.settings.method].view, hierarchy.depth - 1, Fraction(1))
+        return Plan(budget, unit, self._questions([ask], [ask]))
+
+
+def by_matching(settings: Settings, measurements: Measurements) -> Estimate:
+    """Section 5 on the regions' own estimates: groups matched and merged from the top down, then added up."""
+    hierarchy = measurements.hierarchy
+    methods: Sequence[str | None] = (None,) * hierarchy.depth if settings.methods is None else settings.methods
+    if len(methods) != hierarchy.depth:
+        raise SpecError(f"there are {len(methods)} methods for {hierarchy.depth} levels; give one for each")
+    least, most = SPREAD_RANGE  # next to no noise has a variance that no float can tell from zero
+    alone, spreads = [], []
+    for level, name in enumerate(methods):
+        part = measurements.on_level(level)
+        method = _method(part, name)
+        alone.append(_alone(part, method, measurements))
+        spreads.append(min(max(method.spread * part.variance, least), most))
+    counts = matched(
+        np.concatenate(alone),
+        hierarchy,
+        spreads=spreads,
+        weighted=settings.merge == "weighted",
+    )
+    return Estimate(counts, "each region's own estimate is a nearest one; the matchings with those below are optimal")
+
+
+def by_leaves(settings: Settings, measurements: Measurements) -> Estimate:
+    """The leaves' own estimates, added up."""
+    part = measurements.on_level(measurements.hierarchy.depth - 1)
+    leaves = _alone(part, _method(part, settings.method), measurements)
+    return Estimate(measurements.hierarchy.aggregate(leaves), "each leaf's own estimate is a nearest one")
+
+
+def methods_for(hierarchy: Hierarchy, totals: Integers | None, max_size: int) -> tuple[str, ...]:
+    """A method for each level, from public facts alone.
+
+    A cumulative count errs where it is flat, over the empty sizes between groups; a sorted list where it is flat, over
+    the groups of equal size. So the list is the better one where there are more sizes in play than groups. How many
+    are in play is not public, only the largest size, which is usually generous: a list is taken where a level's regions
+    have on average less than a tenth of a group per size, with least absolute deviations, which are the more accurate
+    for lists too. Without public totals: cumulative.
+
+    On 608 cases (real and made-up regions, four budgets; see docs/coc.md) this names the best of the methods in more
+    than five of six; rules that also look at the noise are hardly better. It misses long sparse tails behind a crowded
+    front, as group quarters among households: no public fact tells of them.
+    """
+    if totals is None:
+        return ("cumulative",) * hierarchy.depth
+    average = [float(totals[hierarchy.level_slice(level)].mean()) for level in range(hierarchy.depth)]
+    return tuple("sorted-sizes-l1" if GENEROUS * groups < max_size else "cumulative" for groups in average)
+
+
+def _method(part: Measurement, name: str | None) -> Method:
+    """The method that a measurement is for; the usual one of its view if none is named."""
+    method = METHODS["cumulative" if part.view == "at_least" else "sorted-sizes"] if name is None else METHODS[name]
+    if method.view != part.view:
+        raise SpecError(f"the method {name!r} works on {method.view}, and level {part.level} measured {part.view}")
+    return method
+
+
+def _alone(part: Measurement, method: Method, measurements: Measurements) -> Integers:
+    """Section 4: the counts of a level's regions, each estimated by itself."""
+    level = measurements.hierarchy.level_slice(part.level)
+    first, last = measurements.first_size, measurements.max_size
+    totals = None if measurements.known_totals is None else measurements.known_totals[level]
+    if method.view == "counts":
+        if totals is None:
+            raise SpecError("naive needs the number of groups")
+        return nearest_with_total(part.values, totals)
+    if method.view == "sorted_sizes":
+        starts = list_starts(measurements.lengths(part.level))
+        lists = part.values.copy()
+        non_decreasing_in_place(lists, starts, lower=first, upper=last, power=method.power)
+        return counts_of(lists, starts, first_size=first, max_size=last)
+    if first == 0:
+        return counts_from_at_least(non_increasing(part.values, totals, power=method.power), totals)
+    if totals is None:
+        return counts_from_at_least(non_increasing(part.values, power=method.power))
+    larger = non_increasing(part.values[:, 1:], totals, power=method.power)
+    return counts_from_at_least(np.column_stack([totals, larger]))
+
+
+def _totals(measurements: Measurements) -> Integers | None:
+    """The consistent totals nearest to the measured ones; where only leaves were measured, none of them negative."""
+    hierarchy = measurements.hierarchy
+    measured = [part for part in measurements.measured if part.view == "totals"]
+    if not measured:
+        return None
+    if len(measured) < hierarchy.depth:
+        return hierarchy.aggregate(np.maximum(measured[0].values[:, 0], 0))
+    weights = precisions(measurements, "totals")
+    return nearest_consistent(measurements.stacked("totals"), hierarchy, weights=weights)[:, 0]
+
+
+def _largest(measurements: Measurements) -> int | None:
+    """An upper bound on the largest size that holds but for a chance below one in two thousand (footnote 6)."""
+    for part in measurements.measured:
+        if part.view == "largest":
+            bound = int(part.values[0, 0]) + ceil(CERTAINTY * sqrt(part.variance))
+            return min(max(bound, 1), measurements.neighbours.max_size)
+    return None
+
+
+def _checked_method(value: Any, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise SpecError(f"unknown method {value!r}; there are {', '.join(allowed)}")
+    return str(value)
+
+
+def _checked_methods(value: Any) -> tuple[str, ...] | None:
+    if value == "auto":
+        return None
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise SpecError(f"methods must be a list, one for each level from the top down, or auto, not {value!r}")
+    return tuple(_checked_method(name, MATCHED) for name in value)
+
+
+def _checked_merge(value: Any) -> str:
+    if value not in ("weighted", "plain"):
+        raise SpecError(f"merge must be weighted or plain, not {value!r}")
+    return str(value)
+
+
+def _checked_share(value: Any, name: str) -> Fraction:
+    share = exact(value, name)
+    if not 0 < share < 1:
+        raise SpecError(f"{name} must lie between 0 and 1, not {value!r}")
+    return share
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "methods": _checked_methods,
+    "method": lambda value: _checked_method(value, tuple(METHODS)),
+    "merge": _checked_merge,
+    "totals_share": lambda value: _checked_share(value, "totals_share"),
+    "largest_share": lambda value: _checked_share(value, "largest_share"),
+}

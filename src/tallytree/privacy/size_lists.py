@@ -1,0 +1,58 @@
+"""Lists of group sizes, one region after another: their places, and adding the sizes themselves to noise.
+
+A list is as long as a number that is public before the list is measured, and is read from its large end: where there
+are more groups than places the smallest are left out, where there are fewer the first places hold sizes of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.kernels import kernel
+
+Integers = NDArray[np.int64]
+
+AT_A_TIME = 1 << 22
+SMALL = np.iinfo(np.int32)
+
+
+def list_starts(lengths: Integers) -> Integers:
+    """Where each region's list begins in the flat array, and where the last one ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def noisy_lists(
+    draw: Callable[[int], Integers], counts: Integers, first_size: int, lengths: Integers, *, small: bool
+) -> NDArray[Any]:
+    """Noise plus the sizes that `counts` describes, a part at a time, as one flat array.
+
+    With `small` the sums are kept in 32 bits, those beyond held at the ends of the range: a function of the exact sum,
+    so it tells nothing more.
+    """
+    starts = list_starts(lengths)
+    values: NDArray[Any] = np.empty(int(starts[-1]), np.int32 if small else np.int64)
+    for begin in range(0, len(values), AT_A_TIME):
+        sums = draw(min(AT_A_TIME, len(values) - begin))
+        add_sizes(sums, begin, starts, counts, first_size)
+        values[begin : begin + len(sums)] = np.clip(sums, SMALL.min, SMALL.max) if small else sums
+    return values
+
+
+@kernel
+def add_sizes(sums: Integers, begin: int, starts: Integers, counts: Integers, first_size: int) -> None:
+    """Add to `sums`, the places from `begin` on of the flat array, the sizes that belong there."""
+    end = begin + len(sums)
+    region = np.searchsorted(starts, begin, side="right") - 1
+    while region < len(counts) and starts[region] < end:
+        # The next group goes here; the largest ends at the end of the list, so this may lie before its start.
+        place = starts[region + 1] - counts[region].sum()
+        for size in range(counts.shape[1]):
+            stop = place + counts[region, size]
+            for index in range(max(place, starts[region], begin), min(stop, end)):
+                sums[index - begin] += first_size + size
+            place = stop
+        region += 1
