@@ -17,7 +17,7 @@ from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.unit import PrivacyUnit
+from tallytree.privacy.unit import Neighbours, PrivacyUnit
 
 MEGABYTE = 1 << 20
 
@@ -92,20 +92,31 @@ class CellWorker:
         return {**record, "status": "done", "message": None, "costs": costs, "scores": [_plain(s) for s in found]}
 
     def _estimate(self, truth: Truth, cell: Cell) -> tuple[Any, dict[str, float]]:
-        mechanism = self.mechanisms[cell.mechanism]
         start = time.perf_counter()
+        group_sizes = truth.group_sizes()
+        neighbours = Neighbours.of(group_sizes, self.unit)
+        mechanism = self.mechanisms[cell.mechanism].suited_to(
+            neighbours, truth.hierarchy, group_sizes.region_totals, cell.budget, None
+        )
         plan = mechanism.plan(truth.hierarchy, cell.budget, self.unit)
+        mechanism.fits(neighbours, truth.hierarchy, plan)
         # The seed leaves the mechanism out: those that measure the same get the same noise, so they differ by what
         # they make of it.
-        measurements = seeded_measurements(truth, plan, self.seed, str(cell.budget.to_json()), cell.run)
+        seed = self.seed, str(cell.budget.to_json()), cell.run
+        measurements = seeded_measurements(truth, plan, *seed, settle=mechanism.settle)
         measured, processor = time.perf_counter(), time.process_time()
         counts = mechanism.estimate(measurements).counts
         done = time.perf_counter()
-        return counts, {
+        return _widened(counts, truth.max_size - measurements.max_size), {
             "seconds_measuring": measured - start,
             "seconds_estimating": done - measured,
             "processor_seconds_estimating": time.process_time() - processor,
         }
+
+
+def _widened(counts: Any, above: int) -> Any:
+    """The same counts with so many sizes above a measured largest one, all zero."""
+    return np.pad(counts, ((0, 0), (0, above))) if above > 0 else counts
 
 
 def _plain(score: Score) -> list[Any]:

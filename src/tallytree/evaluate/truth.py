@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.measure import _measured
-from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.measurements import Measurements, Settle
 from tallytree.privacy.noise import checked_scale, checked_variance
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.samplers import gaussian_sampler, laplace_sampler
@@ -70,15 +70,24 @@ class SeededWords:
         return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype=np.uint64)
 
 
-def seeded_measurements(truth: Truth, plan: Plan, *seed: object) -> Measurements:
-    """NOT PRIVATE: what `measure` would give, with noise of the same distribution that the seed determines."""
+def seeded_measurements(
+    truth: Truth, plan: Plan, *seed: object, settle: Settle | None = None, repeat_after: int | None = None
+) -> Measurements:
+    """NOT PRIVATE: what `measure` would give, with noise of the same distribution that the seed determines.
+
+    With `repeat_after` each question's noise starts anew from the seed and repeats after that many numbers, so that
+    regions share theirs: for `tallytree.evaluate.shared_noise`.
+    """
     kind = NOISE_FOR[plan.budget.currency]
     laplace = kind == "discrete_laplace"
     words = SeededWords(*seed)
 
     def draw(scale: Fraction, count: int) -> Integers:
         sampler = laplace_sampler(scale) if laplace else gaussian_sampler(scale)
-        return sampler.draw(words, count)
+        if repeat_after is None:
+            return sampler.draw(words, count)
+        return np.resize(sampler.draw(SeededWords(*seed), repeat_after), count)
 
     usable = checked_scale if laplace else checked_variance
-    return _measured(truth.group_sizes(), plan, kind, draw, usable, source="seeded: not private", ledger=None)
+    source = "seeded: not private" if repeat_after is None else "shared by regions and levels: NOT PRIVATE"
+    return _measured(truth.group_sizes(), plan, kind, draw, usable, source=source, ledger=None, settle=settle)
