@@ -1,0 +1,266 @@
+"""`suggest`: shares of the budget that meet goals such as "county within 20 at 95%", or the budget that it would take.
+
+A goal is met if the guaranteed interval of every count on its level is at most that wide to either side (`widths`).
+Least squares gets no worse by a more precise measurement on any level, so no width grows with any level's amount of the
+budget, and bisection finds the least amount that a level needs. A level with a goal starts from what it would need if
+all others had their `LEAST` part only, and is then lowered as far as all goals allow. What is left over goes to all
+levels alike. Widths are computed anew for the shares that come out, so a goal that is said to be met is met; with
+several goals another division might do with a little less.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import Any
+
+from tallytree.errors import SpecError
+from tallytree.estimate.noise_tails import NORMAL
+from tallytree.hierarchy import Hierarchy
+from tallytree.mechanisms import choose
+from tallytree.mechanisms.count_of_counts import Leaves
+from tallytree.privacy.budget import Budget, epsilon_of
+from tallytree.privacy.unit import Neighbours
+from tallytree.publish.widths import CellErrors
+
+GOAL = re.compile(r"\s*(.+?)\s+within\s+(?:±|\+/-)?\s*([0-9]+(?:\.[0-9]+)?)\s+at\s+([0-9]+(?:\.[0-9]+)?)\s*%?\s*")
+LEAST = Fraction(1, 4)  # of an equal share: what every level gets at the least
+STEPS = 1000  # shares are whole numbers of thousandths
+ATTEMPTS = 12  # at how many standard deviations an interval is wide
+LARGEST = 10**6  # the most that a budget may be
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Every count of a level within ± `within`, each with probability `confidence`."""
+
+    level: str
+    within: float
+    confidence: float
+
+    @classmethod
+    def parse(cls, text: str, hierarchy: Hierarchy) -> Goal:
+        """Read "<level> within <number> at <percent>%"."""
+        found = GOAL.fullmatch(text)
+        if found is None:
+            raise SpecError(f'the goal {text!r} cannot be read; expected "<level> within <number> at <percent>%"')
+        level, within, percent = found[1], float(found[2]), float(found[3])
+        if level not in hierarchy.levels:
+            near = get_close_matches(level, hierarchy.levels, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise SpecError(f"the goal names the level {level!r}; there are {', '.join(hierarchy.levels)}{hint}")
+        if within <= 0:
+            raise SpecError(f"the goal {text!r} asks for no error at all, which no budget buys")
+        if not 50 <= percent <= 99.99:
+            raise SpecError(f"the goal {text!r} needs a percentage from 50 to 99.99")
+        return cls(level, within, percent / 100)
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Shares that meet the goals with `budget`, which is larger than the one asked about if that is too small."""
+
+    goals: tuple[Goal, ...]
+    asked: Budget
+    budget: Budget
+    levels: tuple[str, ...]
+    shares: tuple[Fraction, ...]  # from the top level down
+    half_widths: tuple[float, ...]  # at the first goal's confidence
+    mechanism: str
+
+    @property
+    def enough(self) -> bool:
+        """Do the goals fit into the budget that was asked about?"""
+        return self.budget == self.asked
+
+    @property
+    def toml(self) -> str:
+        """The line for the `[release]` section of a spec."""
+        parts = ", ".join(f"{_key(level)} = {int(share * STEPS)}" for level, share in self.by_level.items())
+        return f"shares = {{ {parts} }}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "goals": [vars(goal) for goal in self.goals],
+            "asked": self.asked.to_json(),
+            "enough": self.enough,
+            "budget": self.budget.to_json(),
+            "shares": {level: str(share) for level, share in self.by_level.items()},
+            "half_widths": dict(zip(self.levels, self.half_widths, strict=True)),
+            "mechanism": self.mechanism,
+        }
+
+    @property
+    def by_level(self) -> dict[str, Fraction]:
+        """The shares by level, as `release` takes them."""
+        return dict(zip(self.levels, self.shares, strict=True))
+
+
+def suggest(
+    hierarchy: Hierarchy,
+    neighbours: Neighbours,
+    budget: Budget,
+    goals: str | Sequence[str],
+    *,
+    mechanism: str = "auto",
+) -> Suggestion:
+    """Find shares for goals; from public facts alone and without simulation."""
+    texts = [goals] if isinstance(goals, str) else list(goals)
+    aims = tuple(Goal.parse(part, hierarchy) for text in texts for part in text.split(";") if part.strip())
+    if not aims:
+        raise SpecError('there is no goal; expected one such as "county within 20 at 95%"')
+    chosen = choose(mechanism, neighbours)
+    if isinstance(chosen, Leaves) or chosen.view not in ("counts", "at_least"):
+        raise SpecError(f"shares cannot be suggested for {chosen.name}: it does not measure counts of every level")
+
+    def errors(shares: Sequence[Fraction], amount: Fraction) -> CellErrors:
+        plan = chosen.plan(hierarchy, _of_amount(budget, amount), neighbours.unit, list(shares))
+        found = CellErrors.of(hierarchy, neighbours, plan)
+        if found is None:
+            raise SpecError(f"{chosen.name} gives no guaranteed intervals here, so no goal can be promised")
+        return found
+
+    search = _Search(hierarchy, aims, errors)
+    if (shares := search.shares(budget.amount)) is not None:
+        within = budget
+    else:
+        within, shares = _larger(budget, search)
+    shown = errors(shares, within.amount).half_widths(aims[0].confidence)
+    return Suggestion(aims, budget, within, hierarchy.levels, shares, shown, chosen.name)
+
+
+@dataclass(frozen=True)
+class _Search:
+    hierarchy: Hierarchy
+    goals: tuple[Goal, ...]
+    errors: Callable[[Sequence[Fraction], Fraction], CellErrors]
+
+    def shares(self, amount: Fraction) -> tuple[Fraction, ...] | None:
+        """Shares with which this amount meets the goals, or None.
+
+        Intervals are taken for some number of standard deviations wide, at first the normal one, and that number is
+        raised where the interval itself turns out wider: standard deviations take much less time.
+        """
+        reaches = [NORMAL.inv_cdf((1 + goal.confidence) / 2) for goal in self.goals]
+        for _ in range(ATTEMPTS):
+            found = self._least(amount, reaches)
+            if found is None:
+                return None
+            errors = self.errors(found, amount)
+            deviations, met = errors.deviations(), True
+            for number, goal in enumerate(self.goals):
+                at = self.hierarchy.levels.index(goal.level)
+                width = errors.half_widths(goal.confidence)[at]
+                if width > goal.within:
+                    reaches[number], met = max(reaches[number] * 1.001, width / deviations[at]), False
+            if met:
+                return found
+        return None
+
+    def _least(self, amount: Fraction, reaches: Sequence[float]) -> tuple[Fraction, ...] | None:
+        """The least amounts for the goals, with what is left divided among all levels; None if that is not enough."""
+        depth = self.hierarchy.depth
+        least = max(1, math.ceil(LEAST * STEPS / depth))
+        aimed = sorted({self.hierarchy.levels.index(goal.level) for goal in self.goals})
+        alone = []
+        for level in aimed:
+            steps = [least] * depth
+            if not self._lower(steps, level, STEPS, amount, reaches, level):
+                return None
+            alone.append(steps[level])
+        steps = [least] * depth
+        for level, step in zip(aimed, alone, strict=True):
+            steps[level] = step
+        for level in aimed:
+            self._lower(steps, level, steps[level], amount, reaches, None)
+        spare = STEPS - sum(steps)
+        if spare < 0:
+            return None
+        return tuple(
+            Fraction(step + spare // depth + (1 if level < spare % depth else 0), STEPS)
+            for level, step in enumerate(steps)
+        )
+
+    def _lower(
+        self, steps: list[int], level: int, high: int, amount: Fraction, reaches: Sequence[float], of: int | None
+    ) -> bool:
+        """Bring one level's amount down as far as the goals of a level, or of all, allow; False if `high` does not."""
+        low = max(1, math.ceil(LEAST * STEPS / self.hierarchy.depth))
+        steps[level] = high = max(low, high)
+        if not self._meets(steps, amount, reaches, of):
+            return False
+        while low < high:
+            steps[level] = (low + high) // 2
+            low, high = (low, steps[level]) if self._meets(steps, amount, reaches, of) else (steps[level] + 1, high)
+        steps[level] = high
+        return True
+
+    def _meets(self, steps: Sequence[int], amount: Fraction, reaches: Sequence[float], of: int | None) -> bool:
+        """Do amounts of so many thousandths do? They may be more, or less, than the whole."""
+        whole = sum(steps)
+        shares = [Fraction(step, whole) for step in steps]
+        found = self.errors(shares, amount * whole / STEPS).deviations()
+        places = [self.hierarchy.levels.index(goal.level) for goal in self.goals]
+        return all(
+            found[place] * reach <= goal.within
+            for goal, place, reach in zip(self.goals, places, reaches, strict=True)
+            if of in (None, place)
+        )
+
+
+def _larger(budget: Budget, search: _Search) -> tuple[Budget, tuple[Fraction, ...]]:
+    """The least larger budget that meets the goals, to two digits and rounded up, and its shares."""
+    low, high = budget.amount, budget.amount
+    found = None
+    while found is None:
+        low, high = high, high * 4
+        if high > LARGEST:
+            raise SpecError("no budget within any sensible range meets the goals; aim for wider intervals")
+        found = search.shares(high)
+    while high / low > Fraction(101, 100):
+        middle = Fraction(math.sqrt(low * high)).limit_denominator(10**9)
+        better = search.shares(middle)
+        low, high = (low, middle) if better is not None else (middle, high)
+    within = _rounded_up(budget, high)
+    shares = search.shares(within.amount)
+    while shares is None:  # the search is exact for one goal, and nearly so for several
+        within = _rounded_up(budget, within.amount * Fraction(102, 100))
+        shares = search.shares(within.amount)
+    return within, shares
+
+
+def _of_amount(budget: Budget, amount: Fraction) -> Budget:
+    """A budget of the same currency."""
+    return Budget(epsilon=amount) if budget.currency == "epsilon" else Budget(rho=amount, delta=budget.delta)
+
+
+def _rounded_up(budget: Budget, amount: Fraction) -> Budget:
+    """A budget of the same kind with at least this amount, in two digits of what its user stated."""
+    if budget.epsilon is not None and budget.delta is not None:
+        return Budget(epsilon=_two_digits(epsilon_of(amount, budget.delta)), delta=budget.delta)
+    return _of_amount(budget, _two_digits(amount))
+
+
+def _two_digits(amount: Fraction) -> Fraction:
+    unit = Fraction(10) ** (math.floor(math.log10(float(amount))) - 1)
+    return math.ceil(amount / unit) * unit
+
+
+def in_words(suggestion: Suggestion) -> list[str]:
+    """What was found, in sentences."""
+    goals = " and ".join(f"{g.level} within ± {g.within:g} at {100 * g.confidence:g} %" for g in suggestion.goals)
+    if suggestion.enough:
+        return [f"{suggestion.budget} is enough for {goals}, divided like this:"]
+    return [
+        f"{suggestion.asked} is too small for {goals}.",
+        f"{suggestion.budget} would do, divided like this:",
+    ]
+
+
+def _key(level: str) -> str:
+    return level if re.fullmatch(r"[A-Za-z0-9_-]+", level) else f'"{level}"'

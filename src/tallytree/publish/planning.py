@@ -1,0 +1,385 @@
+"""`plan`: what a budget will buy, level by level, before anything is spent; and `predicted_best`, the choice of `auto`.
+
+From public facts alone: the hierarchy, the sizes, the unit, the budget, totals where they are public, and a public
+prior. Errors are predicted by simulation (`simulation`), widths of guaranteed intervals exactly (`widths`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.estimate.intervals import checked_level
+from tallytree.hierarchy import Hierarchy
+from tallytree.mechanisms import MECHANISMS, choose, prepare
+from tallytree.mechanisms.count_of_counts import Leaves
+from tallytree.mechanisms.mechanism import sizes_of
+from tallytree.mechanisms.solver_based import TableMechanism
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares, priority_shares
+from tallytree.privacy.unit import Neighbours, PrivacyUnit
+from tallytree.publish.prior import Prior
+from tallytree.publish.simulation import Scenario, simulated
+from tallytree.publish.widths import half_widths
+
+if TYPE_CHECKING:
+    from tallytree.publish.goals import Suggestion
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Progress = Callable[[str], None]
+
+MOST_CELLS = 500_000  # regions × sizes that are simulated
+WORK = 200_000  # cells to simulate in all with each mechanism and split, within these numbers of simulations
+REPLICATES = (3, 25)
+AUTO_CELLS = 20_000
+AUTO_WORK = 80_000  # as WORK, for the choice of auto
+AUTO_REPLICATES = (4, 20)
+AUTO_CANDIDATES = ("joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "coc-matching", "bottom-up")
+CLEARLY = 3  # standard errors by which a mechanism must be better than the usual one to be taken instead
+WORTHWHILE = 0.02  # and by this part of the error
+AS_GIVEN = "as given"  # the name of one's own shares
+CHAIN = "its noise grows with the number of regions; name it to see it"
+SOLVER = "a solver takes long to simulate; name it to see it"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is to be expected on one level: errors are means per region, with standard errors from the simulation."""
+
+    mechanism: str
+    split: str
+    shares: tuple[Fraction, ...]  # of the levels, from the top down; 0 where a level is not measured
+    budget: Budget
+    level: str
+    depth: int
+    l1: float
+    l1_standard_error: float
+    emd: float
+    emd_standard_error: float
+    half_width: float | None  # of the widest guaranteed interval for one count of the level; None where there is none
+
+
+@dataclass(frozen=True, eq=False)
+class PlanReport:
+    """Predictions for every mechanism, split, budget and level. Everything in it is public."""
+
+    hierarchy: Hierarchy
+    neighbours: Neighbours
+    prior: str  # in words
+    confidence: float  # of the intervals
+    replicates: int
+    predictions: tuple[Prediction, ...]
+    skipped: Mapping[str, str]  # mechanisms that were left out, and why
+    notes: tuple[str, ...]
+
+    @cached_property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budgets that were tried."""
+        return tuple(dict.fromkeys(one.budget for one in self.predictions))
+
+    @cached_property
+    def splits(self) -> tuple[str, ...]:
+        """The ways to divide the budget over the levels, by name."""
+        return tuple(dict.fromkeys(one.split for one in self.predictions))
+
+    def of(self, *, budget: Budget | None = None, split: str | None = None) -> tuple[Prediction, ...]:
+        """The predictions for a budget (the first if not given) and a split (all if not given)."""
+        wanted = self.budgets[0] if budget is None else budget
+        return tuple(one for one in self.predictions if one.budget == wanted and split in (None, one.split))
+
+    def best(self, level: str, *, budget: Budget | None = None, split: str | None = None) -> Prediction:
+        """The least earth mover's error that is predicted on a level."""
+        if level not in self.hierarchy.levels:
+            raise SpecError(f"there is no level {level!r}; there are {', '.join(self.hierarchy.levels)}")
+        return min((one for one in self.of(budget=budget, split=split) if one.level == level), key=lambda one: one.emd)
+
+    def suggest(
+        self, goals: str | Sequence[str], *, budget: Budget | None = None, mechanism: str = "auto"
+    ) -> Suggestion:
+        """Shares that meet a goal such as "county within 20 at 95%", or the budget that it would take."""
+        from tallytree.publish.goals import suggest
+
+        wanted = self.budgets[0] if budget is None else budget
+        return suggest(self.hierarchy, self.neighbours, wanted, goals, mechanism=mechanism)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "levels": list(self.hierarchy.levels),
+            "prior": self.prior,
+            "confidence": self.confidence,
+            "replicates": self.replicates,
+            "notes": list(self.notes),
+            "skipped": dict(self.skipped),
+            "predictions": [
+                {
+                    **vars(one),
+                    "shares": [str(share) for share in one.shares],
+                    "budget": one.budget.to_json(),
+                }
+                for one in self.predictions
+            ],
+        }
+
+    def table(self) -> Any:
+        """The predictions as a pyarrow Table, one row for each mechanism, split, budget and level."""
+        import pyarrow as pa
+
+        rows = [
+            {**vars(one), "shares": [str(s) for s in one.shares], "budget": str(one.budget)} for one in self.predictions
+        ]
+        return pa.Table.from_pylist(rows)
+
+
+def plan(
+    hierarchy: Hierarchy,
+    *,
+    max_size: int,
+    budget: Budget | Sequence[Budget],
+    unit: PrivacyUnit,
+    prior: Any,
+    totals: Mapping[str, int] | Sequence[int] | Integers | None = None,
+    groups: int | None = None,
+    quantity_bound: int = 1,
+    rows_per_entity: int = 1,
+    mechanisms: Sequence[str] | None = None,
+    splits: Mapping[str, Shares] | None = None,
+    confidence: float = 0.95,
+    replicates: int | None = None,
+    progress: Progress = lambda step: None,
+) -> PlanReport:
+    """Predict the errors of a release for every mechanism and several splits of the budget; nothing is spent.
+
+    `prior` is a shape's name ("households", "heavy-tail", "uniform"), an older public table (columns region, size,
+    count) or its path, an earlier release or its directory, or a `Prior`. `totals` are the public numbers of groups of
+    the leaves, by id or in order; without them `groups` says how many to expect in all, unless the prior does.
+    `splits` are shares by name, the three priorities if not given. Each prediction is the mean of `replicates`
+    simulations, 3 to 25 of them by the size of the tree.
+    """
+    leaf_totals = None if totals is None else _leaf_totals(hierarchy, totals)
+    neighbours = Neighbours(
+        unit, max_size, leaf_totals is not None, quantity_bound=quantity_bound, rows_per_entity=rows_per_entity
+    )
+    return planned(
+        hierarchy,
+        neighbours,
+        budgets=[budget] if isinstance(budget, Budget) else list(budget),
+        prior=Prior.of(prior, groups=groups),
+        leaf_totals=leaf_totals,
+        mechanisms=mechanisms,
+        splits=splits,
+        confidence=confidence,
+        replicates=replicates,
+        progress=progress,
+    )
+
+
+def planned(
+    hierarchy: Hierarchy,
+    neighbours: Neighbours,
+    *,
+    budgets: Sequence[Budget],
+    prior: Prior,
+    leaf_totals: Integers | None = None,
+    mechanisms: Sequence[str] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    splits: Mapping[str, Shares] | None = None,
+    confidence: float = 0.95,
+    replicates: int | None = None,
+    most_cells: int = MOST_CELLS,
+    progress: Progress = lambda step: None,
+) -> PlanReport:
+    """`plan` for a neighbour relation that is known already; `options` are those of some mechanisms, by name."""
+    if replicates is None:
+        cells = min(most_cells, len(hierarchy) * sizes_of(neighbours))
+        replicates = min(max(WORK // cells, REPLICATES[0]), REPLICATES[1])
+    if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 2:
+        raise SpecError(f"replicates={replicates!r}; expected a whole number of at least 2, for standard errors")
+    if not budgets:
+        raise SpecError("there is no budget to plan with")
+    checked_level(confidence)
+    fitted = _fitted(prior, hierarchy, neighbours, leaf_totals)
+    region_totals = None if leaf_totals is None else hierarchy.aggregate(leaf_totals)
+    ways = {split: level_shares(hierarchy, way) for split, way in (splits or splits_with(hierarchy, None)).items()}
+    names, skipped = _candidates(mechanisms)
+    rows: list[tuple[Scenario, str, Plan]] = []
+    for name in names:
+        try:
+            for budget in budgets:
+                for split, way in ways.items():
+                    # One that measures leaves only does not depend on the split, and stands with the last one.
+                    leaves_only = isinstance(MECHANISMS[name], Leaves)
+                    if leaves_only and split != list(ways)[-1]:
+                        continue
+                    shares = None if leaves_only else way
+                    facts: Any = {"neighbours": neighbours, "hierarchy": hierarchy, "totals": region_totals}
+                    given = (options or {}).get(name)
+                    chosen, asked = prepare(name, given, **facts, budget=budget, shares=shares)
+                    rows.append((Scenario(chosen, budget, shares), split, asked))
+        except SpecError as error:
+            if mechanisms is not None:
+                raise
+            skipped[name] = str(error)
+    if not rows:
+        raise SpecError("no mechanism can be released on such data: " + "; ".join(skipped.values()))
+    found = simulated(
+        fitted,
+        neighbours,
+        [scenario for scenario, _, _ in rows],
+        replicates=replicates,
+        most_cells=most_cells,
+        progress=progress,
+    )
+    notes = list(fitted.notes)
+    if len(found.tree) < len(hierarchy):
+        most = int(np.diff(found.tree.child_starts).max())
+        notes.append(
+            f"simulated on {len(found.tree):,} of {len(hierarchy):,} regions: at most {most} children of each, "
+            "small and large ones. Errors of the top levels are then somewhat too small where budgets favour leaves"
+        )
+    progress("widths of intervals")
+    predictions: list[Prediction] = []
+    for number, (scenario, split, asked) in enumerate(rows):
+        widths = half_widths(hierarchy, neighbours, asked, level=confidence)
+        for depth, level in enumerate(hierarchy.levels):
+            l1, l1_error = _mean(found.l1[number, :, depth])
+            emd, emd_error = _mean(found.emd[number, :, depth])
+            predictions.append(
+                Prediction(
+                    mechanism=scenario.mechanism.name,
+                    split=split,
+                    shares=_spent(asked, hierarchy),
+                    budget=scenario.budget,
+                    level=level,
+                    depth=depth,
+                    l1=l1,
+                    l1_standard_error=l1_error,
+                    emd=emd,
+                    emd_standard_error=emd_error,
+                    half_width=None if widths is None else widths[depth],
+                )
+            )
+    return PlanReport(
+        hierarchy, neighbours, prior.source, confidence, replicates, tuple(predictions), skipped, tuple(notes)
+    )
+
+
+def splits_with(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares]:
+    """The splits that are usually compared: a priority each, and shares of one's own where there are any."""
+    usual: dict[str, Shares] = {name: priority_shares(hierarchy, name) for name in get_args(Priority)}
+    return usual if shares is None else {AS_GIVEN: level_shares(hierarchy, shares), **usual}
+
+
+def predicted_best(
+    hierarchy: Hierarchy,
+    neighbours: Neighbours,
+    *,
+    budget: Budget,
+    prior: Prior,
+    leaf_totals: Integers | None = None,
+    shares: Shares | None = None,
+    priority: str | None = None,
+    progress: Progress = lambda step: None,
+) -> str:
+    """The mechanism that `auto` takes where there is a public prior: the one with the least predicted error.
+
+    The error of a mechanism is the geometric mean over the levels of its earth mover's error, weighted by the levels'
+    shares of the budget. The usual choice (`choose`) stays unless another is clearly better. Private data have no part
+    in it, so it costs no privacy; it is made by lot only where mechanisms are nearly as good as each other.
+    """
+    usual = choose("auto", neighbours).name
+    divided_shares = level_shares(hierarchy, divided(hierarchy, shares, priority))
+    scenarios = []
+    for name in dict.fromkeys([usual, *AUTO_CANDIDATES]):
+        leaves_only = isinstance(MECHANISMS[name], Leaves)
+        if leaves_only and priority != "leaves":
+            continue
+        totals = None if leaf_totals is None else hierarchy.aggregate(leaf_totals)
+        facts: Any = {"neighbours": neighbours, "hierarchy": hierarchy, "totals": totals, "budget": budget}
+        asked = None if leaves_only else divided_shares
+        try:
+            chosen, _ = prepare(name, **facts, shares=asked)
+        except SpecError:
+            continue
+        scenarios.append(Scenario(chosen, budget, asked))
+    fitted = _fitted(prior, hierarchy, neighbours, leaf_totals)
+    cells = min(AUTO_CELLS, len(hierarchy) * sizes_of(neighbours))
+    replicates = min(max(AUTO_WORK // cells, AUTO_REPLICATES[0]), AUTO_REPLICATES[1])
+    found = simulated(fitted, neighbours, scenarios, replicates=replicates, most_cells=AUTO_CELLS, progress=progress)
+    weights = np.array([float(share) for share in divided_shares])
+    scores = np.log(found.emd + 1) @ weights  # [scenarios, replicates]; one more, so that no error counts for all
+    best, least = usual, -WORTHWHILE
+    for number, scenario in enumerate(scenarios[1:], start=1):
+        gain, error = _mean(scores[number] - scores[0])
+        if gain + CLEARLY * error < 0 and gain < least:
+            best, least = scenario.mechanism.name, gain
+    return best
+
+
+def _fitted(prior: Prior, hierarchy: Hierarchy, neighbours: Neighbours, leaf_totals: Integers | None) -> Any:
+    return prior.fitted(
+        hierarchy,
+        first_size=0 if neighbours.public_totals else 1,
+        max_size=neighbours.max_size,
+        leaf_totals=leaf_totals,
+    )
+
+
+def _candidates(mechanisms: Sequence[str] | None) -> tuple[list[str], dict[str, str]]:
+    """Which mechanisms to try; those asked for, or all that can be released and simulated at a reasonable cost."""
+    if mechanisms is not None:
+        for name in mechanisms:
+            if name not in MECHANISMS:
+                raise SpecError(f"unknown mechanism {name!r}; there are {', '.join(MECHANISMS)}")
+        return list(dict.fromkeys(mechanisms)), {}
+    names, skipped = [], {}
+    for name, mechanism in MECHANISMS.items():
+        if mechanism.refused:
+            skipped[name] = f"never released: {mechanism.refused}"
+        elif mechanism.most_cells is not None or isinstance(mechanism, TableMechanism):
+            skipped[name] = SOLVER
+        elif mechanism.view == "chain":
+            skipped[name] = CHAIN
+        else:
+            names.append(name)
+    return names, skipped
+
+
+def planned_by_default() -> list[str]:
+    """The mechanisms that a plan compares if none are named."""
+    return _candidates(None)[0]
+
+
+def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int] | Integers) -> Integers:
+    first = int(hierarchy.level_starts[-2])
+    ids = hierarchy.ids[first:]
+    if isinstance(totals, Mapping):
+        missing = [region for region in ids if region not in totals]
+        if missing:
+            raise SpecError(f"totals lack {len(missing):,} of {len(ids):,} leaves, {missing[0]!r} among them")
+        totals = [totals[region] for region in ids]
+    found = np.asarray(totals)
+    if found.shape != (len(ids),) or not np.issubdtype(found.dtype, np.integer) or np.any(found < 0):
+        raise SpecError(f"totals must be {len(ids):,} whole numbers of at least 0, one for each leaf")
+    return found.astype(np.int64)
+
+
+def _spent(asked: Plan, hierarchy: Hierarchy) -> tuple[Fraction, ...]:
+    """What each level gets of the budget, in all its questions."""
+    spent = [Fraction(0)] * hierarchy.depth
+    for question in asked.questions:
+        spent[question.level] += question.share
+    return tuple(spent)
+
+
+def _mean(values: Floats) -> tuple[float, float]:
+    """The mean and its standard error."""
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))

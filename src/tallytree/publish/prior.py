@@ -1,0 +1,449 @@
+"""`Prior`: what may be expected of counts before any are seen, from public facts alone.
+
+A named shape, an older public table or an earlier release says how sizes are distributed; public totals, the older
+table or a stated number of groups say how many groups there are. `fitted` puts the two together for a hierarchy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.hierarchy import Hierarchy
+from tallytree.privacy.keystream import Keystream
+
+if TYPE_CHECKING:
+    from tallytree.publish.release import Release
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Shape = Callable[[int, int], Floats]  # (first size, largest size) to shares that add up to 1
+
+HOUSEHOLDS = (26.7, 32.8, 16.1, 13.4, 6.5, 2.6)  # % of U.S. households of 1 … 6 persons in 2010; the rest is a tail
+TAIL = 0.45  # of households of 7 or more: each further person is this much rarer
+LONG_TAIL = (1.5, 10.0)  # of heavy-tail: P(size ≥ s) = (1 + (s − 1)/10)^−1.5 among groups that are not empty
+MOST_CELLS = 100_000_000  # of an older table, regions × sizes
+FEW = 64.0  # expected groups in a cell; from there on numbers are drawn by the normal approximation
+
+
+@dataclass(frozen=True, eq=False)
+class OlderTable:
+    """A public table of counts by region and size."""
+
+    texts: tuple[str, ...]  # ids or names of its regions; none where it has one shape for all
+    region: Integers  # of each row, its place in `texts`; empty where there are none
+    size: Integers
+    count: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Where expectations come from. Make one with `of`, `named`, `from_table` or `from_release`.
+
+    `groups` is how many groups to expect in all, for where neither public totals nor a table says; they are spread over
+    the leaves evenly or by `weights`, one public number for each leaf.
+    """
+
+    source: str  # in words
+    shape: Shape | None = None
+    older: OlderTable | None = None
+    groups: int | None = None
+    weights: Floats | None = None
+
+    def __post_init__(self) -> None:
+        groups = self.groups
+        if groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or groups < 1):
+            raise SpecError(f"groups is how many groups to expect in all, a whole number above 0, not {groups!r}")
+        if self.weights is not None:
+            weights = np.asarray(self.weights, dtype=np.float64)
+            object.__setattr__(self, "weights", weights)
+            if not np.all(np.isfinite(weights)) or np.any(weights < 0) or not np.any(weights > 0):
+                raise SpecError(
+                    "the weights that groups are spread by must be numbers of at least 0, not all of them 0"
+                )
+            if groups is None:
+                raise SpecError("weights say how groups are spread over the leaves; say how many with groups, too")
+
+    @classmethod
+    def of(cls, value: Any, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
+        """A prior from whatever names one: a shape's name, a table or its path, a release or its directory."""
+        from tallytree.publish.release import Release
+
+        if isinstance(value, Prior):
+            stated = {"groups": groups, "weights": weights}
+            return replace(value, **{name: new for name, new in stated.items() if new is not None})  # type: ignore[arg-type]
+        if isinstance(value, str) and value in SHAPES:
+            return cls.named(value, groups=groups, weights=weights)
+        if isinstance(value, Release) or (isinstance(value, str | PathLike) and Path(value).is_dir()):
+            return cls.from_release(value, groups=groups, weights=weights)
+        if isinstance(value, str | PathLike) and not Path(value).exists():
+            raise SpecError(
+                f"the prior {fspath(value)!r} is neither a shape ({', '.join(SHAPES)}) nor a file or release directory"
+            )
+        return cls.from_table(value, groups=groups, weights=weights)
+
+    @classmethod
+    def named(cls, name: str, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
+        """One of `SHAPES`, the same in every region."""
+        if name not in SHAPES:
+            raise SpecError(f"unknown shape {name!r}; there are {', '.join(SHAPES)}")
+        return cls(f"the shape {name!r}", SHAPES[name], None, groups, weights)
+
+    @classmethod
+    def from_table(cls, table: Any, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
+        """An older public table, CSV, Parquet or Arrow, with the columns size, count and mostly region.
+
+        A region is an id or a name of the hierarchy, on any level. Without that column it is one shape for all.
+        """
+        columns = _columns(table)
+        missing = [name for name in ("size", "count") if name not in columns]
+        if missing:
+            raise SpecError(
+                f"the older table has no column {' nor '.join(missing)}; expected size, count and, where counts are by "
+                f"region, region; it has {', '.join(columns)}"
+            )
+        size, count = numbers(columns["size"], "size", whole=True), numbers(columns["count"], "count", whole=False)
+        if not np.any(count > 0):
+            raise SpecError("the older table counts no group, so it says nothing of what to expect")
+        places = {text: place for place, text in enumerate(dict.fromkeys(columns.get("region", ())))}
+        region = np.array([places[text] for text in columns.get("region", ())], dtype=np.int64)
+        older = OlderTable(tuple(places), region, size.astype(np.int64), count)
+        name = f"the table {Path(table).name}" if isinstance(table, str | PathLike) else "an older table"
+        return cls(name, None, older, groups, weights)
+
+    @classmethod
+    def from_release(
+        cls, release: Release | str | PathLike[str], *, groups: int | None = None, weights: Floats | None = None
+    ) -> Prior:
+        """An earlier release: its counts of every region, which are public."""
+        from tallytree.publish.release import Release
+
+        made = release if isinstance(release, Release) else Release.load(release)
+        region, cell = np.nonzero(made.counts)
+        older = OlderTable(
+            made.hierarchy.ids, region, cell + made.sizes.start, made.counts[region, cell].astype(np.float64)
+        )
+        return cls(f"the release {made.title!r}", None, older, groups, weights)
+
+    def fitted(
+        self, hierarchy: Hierarchy, *, first_size: int, max_size: int, leaf_totals: Integers | None = None
+    ) -> Fitted:
+        """The expected counts of every leaf. `leaf_totals` are public ones, and beat every other number.
+
+        A leaf that the table does not have takes the shape of the nearest region above it that the table knows of,
+        and, where totals are private, the mean total of the leaves there.
+        """
+        if self.weights is not None and len(self.weights) != hierarchy.leaf_count:
+            raise SpecError(f"expected {hierarchy.leaf_count} weights, one for each leaf, not {len(self.weights)}")
+        notes: list[str] = []
+        if self.older is None:
+            assert self.shape is not None
+            shapes = self.shape(first_size, max_size)[None, :]
+            shape_of = np.zeros(hierarchy.leaf_count, dtype=np.int64)
+            totals = None
+        else:
+            shapes, shape_of, totals, notes = _from_older(self.older, hierarchy, first_size, max_size)
+        if leaf_totals is not None:
+            if self.groups is not None:
+                notes.append("the number of groups is public here, so the stated one is not used")
+            totals = leaf_totals.astype(np.float64)
+        elif self.groups is not None:
+            even = np.ones(hierarchy.leaf_count)
+            spread = self.weights if self.weights is not None else even if totals is None else totals
+            totals = self.groups * spread / spread.sum()
+        if totals is None:
+            why = (
+                "a shape says nothing of it"
+                if self.older is None
+                else "no region of the older table is in the hierarchy"
+            )
+            raise SpecError(
+                f"how many groups are to be expected? Totals are private here, and {why}: say it with groups = N (or "
+                "use an older table or release with these regions as the prior)"
+            )
+        return Fitted(hierarchy, first_size, max_size, totals, shapes, shape_of, tuple(notes))
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A prior for one hierarchy: the expected groups of each leaf, and the shares of their sizes."""
+
+    hierarchy: Hierarchy
+    first_size: int
+    max_size: int
+    totals: Floats  # [leaves]
+    shapes: Floats  # [shapes, sizes], each adding up to 1
+    shape_of: Integers  # [leaves]
+    notes: tuple[str, ...] = ()  # what was filled in, for the report
+
+    def expected(self, leaves: Integers) -> Floats:
+        """Expected counts `[leaves, sizes]` of some leaves."""
+        rows: Floats = self.totals[leaves, None] * self.shapes[self.shape_of[leaves]]
+        return rows
+
+    def sample(self, leaves: Integers) -> Integers:
+        """Made-up counts of some leaves: every cell a Poisson number of its expectation, by a generator without a seed.
+
+        So totals vary a little, as those of an older year do; a leaf whose public total is 0 stays empty.
+        """
+        return poisson(self.expected(leaves))
+
+
+# -------------------------------------------------------------------- named shapes
+
+
+def _households(first_size: int, max_size: int) -> Floats:
+    shares = np.zeros(max(max_size, len(HOUSEHOLDS)) + 60)
+    shares[1 : len(HOUSEHOLDS) + 1] = HOUSEHOLDS
+    tail = TAIL ** np.arange(len(shares) - len(HOUSEHOLDS) - 1)
+    shares[len(HOUSEHOLDS) + 1 :] = (100 - sum(HOUSEHOLDS)) * tail / tail.sum()
+    return _closed(shares, first_size, max_size)
+
+
+def _heavy_tail(first_size: int, max_size: int) -> Floats:
+    power, scale = LONG_TAIL
+    survivors = (1 + np.arange(max_size) / scale) ** -power  # P(size ≥ 1), …, P(size ≥ K)
+    shares = np.concatenate([[1.0], survivors - np.append(survivors[1:], 0.0)])
+    return _closed(shares, first_size, max_size)
+
+
+def _uniform(first_size: int, max_size: int) -> Floats:
+    return _closed(np.concatenate([[0.0], np.ones(max_size)]), first_size, max_size)
+
+
+SHAPES: dict[str, Shape] = {"households": _households, "heavy-tail": _heavy_tail, "uniform": _uniform}
+
+
+def _closed(shares: Floats, first_size: int, max_size: int) -> Floats:
+    """Shares of sizes 0, 1, … made into those of first_size … max_size, the last of which takes all larger ones."""
+    kept = shares[first_size : max_size + 1].copy()
+    kept[-1] += shares[max_size + 1 :].sum()
+    closed: Floats = kept / kept.sum()
+    return closed
+
+
+# -------------------------------------------------------------------- an older table on a hierarchy
+
+
+def _from_older(
+    older: OlderTable, hierarchy: Hierarchy, first_size: int, max_size: int
+) -> tuple[Floats, Integers, Floats | None, list[str]]:
+    """(shapes, the shape of each leaf, expected totals of the leaves or None, notes)."""
+    used = older.size >= first_size
+    size = np.minimum(older.size[used], max_size) - first_size
+    count, width = older.count[used], max_size - first_size + 1
+    overall = np.bincount(size, count, width)
+    if not overall.any():
+        raise SpecError(f"the older table counts no group of size {first_size} or more, so it says nothing of them")
+    notes = []
+    largest = int(older.size[older.count > 0].max())
+    if largest < max_size:
+        notes.append(f"sizes above {largest} are expected to be empty: {largest} is the largest of the older table")
+    at = _places(older.texts, hierarchy)
+    found = at >= 0
+    if not found.any():
+        if len(older.texts):
+            notes.append("no region of the older table is in the hierarchy: its overall shape is used everywhere")
+        return (overall / overall.sum())[None, :], np.zeros(hierarchy.leaf_count, dtype=np.int64), None, notes
+    if missed := int(np.count_nonzero(~found)):
+        notes.append(f"{missed:,} of {len(at):,} regions of the older table are not in the hierarchy and were left out")
+    rows, row_of = _known_regions(at[found], hierarchy)
+    if len(rows) * width > MOST_CELLS:
+        raise SpecError(f"the older table has too many regions and sizes to plan with (over {MOST_CELLS:,} cells)")
+    direct = np.zeros(len(rows), dtype=np.bool_)
+    direct[row_of[at[found]]] = True
+    here = found[older.region[used]]
+    counts = np.zeros((len(rows), width))
+    np.add.at(counts, (row_of[at[older.region[used][here]]], size[here]), count[here])
+    # Regions are in breadth-first order, so going backwards every child comes before its parent.
+    for row in range(len(rows) - 1, 0, -1):
+        above = row_of[hierarchy.parents[rows[row]]]
+        if not direct[above]:
+            counts[above] += counts[row]
+    sums = counts.sum(axis=1)
+    filled = sums > 0
+    shapes = np.where(filled[:, None], counts / np.where(filled, sums, 1)[:, None], overall / overall.sum())
+    shape_of = np.zeros(len(hierarchy), dtype=np.int64)
+    inherited = np.zeros(len(hierarchy), dtype=np.int64)
+    inherited[rows[filled]] = 1
+    shape_of[rows[filled]] = np.flatnonzero(filled)
+    for level in range(1, hierarchy.depth):
+        regions = hierarchy.level_slice(level)
+        above = shape_of[hierarchy.parents[regions]]
+        shape_of[regions] = np.where(inherited[regions] > 0, shape_of[regions], above)
+    totals = _totals(hierarchy, rows, direct, sums)
+    first = int(hierarchy.level_starts[-2])
+    known = np.count_nonzero(direct & (rows >= first))
+    if lacking := hierarchy.leaf_count - known:
+        notes.append(
+            f"{lacking:,} of {hierarchy.leaf_count:,} leaves are not in the older table: filled from those above"
+        )
+    return shapes, shape_of[first:], totals, notes
+
+
+def _places(texts: tuple[str, ...], hierarchy: Hierarchy) -> Integers:
+    """The region that each id or name stands for; -1 where there is none, or where several bear the name."""
+    by_name: dict[str, int] = {}
+    for region, name in enumerate(hierarchy.names):
+        if not hierarchy.carried[region]:
+            by_name[name] = -1 if name in by_name else region
+    return np.array([hierarchy.index.get(text, by_name.get(text, -1)) for text in texts], dtype=np.int64)
+
+
+def _known_regions(found: Integers, hierarchy: Hierarchy) -> tuple[Integers, Integers]:
+    """The regions found and all above them, in order, and the place of each region of the tree among them (or -1)."""
+    known = np.zeros(len(hierarchy), dtype=np.bool_)
+    known[found] = True
+    for level in range(hierarchy.depth - 1, 0, -1):
+        regions = hierarchy.level_slice(level)
+        known[hierarchy.parents[regions][known[regions]]] = True
+    rows = np.flatnonzero(known)
+    place = np.full(len(hierarchy), -1, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    return rows, place
+
+
+def _totals(hierarchy: Hierarchy, rows: Integers, direct: NDArray[np.bool_], sums: Floats) -> Floats:
+    """Expected totals of all leaves, from the regions that the table has.
+
+    A leaf without one gets its part of what the nearest listed region above has beyond its listed leaves, or the mean
+    of the listed leaves under the nearest region that has any; whichever is nearer. Where there is neither, the mean of
+    all other leaves.
+    """
+    first = int(hierarchy.level_starts[-2])
+    own = np.full(len(hierarchy), np.nan)
+    own[rows[direct]] = sums[direct]
+    leaves, listed = np.zeros(len(hierarchy)), np.zeros(len(hierarchy))
+    total = np.zeros(len(hierarchy))
+    leaves[first:] = 1
+    listed[first:] = ~np.isnan(own[first:])
+    total[first:] = np.nan_to_num(own[first:])
+    for level in range(hierarchy.depth - 1, 0, -1):
+        regions = hierarchy.level_slice(level)
+        for sums_of in (leaves, listed, total):
+            np.add.at(sums_of, hierarchy.parents[regions], sums_of[regions])
+    each = np.full(len(hierarchy), np.nan)  # what an unlisted leaf below has
+    for level in range(hierarchy.depth):
+        regions = hierarchy.level_slice(level)
+        lacking = leaves[regions] - listed[regions]
+        rest = np.maximum(own[regions] - total[regions], 0) / np.maximum(lacking, 1)
+        mean = total[regions] / np.maximum(listed[regions], 1)
+        above = each[hierarchy.parents[regions]] if level else np.full(1, np.nan)
+        each[regions] = np.where(
+            ~np.isnan(own[regions]) & (level < hierarchy.depth - 1),
+            rest,
+            np.where(listed[regions] > 0, mean, above),
+        )
+    found = np.where(listed[first:] > 0, total[first:], each[first:])
+    return np.where(np.isnan(found), np.nanmean(found), found)
+
+
+# -------------------------------------------------------------------- reading
+
+
+def _columns(table: Any) -> dict[str, list[Any]]:
+    """The columns of a public table, regions as stripped text."""
+    import pyarrow as pa
+
+    if isinstance(table, str | PathLike):
+        table = public_table(table)
+    elif isinstance(table, Mapping):
+        table = pa.table({str(name): pa.array([str(cell) for cell in table[name]]) for name in table})
+    elif hasattr(table, "__arrow_c_stream__"):
+        table = pa.table(table)
+    else:
+        raise SpecError(
+            f"the prior is of type {type(table).__name__}; expected a shape's name, a path, a table or a release"
+        )
+    return {
+        name: ["" if cell is None else str(cell).strip() for cell in table[name].to_pylist()]
+        for name in table.column_names
+    }
+
+
+def public_table(path: str | PathLike[str]) -> Any:
+    """A public CSV or Parquet file as an Arrow table; CSV columns as text, so that the code 01001 keeps its zero."""
+    from pyarrow import ArrowInvalid, csv, parquet
+
+    file = fspath(path)
+    try:
+        if file.lower().endswith((".parquet", ".pq")):
+            return parquet.read_table(file)
+        with csv.open_csv(file) as opened:
+            kinds = dict.fromkeys(opened.schema.names, "string")
+        return csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=kinds))
+    except FileNotFoundError:
+        raise SpecError(f"there is no table at {file}") from None
+    except (OSError, ArrowInvalid, UnicodeDecodeError) as error:
+        raise SpecError(f"the table {file} cannot be read: {error}") from None
+
+
+def numbers(texts: list[str], what: str, *, whole: bool = False) -> Floats:
+    """Texts as numbers of at least 0, or a SpecError; the table is public, so it may be quoted."""
+    try:
+        values = np.array([float(text) for text in texts], dtype=np.float64)
+    except ValueError:
+        wrong = next(text for text in texts if not _is_number(text))
+        raise SpecError(f"the column {what!r} of the public table holds {wrong!r}; expected numbers") from None
+    bad = ~np.isfinite(values) | (values < 0) | (whole & (values % 1 != 0))
+    if bad.any():
+        expected = "whole numbers" if whole else "numbers"
+        raise SpecError(
+            f"the column {what!r} of the public table holds {texts[int(bad.argmax())]!r}; expected {expected} of at "
+            "least 0"
+        )
+    return values
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# -------------------------------------------------------------------- made-up counts
+
+
+def poisson(expected: Floats) -> Integers:
+    """Poisson numbers, independent of each other, from the cryptographic generator.
+
+    Below `FEW` by inversion: as many as there are partial sums of the probabilities below one uniform number. Beyond,
+    by the normal approximation, which is good enough for made-up data (nothing private rests on it).
+    """
+    flat = expected.ravel()
+    drawn = np.zeros(flat.shape, dtype=np.int64)
+    few = (flat > 0) & (flat < FEW)
+    mean = flat[few]
+    uniform = _uniform_numbers(len(mean))
+    term, reached = np.exp(-mean), np.zeros(len(mean), dtype=np.int64)
+    below = term.copy()
+    going = uniform >= below
+    # 10 √FEW + 20 beyond the mean lies less than one draw in 10¹⁵.
+    for number in range(1, int(FEW + 10 * np.sqrt(FEW)) + 20):
+        if not going.any():
+            break
+        reached[going] = number
+        term *= mean / number
+        below += term
+        going &= uniform >= below
+    drawn[few] = reached
+    many = flat >= FEW
+    mean = flat[many]
+    radius = np.sqrt(-2 * np.log1p(-_uniform_numbers(len(mean))))
+    normal = radius * np.cos(2 * np.pi * _uniform_numbers(len(mean)))
+    drawn[many] = np.maximum(np.rint(mean + np.sqrt(mean) * normal), 0).astype(np.int64)
+    return drawn.reshape(expected.shape)
+
+
+def _uniform_numbers(count: int) -> Floats:
+    words = Keystream().words(count)
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,0 +1,103 @@
+"""How wide guaranteed intervals will be, before anything is measured: they follow from the plan's noise alone.
+
+The half-width of a level is that of its widest cell, so "within ± w" then holds for every cell of the level, each with
+the stated probability. Where many sizes are counted `guaranteed` may find narrower upper ends from the measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from tallytree.estimate.guaranteed import FEWEST_SIZES, WINDOW_PART
+from tallytree.estimate.intervals import checked_level
+from tallytree.estimate.measured_view import LINEAR_VIEWS
+from tallytree.estimate.noise_tails import quantile
+from tallytree.estimate.tree_variances import TreeVariances
+from tallytree.hierarchy import Hierarchy
+from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
+from tallytree.privacy.noise import gaussian_variance, laplace_variance
+from tallytree.privacy.plan import Plan
+from tallytree.privacy.unit import Neighbours
+
+ROUNDED = 256  # parts of the variance are put into so many classes
+
+
+@dataclass(frozen=True, eq=False)
+class CellErrors:
+    """The law of the error of one count, unbiased and linear in what a plan measures, for every region."""
+
+    law: TreeVariances
+    kind: NoiseKind
+    scales: Mapping[int, Fraction]  # of each measured level's noise
+    copies: int  # how many columns a count is the sum or difference of
+    many_sizes: bool  # then `guaranteed` keeps a part of the error probability for windows
+
+    @classmethod
+    def of(cls, hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan) -> CellErrors | None:
+        """None where the plan measures neither counts nor `at_least` counts of the leaves."""
+        last = hierarchy.depth - 1
+        of_leaves = {question.view for question in plan.questions if question.level == last}
+        view = next((view for view in LINEAR_VIEWS if view in of_leaves), None)
+        if view is None:
+            return None
+        kind, sensitivity = NOISE_FOR[plan.budget.currency], neighbours.sensitivity(view)
+        scales = {
+            question.level: scale_for(kind, sensitivity, plan.cost(question))
+            for question in plan.questions
+            if question.view == view
+        }
+        variances = [_variance(kind, scales[at]) if at in scales else math.inf for at in range(hierarchy.depth)]
+        # A count is a difference of two at_least counts, but the largest size (and size 0) is a single one.
+        cumulative = view == "at_least"
+        return cls(
+            TreeVariances.of(hierarchy, variances),
+            kind,
+            scales,
+            2 if cumulative and neighbours.max_size > 1 else 1,
+            cumulative and neighbours.max_size >= FEWEST_SIZES,
+        )
+
+    def deviations(self) -> tuple[float, ...]:
+        """The largest standard deviation of a count on each level."""
+        tree = self.law.hierarchy
+        largest = [float(self.law.variance[tree.level_slice(level)].max()) for level in range(tree.depth)]
+        return tuple(math.sqrt(self.copies * variance) for variance in largest)
+
+    def half_widths(self, confidence: float) -> tuple[float, ...]:
+        """The half-width of the widest guaranteed interval on each level."""
+        chance = (1 - checked_level(confidence)) / 2 * (1 - WINDOW_PART if self.many_sizes else 1)
+        tree = self.law.hierarchy
+        leads, parts = self.law.leading()
+        classes = np.round(parts * ROUNDED).astype(np.int64)
+        found = []
+        for level in range(tree.depth):
+            here = tree.level_slice(level)
+            kinds, kind_of = np.unique(leads[here] * (ROUNDED + 1) + classes[here], return_inverse=True)
+            widest = np.zeros(len(kinds))
+            np.maximum.at(widest, kind_of, self.law.variance[here])
+            reaches = []
+            for one in kinds.tolist():
+                scale, part = self.scales[one // (ROUNDED + 1)], one % (ROUNDED + 1) / ROUNDED
+                reaches.append(quantile(self.kind, scale, self.copies, part, chance))
+            found.append(float(np.max(np.array(reaches) * np.sqrt(self.copies * widest))))
+        return tuple(found)
+
+
+def half_widths(
+    hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, *, level: float = 0.95
+) -> tuple[float, ...] | None:
+    """For each level of the hierarchy, from the top down, the half-width of a guaranteed interval for one count.
+
+    None where the plan measures neither counts nor `at_least` counts of the leaves: then there are no such intervals.
+    """
+    errors = CellErrors.of(hierarchy, neighbours, plan)
+    return None if errors is None else errors.half_widths(level)
+
+
+def _variance(kind: NoiseKind, scale: Fraction) -> float:
+    return laplace_variance(scale) if kind == "discrete_laplace" else gaussian_variance(scale)
