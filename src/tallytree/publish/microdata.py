@@ -1,0 +1,279 @@
+"""The directory of synthetic households: drawn and written a chunk at a time beside its place, and renamed into it."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.publish.microdata_statement import data_package, privacy_statement
+from tallytree.publish.package import _flush, _put_in_place, _write_json, refuse_existing
+from tallytree.publish.stored import MANIFEST, MEASUREMENTS, PACKAGE, PRIVACY, digest
+from tallytree.schema import SIZE, Marginal, Schema
+from tallytree.synthesis.measured import MeasuredCell
+from tallytree.synthesis.sampling import Households
+from tallytree.synthesis.tally import Tally
+from tallytree.synthesis.trust import Evidence, Question, noise_reach, questions
+from tallytree.synthesis.workload import Workload
+
+if TYPE_CHECKING:
+    from tallytree.publish.synthesis import Synthesis
+    from tallytree.synthesis.fitted import Progress
+
+HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
+QUESTIONS, ANSWERS, SCHEMA, SIZES = "questions.csv", "answers.parquet", "schema.json", "size_table.csv"
+FILES = (HOUSEHOLDS, PERSONS, QUESTIONS, ANSWERS, SCHEMA, MEASUREMENTS, PRIVACY, PACKAGE)
+SIZE_COLUMNS = ("region", "size", "count")
+QUESTION_COLUMNS = (
+    "question",
+    "table",
+    "counts",
+    "household_attributes",
+    "person_attributes",
+    "by_size",
+    *(field.name for field in fields(Question) if field.name != "table"),
+)
+
+MOST_ANSWERS = 2_000_000  # cells; tables beyond them have their row of questions, but no rows of answers
+ID, PERSON = "household_id", "person"
+
+
+def write_microdata(
+    synthesis: Synthesis, target: Path, *, number: int | None, replace: bool, progress: Progress | None
+) -> str:
+    """Write all files and return the directory's id."""
+    target = target.absolute()
+    refuse_existing(target, replace=replace)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".writing", dir=target.parent))
+    try:
+        tally, drawn = _write_households(synthesis, staging, number, progress)
+        factor = scale(synthesis.fitted.number, drawn, agrees=synthesis.table is not None)
+        written = write_report(tally, factor, synthesis.evidence, staging)
+        _write_measurements(synthesis, staging / MEASUREMENTS)
+        _write_json(staging / SCHEMA, synthesis.schema.to_json())
+        statement = privacy_statement(synthesis, number=drawn, left_out=synthesis.workload.queries - written)
+        _write_json(staging / PRIVACY, statement)
+        _write_json(staging / PACKAGE, data_package(synthesis))
+        names = [*FILES]
+        if synthesis.table is not None:
+            _write_size_table(synthesis, staging / SIZES)
+            names.append(SIZES)
+        _write_json(staging / MANIFEST, {"files": {name: digest(staging / name) for name in names}})
+        saved = digest(staging / MANIFEST)
+        for path in [*staging.iterdir(), staging]:
+            _flush(path)
+        staging.chmod(0o755)
+        _put_in_place(staging, target)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    return saved
+
+
+def scale(real: int, drawn: int, *, agrees: bool) -> float:
+    """How many real households a synthetic one stands for; one where they agree with a released table."""
+    return 1.0 if agrees or drawn == 0 else real / drawn
+
+
+# -------------------------------------------------------------------- households and persons
+
+
+def arrow_schemas(schema: Schema) -> tuple[Any, Any]:
+    """The columns of the two files."""
+    import pyarrow as pa
+
+    label = pa.dictionary(pa.int32(), pa.string())
+    homes = [(ID, pa.int64()), *((each.name, label) for each in schema.household), (SIZE, pa.int32())]
+    people = [(ID, pa.int64()), (PERSON, pa.int32()), *((each.name, label) for each in schema.person)]
+    return pa.schema(homes), pa.schema(people)
+
+
+def as_tables(chunk: Households, schema: Schema, first_id: int) -> tuple[Any, Any]:
+    """A chunk of codes as two Arrow tables with labels, households numbered from `first_id` on."""
+    import pyarrow as pa
+
+    def labels(codes: NDArray[Any], attributes: Any) -> list[Any]:
+        return [
+            pa.DictionaryArray.from_arrays(
+                pa.array(np.ascontiguousarray(codes[:, place]), pa.int32()), pa.array(each.values, pa.string())
+            )
+            for place, each in enumerate(attributes)
+        ]
+
+    ids = np.arange(first_id, first_id + len(chunk.sizes), dtype=np.int64)
+    persons = np.arange(len(chunk.person), dtype=np.int64) - np.repeat(chunk.offsets[:-1], chunk.sizes) + 1
+    sizes = pa.array(chunk.sizes, pa.int32())
+    home_columns = [pa.array(ids), *labels(chunk.household, schema.household), sizes]
+    owners, numbers = pa.array(np.repeat(ids, chunk.sizes)), pa.array(persons.astype(np.int32))
+    homes, people = arrow_schemas(schema)
+    return (
+        pa.table(home_columns, schema=homes),
+        pa.table([owners, numbers, *labels(chunk.person, schema.person)], schema=people),
+    )
+
+
+def _write_households(
+    synthesis: Synthesis, folder: Path, number: int | None, progress: Progress | None
+) -> tuple[Tally, int]:
+    """Draw and write chunk by chunk, one row group each, and count the workload's tables on the way."""
+    import pyarrow.parquet as pq
+
+    homes, people = arrow_schemas(synthesis.schema)
+    tally, written = Tally(synthesis.workload), 0
+    total = synthesis.number if number is None else number
+    spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
+    with pq.ParquetWriter(folder / HOUSEHOLDS, homes) as home_file, pq.ParquetWriter(folder / PERSONS, people) as file:
+        for chunk in synthesis.draw(number):
+            home_rows, person_rows = as_tables(chunk, synthesis.schema, written + 1)
+            home_file.write_table(home_rows, row_group_size=max(1, home_rows.num_rows))
+            file.write_table(person_rows, row_group_size=max(1, person_rows.num_rows))
+            tally.add(chunk)
+            written += len(chunk.sizes)
+            if progress is not None:
+                progress(written, total, spent, synthesis.budget.amount, "writing households")
+    return tally, written
+
+
+# -------------------------------------------------------------------- the report of errors
+
+
+def write_report(tally: Tally, factor: float, evidence: Evidence, folder: Path) -> int:
+    """Questions and answers of counted tables; returns how many answers were written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    scaled = [factor * counts for counts in tally.counts]
+    asked = questions(tally.workload, scaled, evidence)
+    with (folder / QUESTIONS).open("w", encoding="utf-8", newline="") as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(QUESTION_COLUMNS)
+        writer.writerows(question_rows(asked))
+    kinds = [("question", pa.int32()), ("cell", pa.int64()), ("values", pa.string()), ("synthetic", pa.int64())]
+    kinds += [(name, pa.float64()) for name in ("answer", "measured", "noise", "error_at_most")]
+    written = 0
+    with pq.ParquetWriter(folder / ANSWERS, pa.schema(kinds)) as file:
+        for place, (marginal, counts) in enumerate(zip(tally.workload, tally.counts, strict=True), start=1):
+            if written + counts.size > MOST_ANSWERS:
+                break
+            columns = answer_columns(place, marginal, counts, factor, evidence)
+            file.write_table(pa.table(columns, schema=pa.schema(kinds)))
+            written += counts.size
+    return written
+
+
+def question_rows(asked: Sequence[Question]) -> Iterator[list[str]]:
+    """The rows of questions.csv; an empty cell is not known."""
+    for place, question in enumerate(asked, start=1):
+        table = question.table
+        numbers = [getattr(question, name) for name in QUESTION_COLUMNS[6:]]
+        yield [
+            str(place),
+            table.describe(),
+            table.of,
+            " ".join(table.household),
+            " ".join(table.person),
+            "yes" if table.size else "no",
+            *("" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value) for value in numbers),
+        ]
+
+
+def answer_columns(
+    place: int, marginal: Marginal, counts: NDArray[np.int64], factor: float, evidence: Evidence
+) -> dict[str, Any]:
+    """The rows of answers.parquet for one table."""
+    import pyarrow as pa
+
+    flat = counts.ravel()
+    found = evidence.known(marginal)
+    answer = factor * flat
+    nothing = pa.nulls(flat.size, pa.float64())
+    columns: dict[str, Any] = {"measured": nothing, "noise": nothing, "error_at_most": nothing}
+    if found is not None:
+        variance = found.variance.ravel()
+        unknown = ~np.isfinite(variance)
+        with np.errstate(invalid="ignore"):
+            reach = np.abs(answer - found.values.ravel()) + noise_reach(variance)
+        columns = {
+            "measured": pa.array(found.values.ravel(), mask=unknown),
+            "noise": pa.array(np.sqrt(variance), mask=unknown),
+            "error_at_most": pa.array(reach, mask=unknown),
+        }
+    return {
+        "question": np.full(flat.size, place, np.int32),
+        "cell": np.arange(flat.size, dtype=np.int64),
+        "values": labels_of(marginal, evidence.schema),
+        "synthetic": flat,
+        "answer": answer,
+        **columns,
+    }
+
+
+def labels_of(marginal: Marginal, schema: Schema) -> list[str]:
+    """Each cell's values in words, in the order of the flat table."""
+    axes = [[f"{number} {SIZE}" for number in range(schema.max_persons + 1)]] if marginal.size else []
+    axes += [list(schema.attribute(name).values) for name in (*marginal.household, *marginal.person)]
+    return ["; ".join(values) for values in product(*axes)]
+
+
+# -------------------------------------------------------------------- measurements, and the released table
+
+
+def _write_measurements(synthesis: Synthesis, path: Path) -> None:
+    """First the noisy counts in the order of the statement's `measured`, then what was `published_exactly`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    shapes = [part.marginal.shape(synthesis.schema) for part in synthesis.fitted.measured]
+    schema = pa.schema(
+        [("measurement", pa.int32()), ("cell", pa.int64()), ("value", pa.int64()), ("variance", pa.float64())]
+    )
+    with pq.ParquetWriter(path, schema) as file:
+        for place, (part, shape) in enumerate(zip(synthesis.fitted.measured, shapes, strict=True), start=1):
+            if isinstance(part, MeasuredCell):
+                cells = np.array([np.ravel_multi_index(part.cell, shape) if shape else 0])
+                values, variance = np.array([part.value]), np.array([part.variance])
+            else:
+                cells = np.flatnonzero(np.isfinite(part.variance.ravel()))
+                values, variance = part.values.ravel()[cells], part.variance.ravel()[cells]
+            file.write_table(_measurement(place, cells, values, variance, schema))
+        for place, counts in enumerate(synthesis.exact.values(), start=len(shapes) + 1):
+            file.write_table(_measurement(place, np.arange(counts.size), counts.ravel(), np.zeros(counts.size), schema))
+
+
+def _measurement(place: int, cells: NDArray[Any], values: NDArray[Any], variance: NDArray[Any], schema: Any) -> Any:
+    import pyarrow as pa
+
+    columns = {
+        "measurement": np.full(len(cells), place, np.int32),
+        "cell": cells.astype(np.int64),
+        "value": np.rint(values).astype(np.int64),
+        "variance": variance,
+    }
+    return pa.table(columns, schema=schema)
+
+
+def _write_size_table(synthesis: Synthesis, path: Path) -> None:
+    table = synthesis.table
+    assert table is not None
+    regions = synthesis.schema.attribute(table.region).values
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(SIZE_COLUMNS)
+        for region, counts in zip(regions, table.counts.tolist(), strict=True):
+            for size, count in enumerate(counts, start=table.first_size):
+                writer.writerow([region, size, count])
+
+
+def workload_of(statement: dict[str, Any], schema: Schema) -> Workload:
+    """The workload that a statement names."""
+    return Workload(schema, tuple(Marginal.from_json(table) for table in statement["workload"]))

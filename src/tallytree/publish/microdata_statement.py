@@ -1,0 +1,251 @@
+"""What synthetic households say of themselves: the privacy statement (`privacy.json`) and the data package."""
+
+from __future__ import annotations
+
+import platform
+from fractions import Fraction
+from math import isqrt
+from typing import TYPE_CHECKING, Any
+
+import tallytree
+from tallytree.privacy.accounting import cost_of, scale_for
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.household_unit import HouseholdNeighbours
+from tallytree.privacy.rounds import GAUSSIAN
+from tallytree.privacy.unit import Sensitivity
+from tallytree.publish.statement import NO_LEDGER, SOURCES, guarantee
+from tallytree.schema import SIZE, Marginal, Schema
+from tallytree.synthesis.agreement import Together
+from tallytree.synthesis.methods import METHODS
+from tallytree.synthesis.trust import CONFIDENCE
+
+if TYPE_CHECKING:
+    from tallytree.publish.synthesis import Synthesis
+
+FORMAT = 1
+KIND = "synthetic households"
+
+
+def privacy_statement(synthesis: Synthesis, *, number: int, left_out: int) -> dict[str, Any]:
+    """Everything a privacy reviewer asks for, in plain values; `left_out` cells of answers were not written."""
+    neighbours, budget, both = synthesis.neighbours, synthesis.budget, synthesis.together
+    spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
+    method = METHODS[synthesis.method]
+    public = "public" if neighbours.number_is_public else "measured with noise"
+    return {
+        "format": FORMAT,
+        "kind": KIND,
+        "title": synthesis.title,
+        "statement": in_words(budget, neighbours, both, ledgered=synthesis.ledgered),
+        "unit": neighbours.unit.kind,
+        "neighbours": neighbours.to_json(),
+        "neighbours_in_words": neighbours.describe(),
+        "not_protected": not_protected(neighbours, both),
+        "budget": budget.to_json(),
+        "spent": str(spent),
+        "unspent": str(budget.amount - spent),
+        "rounds": rounds(synthesis),
+        "published_exactly": [
+            {"table": marginal.to_json(), "words": marginal.describe()} for marginal in synthesis.exact
+        ],
+        "measured": [part.marginal.to_json() for part in synthesis.fitted.measured],
+        "truncation": synthesis.truncation,
+        "noise": SOURCES["tallytree"],
+        "public": [
+            "the schema: attributes, their values and bins, and the most persons of a household",
+            "the workload: which tables the synthetic households should get right",
+            *(["the number of households"] if neighbours.number_is_public else []),
+            *(["the regions of households"] if both is not None and both.regions_are_public else []),
+        ],
+        "ledger": "charged to a ledger" if synthesis.ledgered else NO_LEDGER,
+        "method": {
+            "name": synthesis.method,
+            "paper": method.paper,
+            "measures": method.measures,
+            "options": {name: _plain(value) for name, value in synthesis.options.items()},
+        },
+        "real_households": {"number": synthesis.fitted.number, "known": public},
+        "synthetic_households": number,
+        "agreement": agreement(synthesis),
+        "workload": [marginal.to_json() for marginal in synthesis.workload],
+        "confidence": CONFIDENCE,
+        "answers_left_out": left_out,
+        "software": {"tallytree": tallytree.__version__, "python": platform.python_version()},
+    }
+
+
+def in_words(budget: Budget, neighbours: HouseholdNeighbours, both: Together | None, *, ledgered: bool) -> str:
+    """The guarantee in a few sentences.
+
+    Households that agree with a released table depend on that release too, so all that can be promised of them is what
+    both promise together.
+    """
+    text = f"These synthetic households are {guarantee(budget)}. {neighbours.describe()}"
+    if both is not None:
+        text = f"These synthetic households depend on a released table. {both.in_words(budget.delta)}"
+    if not ledgered:
+        text += " They were made without a ledger: other releases about the same data add to their cost."
+    return text
+
+
+def not_protected(neighbours: HouseholdNeighbours, both: Together | None) -> list[str]:
+    """What the guarantee does not hide, however small the budget is."""
+    facts = ["what holds for the whole population and would be learned just as well without any one household"]
+    if neighbours.unit.kind == "one_group":
+        facts.append("how many households there are")
+    if both is not None and both.regions_are_public:
+        facts.append("in which region a household is, and so how many households every region has")
+    if neighbours.unit.kind == "one_person_attributes":
+        facts += [
+            "which households there are, their attributes and how many persons each has",
+            "whether a person is in the data at all",
+            "what two or more persons of a household have in common: only one person's attributes are hidden at a time",
+        ]
+    return facts
+
+
+def rounds(synthesis: Synthesis) -> list[dict[str, Any]]:
+    """One row for each round, with all that its cost follows from."""
+    steps = [step for step in synthesis.fitted.rounds if step.kind != "public"]
+    words = [step.words for step in steps] if len(steps) == len(synthesis.rounds) else [None] * len(synthesis.rounds)
+    rows = []
+    for place, (past, about) in enumerate(zip(synthesis.rounds, words, strict=True), start=1):
+        row: dict[str, Any] = {"round": place, "kind": past.request["kind"], "words": about, "cost": str(past.cost)}
+        row["lost"] = past.result is None
+        if past.request["kind"] == "measure":
+            row |= measured_row(past.request, past.cost, synthesis.neighbours, synthesis.schema)
+        else:
+            row |= {
+                "candidates": past.request["candidates"],
+                "digest": past.request["digest"],
+                "epsilon": str(_root(8 * past.cost)),
+                "sensitivity": "each score is divided by the most that its own counts change between neighbours",
+            }
+        rows.append(row)
+    return rows
+
+
+def measured_row(
+    request: dict[str, Any], cost: Fraction, neighbours: HouseholdNeighbours, schema: Schema
+) -> dict[str, Any]:
+    """A measurement's sensitivity and noise, from the neighbour relation alone."""
+    sensitivity = sensitivity_of(request["table"], request["cells"], neighbours, schema)
+    scale = scale_for(GAUSSIAN, sensitivity, cost)
+    assert cost_of(GAUSSIAN, sensitivity, scale) == cost
+    return {
+        "table": request["table"],
+        "cells": request["cells"],
+        "sensitivity": {"l1": sensitivity.l1, "l2_squared": sensitivity.l2_squared},
+        "noise": GAUSSIAN,
+        "scale": str(scale),
+    }
+
+
+def sensitivity_of(
+    table: dict[str, Any], cells: list[int] | None, neighbours: HouseholdNeighbours, schema: Schema
+) -> Sensitivity:
+    """How far a neighbour can move a measured table, or the cells of it that were measured."""
+    marginal = Marginal.from_json(table)
+    if cells is None:
+        return neighbours.sensitivity(marginal, schema)
+    return neighbours.cells_sensitivity(marginal, len(cells), schema)
+
+
+def agreement(synthesis: Synthesis) -> dict[str, Any] | None:
+    """The released table that the households agree with, and what both promise together."""
+    table, both = synthesis.table, synthesis.together
+    if table is None or both is None:
+        return None
+    sizes = f"{table.first_size} to {table.last_size} or more"
+    empty = "" if table.first_size == 0 else " Households without persons are not in that table, so none were drawn."
+    return {
+        "release_id": table.release_id,
+        "region": table.region,
+        "first_size": table.first_size,
+        "last_size": table.last_size,
+        "households": table.number,
+        "release_neighbours": table.neighbours.to_json(),
+        "release_budget": table.budget.to_json(),
+        "steps_of_the_release": both.times,
+        "release_rho": str(both.release),
+        "synthesis_rho": str(both.synthesis),
+        "rho": str(both.rho),
+        "relation": both.relation,
+        "statement": both.in_words(synthesis.budget.delta),
+        "promise": f"for every value of {table.region} and every size, {sizes}, there are exactly as many synthetic "
+        f"households as were released.{empty}",
+    }
+
+
+def data_package(synthesis: Synthesis) -> dict[str, Any]:
+    """A Frictionless data package that describes every table."""
+    schema = synthesis.schema
+    home = {"name": "household_id", "type": "integer", "description": "numbers the synthetic households from 1"}
+    size = {"name": SIZE, "type": "integer", "constraints": {"minimum": 0, "maximum": schema.max_persons}}
+    person = {"name": "person", "type": "integer", "description": "numbers a household's persons from 1"}
+
+    def attributes(side: Any) -> list[dict[str, Any]]:
+        return [
+            {"name": each.name, "type": "string", "constraints": {"required": True, "enum": list(each.values)}}
+            for each in side
+        ]
+
+    described = {
+        "households": [home, *attributes(schema.household), {**size, "description": "how many persons it has"}],
+        "persons": [home, person, *attributes(schema.person)],
+    }
+    resources: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "path": f"{name}.parquet",
+            "format": "parquet",
+            "description": f"synthetic {name}: drawn from a model, none of them real",
+            "schema": {"fields": fields, "primaryKey": ["household_id", *(["person"] if name == "persons" else [])]},
+        }
+        for name, fields in described.items()
+    ]
+    resources[1]["schema"] |= {
+        "foreignKeys": [{"fields": "household_id", "reference": {"resource": "households", "fields": "household_id"}}]
+    }
+    return {
+        "name": "tallytree-synthetic-households",
+        "title": synthesis.title,
+        "description": in_words(
+            synthesis.budget, synthesis.neighbours, synthesis.together, ledgered=synthesis.ledgered
+        ),
+        "resources": [
+            *resources,
+            {
+                "name": "questions",
+                "path": "questions.csv",
+                "format": "csv",
+                "mediatype": "text/csv",
+                "description": "every table of the workload, and how far its counts may be from the truth: root mean "
+                "squares over its counts, from the noisy measurements; 'at least' and 'at most' hold with 95 % each",
+            },
+            {
+                "name": "answers",
+                "path": "answers.parquet",
+                "format": "parquet",
+                "description": "every count of these tables: in the synthetic files, scaled to the real number of "
+                "households, as measured, and how far it may be from the truth with a chance of 95 %",
+            },
+            {
+                "name": "measurements",
+                "path": "measurements.parquet",
+                "format": "parquet",
+                "description": "the noisy counts that the model was fitted to; variance 0: published exactly",
+            },
+        ],
+    }
+
+
+def _root(value: Fraction) -> Fraction:
+    """The square root of a square."""
+    root = Fraction(isqrt(value.numerator), isqrt(value.denominator))
+    assert root**2 == value
+    return root
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,409 @@
+"""`verify` for synthetic households: recompute everything that their directory promises, from its files alone."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import ReleaseError
+from tallytree.privacy.accounting import cost_of
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.household_unit import HouseholdNeighbours
+from tallytree.privacy.rounds import GAUSSIAN
+from tallytree.privacy.selection import cost_of_selection
+from tallytree.privacy.unit import Neighbours
+from tallytree.publish.microdata import (
+    ANSWERS,
+    FILES,
+    HOUSEHOLDS,
+    ID,
+    PERSON,
+    PERSONS,
+    QUESTIONS,
+    SCHEMA,
+    SIZE_COLUMNS,
+    SIZES,
+    arrow_schemas,
+    scale,
+    workload_of,
+    write_report,
+)
+from tallytree.publish.microdata_statement import in_words, not_protected, sensitivity_of
+from tallytree.publish.statement import NO_LEDGER
+from tallytree.publish.stored import MANIFEST, MEASUREMENTS, MOST, PRIVACY, digest, read_json
+from tallytree.schema import SIZE, Attribute, Marginal, Schema
+from tallytree.synthesis.agreement import Together, together
+from tallytree.synthesis.measured import Measured
+from tallytree.synthesis.sampling import Households
+from tallytree.synthesis.tally import Tally
+from tallytree.synthesis.trust import Evidence
+
+Integers = NDArray[np.int64]
+
+
+def is_microdata(folder: Path) -> bool:
+    """Does the directory hold synthetic households, rather than a release of group sizes?"""
+    return any((folder / name).exists() for name in (HOUSEHOLDS, PERSONS, SCHEMA))
+
+
+class Stored:
+    """The directory's files, each read when first asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @cached_property
+    def statement(self) -> dict[str, Any]:
+        """privacy.json."""
+        return read_json(self.directory / PRIVACY)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """schema.json."""
+        return Schema.from_json(read_json(self.directory / SCHEMA))
+
+    @cached_property
+    def read(self) -> _Read:
+        """Both tables of households and persons, read and checked in one pass."""
+        return _read(self)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """measurements.parquet."""
+        return _evidence(self)
+
+
+class _Read:
+    """What one pass over the two files found."""
+
+    def __init__(self, stored: Stored) -> None:
+        self.links: list[str] = []
+        self.values: list[str] = []
+        self.sizes: list[str] = []
+        self.households = 0
+        self.tally = Tally(workload_of(stored.statement, stored.schema))
+        agreed = stored.statement["agreement"]
+        region = None if agreed is None else agreed["region"]
+        self.by_region: Integers | None = None
+        if region is not None:
+            self.by_region = np.zeros((stored.schema.attribute(region).codes, stored.schema.max_persons + 1), np.int64)
+            names = [attribute.name for attribute in stored.schema.household]
+            self.region = names.index(region)
+
+
+def _read(stored: Stored) -> _Read:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = _Read(stored)
+    homes, people = arrow_schemas(stored.schema)
+    try:
+        with (
+            pq.ParquetFile(stored.directory / HOUSEHOLDS) as home_file,
+            pq.ParquetFile(stored.directory / PERSONS) as person_file,
+        ):
+            for file, expected, name in ((home_file, homes, HOUSEHOLDS), (person_file, people, PERSONS)):
+                if file.schema_arrow.names != expected.names:
+                    raise ReleaseError(f"{name}: its columns are not {', '.join(expected.names)}")
+            if home_file.num_row_groups != person_file.num_row_groups:
+                raise ReleaseError(f"{HOUSEHOLDS} and {PERSONS} are not divided into the same groups of rows")
+            for group in range(home_file.num_row_groups):
+                _take(found, home_file.read_row_group(group), person_file.read_row_group(group), stored.schema)
+    except (OSError, pa.ArrowException) as error:
+        raise ReleaseError(f"{HOUSEHOLDS} or {PERSONS} cannot be read: {error}") from None
+    return found
+
+
+def _take(found: _Read, homes: Any, people: Any, schema: Schema) -> None:
+    """Check one group of rows and count it; one with faults is not counted."""
+    before = len(found.links) + len(found.values) + len(found.sizes)
+    first = found.households + 1
+    found.households += homes.num_rows
+    ids = np.arange(first, first + homes.num_rows)
+    sizes = homes[SIZE].to_numpy()
+    if not np.array_equal(homes[ID].to_numpy(), ids):
+        found.links.append(f"{HOUSEHOLDS}: the ids are not {first:,} to {found.households:,}, each once and in order")
+    if len(sizes) and (sizes.min() < 0 or sizes.max() > schema.max_persons):
+        found.sizes.append(f"{HOUSEHOLDS}: a household has less than no person or more than {schema.max_persons}")
+    else:
+        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        owners = np.repeat(ids, sizes)
+        numbers = np.arange(len(owners)) - np.repeat(offsets[:-1], sizes) + 1
+        if not np.array_equal(people[ID].to_numpy(), owners):
+            found.links.append(
+                f"{PERSONS}: the persons of households {first:,} to {found.households:,} are not as many, or not of "
+                f"those households, as {HOUSEHOLDS} says"
+            )
+        elif not np.array_equal(people[PERSON].to_numpy(), numbers):
+            found.links.append(f"{PERSONS}: the persons of a household are not numbered from 1")
+    household = _codes(homes, schema.household, HOUSEHOLDS, found.values)
+    person = _codes(people, schema.person, PERSONS, found.values)
+    if len(found.links) + len(found.values) + len(found.sizes) > before:
+        return
+    found.tally.add(Households(sizes.astype(np.int32), household, person, offsets))
+    if found.by_region is not None:
+        np.add.at(found.by_region, (household[:, found.region], sizes), 1)
+
+
+def _codes(rows: Any, attributes: tuple[Attribute, ...], name: str, problems: list[str]) -> NDArray[np.int32]:
+    """Labels as codes; those that the schema does not have are named (everything here is public)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    codes = np.empty((rows.num_rows, len(attributes)), np.int32)
+    for place, attribute in enumerate(attributes):
+        labels = rows[attribute.name].cast(pa.string())
+        found = pc.fill_null(pc.index_in(labels, pa.array(attribute.values, pa.string())), -1).to_numpy()
+        for row in np.flatnonzero(found < 0)[:1]:
+            problems.append(f"{name}: {attribute.name} has a value that the schema does not: {labels[row].as_py()!r}")
+        codes[:, place] = found
+    return codes
+
+
+def _evidence(stored: Stored) -> Evidence:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(stored.directory / MEASUREMENTS)
+    except (OSError, pa.ArrowException) as error:
+        raise ReleaseError(f"{MEASUREMENTS} cannot be read: {error}") from None
+    which, cells = rows["measurement"].to_numpy(), rows["cell"].to_numpy()
+    values, variance = rows["value"].to_numpy(), rows["variance"].to_numpy()
+    noisy = [Marginal.from_json(table) for table in stored.statement["measured"]]
+    exact = [Marginal.from_json(row["table"]) for row in stored.statement["published_exactly"]]
+    measured, published = [], {}
+    for place, marginal in enumerate([*noisy, *exact], start=1):
+        marginal.check(stored.schema)
+        part = slice(*np.searchsorted(which, [place, place + 1]))
+        flat, spread = np.zeros(marginal.cells(stored.schema)), np.full(marginal.cells(stored.schema), np.inf)
+        flat[cells[part]], spread[cells[part]] = values[part], variance[part]
+        shape = marginal.shape(stored.schema)
+        if place > len(noisy):
+            published[marginal] = flat.reshape(shape)
+        else:
+            measured.append(Measured(marginal, flat.reshape(shape), spread.reshape(shape)))
+    return Evidence(stored.schema, measured, published)
+
+
+# -------------------------------------------------------------------- the promises
+
+
+def _digests(stored: Stored) -> Iterator[str]:
+    files = read_json(stored.directory / MANIFEST)["files"]
+    for name in sorted({*files, *FILES}):
+        path = stored.directory / name
+        if name not in files:
+            yield f"{name} is not in {MANIFEST}"
+        elif not path.is_file():
+            yield f"{name} is missing"
+        elif digest(path) != files[name]:
+            yield f"{name} was changed: its digest is not the one in {MANIFEST}"
+    for path in sorted(stored.directory.iterdir()):
+        if path.name not in files and path.name != MANIFEST:
+            yield f"{path.name} was added: it is not in {MANIFEST}"
+
+
+def _links(stored: Stored) -> Iterator[str]:
+    yield from stored.read.links[:MOST]
+    stated = stored.statement["synthetic_households"]
+    if stored.read.households != stated:
+        yield f"there are {stored.read.households:,} households, and {PRIVACY} says {stated:,}"
+
+
+def _values(stored: Stored) -> Iterator[str]:
+    yield from stored.read.values[:MOST]
+
+
+def _sizes(stored: Stored) -> Iterator[str]:
+    yield from stored.read.sizes[:MOST]
+
+
+def _privacy_adds_up(stored: Stored) -> Iterator[str]:
+    """Recompute every cost from the statement's own rounds, and their sensitivities from the neighbour relation."""
+    statement, schema = stored.statement, stored.schema
+    budget, neighbours = Budget.from_json(statement["budget"]), HouseholdNeighbours.from_json(statement["neighbours"])
+    if statement["unit"] != neighbours.unit.kind or statement["neighbours_in_words"] != neighbours.describe():
+        yield f"{PRIVACY}: the unit or its description does not fit the neighbour relation"
+    both = _both(stored)
+    if statement["not_protected"] != not_protected(neighbours, both):
+        yield f"{PRIVACY} does not say all that is not protected"
+    ledgered = statement["ledger"] != NO_LEDGER
+    if statement["statement"] != in_words(budget, neighbours, both, ledgered=ledgered):
+        yield f"{PRIVACY}: the statement in words does not follow from the budget and the relation"
+    spent = Fraction(0)
+    for place, row in enumerate(statement["rounds"], start=1):
+        cost = Fraction(row["cost"])
+        if row["round"] != place or cost <= 0:
+            yield f"{PRIVACY}: round {place} is missing, or free"
+        spent += cost
+        if row["kind"] != "measure":
+            if cost_of_selection(Fraction(row["epsilon"])) != cost:
+                yield f"{PRIVACY}: the selection of round {place} does not cost ε²/8"
+            continue
+        sensitivity = sensitivity_of(row["table"], row["cells"], neighbours, schema)
+        if row["sensitivity"] != {"l1": sensitivity.l1, "l2_squared": sensitivity.l2_squared}:
+            yield f"{PRIVACY}: round {place} states another sensitivity than its neighbour relation gives"
+        elif cost_of(GAUSSIAN, sensitivity, Fraction(row["scale"])) != cost:
+            yield f"{PRIVACY}: round {place} does not cost what its noise says"
+    if str(spent) != statement["spent"] or spent + Fraction(statement["unspent"]) != budget.amount:
+        yield f"{PRIVACY}: the rounds cost {spent} together, which does not add up to the budget {budget.amount}"
+    if spent > budget.amount:
+        yield f"{PRIVACY}: the rounds cost more than the budget"
+    for row in statement["published_exactly"]:
+        if neighbours.sensitivity(Marginal.from_json(row["table"]), schema).l1:
+            yield f"{PRIVACY}: {row['words']} were published exactly although they are protected"
+
+
+def _measured(stored: Stored) -> Iterator[str]:
+    """Every table in the measurements was measured in a round that is in the statement, with its noise."""
+    paid = [
+        Marginal.from_json(row["table"])
+        for row in stored.statement["rounds"]
+        if row["kind"] == "measure" and not row["lost"]
+    ]
+    for table in stored.statement["measured"]:
+        marginal = Marginal.from_json(table)
+        if marginal in paid:
+            paid.remove(marginal)
+        else:
+            yield f"{MEASUREMENTS} has {marginal.describe()}, which no round of {PRIVACY} measured"
+    _ = stored.evidence
+
+
+def _report_follows(stored: Stored) -> Iterator[str]:
+    """Count the tables again, and make the report again."""
+    found = stored.read
+    if found.links or found.values or found.sizes:
+        yield "not checked: the households cannot be counted"
+        return
+    statement = stored.statement
+    factor = scale(
+        statement["real_households"]["number"],
+        statement["synthetic_households"],
+        agrees=statement["agreement"] is not None,
+    )
+    with TemporaryDirectory() as folder:
+        written = write_report(found.tally, factor, stored.evidence, Path(folder))
+        if found.tally.workload.queries - written != statement["answers_left_out"]:
+            yield f"{PRIVACY} does not say how many answers were left out"
+        yield from _different(Path(folder), stored.directory)
+
+
+def _different(made: Path, kept: Path) -> Iterator[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for folder in (made, kept):
+        with (folder / QUESTIONS).open(encoding="utf-8", newline="") as file:
+            tables.append(list(csv.reader(file)))
+    if len(tables[0]) != len(tables[1]) or tables[0][0] != tables[1][0]:
+        yield f"{QUESTIONS} has other rows or columns than the workload asks for"
+    else:
+        wrong = [row[1] for row, other in zip(tables[0][1:], tables[1][1:], strict=True) if not _alike(row, other)]
+        for table in wrong[:MOST]:
+            yield f"{QUESTIONS}: the errors of {table} do not follow from the files"
+    try:
+        ours, theirs = pq.read_table(made / ANSWERS), pq.read_table(kept / ANSWERS)
+    except (OSError, pa.ArrowException) as error:
+        yield f"{ANSWERS} cannot be read: {error}"
+        return
+    if ours.schema != theirs.schema or ours.num_rows != theirs.num_rows:
+        yield f"{ANSWERS} has other rows or columns than the workload asks for"
+        return
+    for name in ours.column_names:
+        if pa.types.is_floating(ours[name].type):
+            one, other = ours[name].to_numpy(), theirs[name].to_numpy()
+            same = np.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
+        else:
+            same = ours[name].equals(theirs[name])
+        if not same:
+            yield f"{ANSWERS}: the column {name} does not follow from the files"
+
+
+def _alike(one: list[str], other: list[str]) -> bool:
+    """The same texts, and numbers that are the same but for their last digit."""
+    for left, right in zip(one, other, strict=True):
+        if left != right:
+            try:
+                if not np.isclose(float(left), float(right), rtol=1e-4, atol=1e-9):
+                    return False
+            except ValueError:
+                return False
+    return True
+
+
+def _agrees(stored: Stored) -> Iterator[str]:
+    agreed = stored.statement["agreement"]
+    path = stored.directory / SIZES
+    if agreed is None:
+        if path.exists():
+            yield f"{SIZES} is there, but {PRIVACY} says nothing of it"
+        return
+    found = stored.read
+    regions = stored.schema.attribute(agreed["region"]).values
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    sizes = range(agreed["first_size"], agreed["last_size"] + 1)
+    expected = [(region, str(size)) for region in regions for size in sizes]
+    if tuple(rows[0]) != SIZE_COLUMNS or [(row[0], row[1]) for row in rows[1:]] != expected:
+        yield f"{SIZES} does not have a row for every region and size"
+        return
+    released = np.array([int(row[2]) for row in rows[1:]]).reshape(len(regions), len(sizes))
+    assert found.by_region is not None
+    drawn = found.by_region[:, sizes.start : sizes.stop].copy()
+    drawn[:, -1] = found.by_region[:, sizes[-1] :].sum(axis=1)
+    for region, place in np.argwhere(drawn != released)[:MOST]:
+        yield (
+            f"{regions[region]}, size {sizes[place]}: {drawn[region, place]:,} synthetic households, and "
+            f"{released[region, place]:,} were released"
+        )
+    if found.by_region[:, : sizes.start].any():
+        yield "there are households of sizes that were not released"
+
+
+def _together(stored: Stored) -> Iterator[str]:
+    """The promise of both is recomputed from the two relations and the two budgets."""
+    agreed, both = stored.statement["agreement"], _both(stored)
+    if both is None:
+        return
+    budget = Budget.from_json(stored.statement["budget"])
+    stated = agreed["steps_of_the_release"], agreed["release_rho"], agreed["synthesis_rho"], agreed["rho"]
+    if stated != (both.times, str(both.release), str(both.synthesis), str(both.rho)):
+        yield f"{PRIVACY}: the cost of both together does not follow from their relations and budgets"
+    if agreed["statement"] != both.in_words(budget.delta) or agreed["relation"] != both.relation:
+        yield f"{PRIVACY}: what both promise together is not what follows"
+
+
+def _both(stored: Stored) -> Together | None:
+    agreed = stored.statement["agreement"]
+    if agreed is None:
+        return None
+    return together(
+        Neighbours.from_json(agreed["release_neighbours"]),
+        Budget.from_json(agreed["release_budget"]),
+        HouseholdNeighbours.from_json(stored.statement["neighbours"]),
+        Budget.from_json(stored.statement["budget"]),
+    )
+
+
+PROMISES: dict[str, Callable[[Stored], Iterator[str]]] = {
+    "the files are those that the manifest lists, unchanged": _digests,
+    "every person lives in a household, which says how many it has": _links,
+    "all values are in the schema": _values,
+    "no household has more persons than the schema allows": _sizes,
+    "the costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,
+    "every measurement was paid for": _measured,
+    "the report of errors follows from the files": _report_follows,
+    "households agree with the released sizes, where there are any": _agrees,
+    "what both promise together follows from their relations and budgets": _together,
+}

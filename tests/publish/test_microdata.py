@@ -1,0 +1,335 @@
+"""The directory of synthetic households: linked tables, a statement that adds up, and no change that goes unseen."""
+
+import csv
+import json
+import shutil
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tallytree import Budget, Marginal, ReleaseError, synthesize, verify
+from tallytree.publish import microdata
+from tallytree.publish.stored import digest
+from tests.synthesis.made_up import made_up, released_sizes
+
+HOMES = made_up()
+QUICK = {"budget": Budget(rho="0.5", delta="1e-6"), "method": "mwem", "options": {"rounds": 3, "empty": True}}
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return synthesize(HOMES, **QUICK)
+
+
+@pytest.fixture(scope="module")
+def agreeing():
+    return synthesize(HOMES, **QUICK, release=released_sizes(HOMES, public=False), region="county")
+
+
+@pytest.fixture(scope="module")
+def saved(agreeing, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("microdata") / "synthetic"
+    return folder, agreeing.save(folder)
+
+
+@pytest.fixture
+def copy(saved, tmp_path):
+    return shutil.copytree(saved[0], tmp_path / "copy")
+
+
+def forge(folder):
+    """Make the manifest fit again, so that only the other promises can find a change."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"] = {name: digest(folder / name) for name in manifest["files"]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def statement(folder):
+    return json.loads((folder / "privacy.json").read_text())
+
+
+# -------------------------------------------------------------------- what is written
+
+
+def test_a_saved_directory_keeps_its_promises_and_has_the_id_that_was_returned(saved):
+    folder, given = saved
+    found = verify(folder, id=given)
+    assert found.ok, found.faults
+    assert found.release_id == given
+    assert not verify(folder, id="0" * 64).ok
+
+
+def test_the_two_tables_are_linked_and_hold_labels(saved, agreeing):
+    homes, people = (pq.read_table(saved[0] / name).to_pandas() for name in ("households.parquet", "persons.parquet"))
+    assert list(homes.columns) == ["household_id", "tenure", "county", "persons"]
+    assert list(people.columns) == ["household_id", "person", "age", "sex"]
+    assert homes["household_id"].tolist() == list(range(1, agreeing.number + 1))
+    assert set(homes["county"]) <= {"01", "02", "03"}
+    assert set(people["sex"]) <= {"f", "m"}
+    sizes = people.groupby("household_id").size().reindex(homes["household_id"], fill_value=0)
+    assert sizes.tolist() == homes["persons"].tolist()
+    assert (
+        people.groupby("household_id")["person"]
+        .apply(lambda numbers: numbers.tolist())
+        .map(lambda numbers: numbers == list(range(1, len(numbers) + 1)))
+        .all()
+    )
+
+
+def test_the_statement_has_every_round_and_adds_up(saved, agreeing):
+    told = statement(saved[0])
+    assert sum(Fraction(row["cost"]) for row in told["rounds"]) == Fraction(told["spent"]) == Fraction(1, 2)
+    assert told["unspent"] == "0"
+    assert [row["kind"] for row in told["rounds"]] == [past.request["kind"] for past in agreeing.rounds]
+    assert {row["noise"] for row in told["rounds"] if row["kind"] == "measure"} == {"discrete_gaussian"}
+    assert told["agreement"]["rho"] == str(Fraction(1, 2) + 4 * Fraction(1, 20))
+    assert "four times the ρ" in told["agreement"]["statement"]
+    assert told["agreement"]["statement"] in told["statement"]
+    assert "ρ = 0.5," not in told["statement"]  # what the rounds cost alone is not the promise of these files
+    assert "none were drawn" in told["agreement"]["promise"]
+    assert told["truncation"].startswith("Households with more than 3 persons were refused")
+    assert "without a ledger" in told["statement"]
+
+
+def test_with_public_totals_the_statement_says_that_regions_are_not_protected(tmp_path):
+    made = synthesize(HOMES, **QUICK, release=released_sizes(HOMES, public=True), region="county")
+    made.save(tmp_path / "out")
+    told = statement(tmp_path / "out")
+    assert "in which region a household is" in " ".join(told["not_protected"])
+    assert "NOT protected: the regions" in told["statement"]
+    assert "the regions of households" in told["public"]
+    assert told["agreement"]["rho"] == str(Fraction(1, 2) + Fraction(1, 20))
+    assert verify(tmp_path / "out").ok
+
+
+def test_answers_are_the_files_counts_scaled_to_the_real_number(plain, tmp_path):
+    plain.save(tmp_path / "out", number=120)
+    answers = pq.read_table(tmp_path / "out" / "answers.parquet").to_pandas()
+    homes = pq.read_table(tmp_path / "out" / "households.parquet").to_pandas()
+    with (tmp_path / "out" / "questions.csv").open(newline="") as file:
+        asked = list(csv.DictReader(file))
+    place = next(row["question"] for row in asked if row["table"] == Marginal("households", ("county",)).describe())
+    rows = answers[answers["question"] == int(place)].set_index("values")
+    for county in ("01", "02", "03"):
+        assert rows["synthetic"][county] == (homes["county"] == county).sum()
+        assert rows["answer"][county] == pytest.approx(rows["synthetic"][county] / 2)
+    assert len(asked) == len(plain.workload)
+    assert verify(tmp_path / "out").ok
+
+
+def test_many_households_are_written_in_chunks_and_an_empty_table_is_a_table(plain, tmp_path, monkeypatch):
+    from tallytree.publish.synthesis import Synthesis
+
+    real = Synthesis.draw
+    monkeypatch.setattr(Synthesis, "draw", lambda self, number=None: real(self, number, chunk=40))
+    told = []
+    plain.save(tmp_path / "many", number=130, progress=lambda *state: told.append(state[:2]))
+    assert [state[0] for state in told] == [33, 66, 98, 130]
+    assert {state[1] for state in told} == {130}
+    assert pq.ParquetFile(tmp_path / "many" / "households.parquet").num_row_groups == 4
+    assert verify(tmp_path / "many").ok
+    plain.save(tmp_path / "none", number=0)
+    assert pq.read_table(tmp_path / "none" / "persons.parquet").num_rows == 0
+    assert verify(tmp_path / "none").ok
+
+
+def test_answers_beyond_the_limit_are_left_out_and_counted(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr(microdata, "MOST_ANSWERS", 30)
+    plain.save(tmp_path / "out")
+    written = pq.read_table(tmp_path / "out" / "answers.parquet").num_rows
+    assert 0 < written <= 30
+    assert statement(tmp_path / "out")["answers_left_out"] == plain.workload.queries - written
+    assert verify(tmp_path / "out").ok
+
+
+@pytest.mark.parametrize("unit", ["one_group_added_or_removed", "one_person_attributes"])
+def test_other_units_verify_and_say_what_is_not_protected(unit, tmp_path):
+    synthesize(HOMES, unit=unit, **QUICK).save(tmp_path / "out")
+    found, told = verify(tmp_path / "out"), statement(tmp_path / "out")
+    assert found.ok, found.faults
+    words = " ".join(told["not_protected"])
+    assert ("how many persons each has" in words) == (unit == "one_person_attributes")
+    assert [row["words"] for row in told["published_exactly"]] == (
+        ["persons"] if unit == "one_person_attributes" else []
+    )
+    assert told["real_households"]["known"] == ("public" if unit == "one_person_attributes" else "measured with noise")
+
+
+def test_nothing_is_written_over_and_nothing_is_left_half_written(plain, saved, tmp_path, monkeypatch):
+    with pytest.raises(ReleaseError, match="is there already"):
+        plain.save(saved[0])
+
+    def fail(*_):
+        raise OSError
+
+    monkeypatch.setattr(microdata, "data_package", fail)
+    with pytest.raises(OSError):  # noqa: PT011
+        plain.save(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -------------------------------------------------------------------- what verify finds
+
+
+def rewritten(folder, name, change):
+    path = folder / name
+    groups = pq.ParquetFile(path)
+    tables = [change(groups.read_row_group(group)) for group in range(groups.num_row_groups)]
+    with pq.ParquetWriter(path, tables[0].schema) as file:
+        for table in tables:
+            file.write_table(table, row_group_size=max(1, table.num_rows))
+
+
+def with_column(table, name, values):
+    place = table.column_names.index(name)
+    return table.set_column(place, table.schema.field(place), pa.array(values, table.schema.field(place).type))
+
+
+def other_label(table, name, label):
+    values = table[name].cast(pa.string()).to_pylist()
+    return table.set_column(table.column_names.index(name), name, pa.array([label, *values[1:]]).dictionary_encode())
+
+
+def in_json(folder, change):
+    told = statement(folder)
+    change(told)
+    (folder / "privacy.json").write_text(json.dumps(told))
+
+
+def in_sizes(folder):
+    path = folder / "size_table.csv"
+    lines = path.read_text().splitlines()
+    region, size, count = lines[1].split(",")
+    path.write_text("\n".join([lines[0], f"{region},{size},{int(count) + 1}", *lines[2:]]) + "\n")
+
+
+def cheaper(told):
+    row = next(row for row in told["rounds"] if row["kind"] == "measure")
+    row["cost"] = str(Fraction(row["cost"]) / 2)
+
+
+def less_sensitive(told):
+    row = next(row for row in told["rounds"] if row["kind"] == "measure")
+    row["sensitivity"] = {"l1": 0, "l2_squared": 0}
+
+
+CHANGES = {
+    "an unknown label": (
+        lambda folder: rewritten(folder, "households.parquet", lambda table: other_label(table, "tenure", "lent")),
+        "'lent'",
+    ),
+    "another label": (
+        lambda folder: rewritten(
+            folder,
+            "households.parquet",
+            lambda table: with_column(
+                table, "tenure", ["owned" if home == "rented" else "rented" for home in table["tenure"].to_pylist()]
+            ),
+        ),
+        "does not follow from the files",
+    ),
+    "an id twice": (
+        lambda folder: rewritten(
+            folder,
+            "households.parquet",
+            lambda table: with_column(table, "household_id", [1, *table["household_id"].to_pylist()[:-1]]),
+        ),
+        "the ids are not",
+    ),
+    "a person in another household": (
+        lambda folder: rewritten(
+            folder,
+            "persons.parquet",
+            lambda table: with_column(table, "household_id", [9999, *table["household_id"].to_pylist()[1:]]),
+        ),
+        "not of those households",
+    ),
+    "persons out of number": (
+        lambda folder: rewritten(
+            folder, "persons.parquet", lambda table: with_column(table, "person", [7, *table["person"].to_pylist()[1:]])
+        ),
+        "not numbered from 1",
+    ),
+    "a household too large": (
+        lambda folder: rewritten(
+            folder,
+            "households.parquet",
+            lambda table: with_column(table, "persons", [4, *table["persons"].to_pylist()[1:]]),
+        ),
+        "more than 3",
+    ),
+    "a cheaper round": (lambda folder: in_json(folder, cheaper), "does not add up to the budget"),
+    "a smaller sensitivity": (lambda folder: in_json(folder, less_sensitive), "another sensitivity"),
+    "a smaller budget": (
+        lambda folder: in_json(folder, lambda told: told["budget"].update(rho="1/4")),
+        "does not add up to the budget 1/4",
+    ),
+    "a lost measurement that is used": (
+        lambda folder: in_json(
+            folder, lambda told: [row.update(lost=True) for row in told["rounds"] if row["kind"] == "measure"]
+        ),
+        "which no round of privacy.json measured",
+    ),
+    "a protected table published exactly": (
+        lambda folder: in_json(
+            folder,
+            lambda told: told["published_exactly"].append({"table": Marginal("persons").to_json(), "words": "persons"}),
+        ),
+        "although they are protected",
+    ),
+    "another released count": (in_sizes, "were released"),
+    "a cheaper release": (
+        lambda folder: in_json(folder, lambda told: told["agreement"].update(steps_of_the_release=1)),
+        "does not follow from their relations",
+    ),
+    "fewer things not protected": (
+        lambda folder: in_json(folder, lambda told: told.update(not_protected=[])),
+        "all that is not protected",
+    ),
+    "another relation in words": (
+        lambda folder: in_json(folder, lambda told: told.update(neighbours_in_words="one person")),
+        "does not fit the neighbour relation",
+    ),
+    "a smaller error": (
+        lambda folder: (folder / "questions.csv").write_text(
+            (folder / "questions.csv").read_text().replace("not measured", "measured", 1)
+        ),
+        "do not follow from the files",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_is_found_even_if_the_manifest_was_made_to_fit(change, copy):
+    alter, message = CHANGES[change]
+    alter(copy)
+    found = verify(copy)
+    assert any("was changed" in fault for fault in found.faults)
+    forge(copy)
+    found = verify(copy)
+    assert any(message in fault for fault in found.faults), found.faults
+    assert not any("was changed" in fault for fault in found.faults)
+
+
+@pytest.mark.parametrize("name", [*microdata.FILES, "size_table.csv", "manifest.json"])
+def test_a_missing_or_damaged_file_is_a_fault_and_never_a_crash(name, copy):
+    (copy / name).write_bytes(b"\x00nonsense")
+    assert not verify(copy).ok
+    (copy / name).unlink()
+    assert not verify(copy).ok
+
+
+def test_an_added_file_is_found(copy):
+    (copy / "notes.txt").write_text("hello")
+    assert any("notes.txt was added" in fault for fault in verify(copy).faults)
+
+
+def test_the_sizes_in_the_files_are_the_released_ones(saved, agreeing):
+    homes = pq.read_table(saved[0] / "households.parquet").to_pandas()
+    released = agreeing.table.counts
+    for county, sizes in zip(("01", "02", "03"), released, strict=True):
+        found = np.bincount(homes["persons"][homes["county"] == county], minlength=4)
+        assert found.tolist() == [0, *sizes.tolist()]

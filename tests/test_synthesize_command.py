@@ -1,0 +1,198 @@
+"""`tallytree synthesize` as a user types it: from a spec to a directory, killed and resumed, and with bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from fractions import Fraction
+
+import pytest
+
+import tallytree.cli
+from tests.test_cli import run
+from tests.test_synth_spec import GOOD, HOUSEHOLDS, PERSONS
+
+LEDGERED = GOOD.replace("rho = 0.5", 'rho = 0.5\nledger = "ledger.db"')
+KILLED = """
+import os, signal
+from tallytree.privacy.round_journal import RoundJournal
+
+real, seen = RoundJournal.record, []
+
+def record(self, result):
+    seen.append(result)
+    if len(seen) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(self, result)
+
+RoundJournal.record = record
+from tallytree.cli import main
+main()
+"""
+
+KILLED_WHILE_WRITING = """
+import os, signal
+import tallytree.publish.microdata as microdata
+
+microdata.data_package = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from tallytree.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "households.csv").write_text(HOUSEHOLDS)
+    (tmp_path / "persons.csv").write_text(PERSONS)
+    (tmp_path / "synth.toml").write_text(GOOD)
+    return tmp_path
+
+
+@pytest.fixture
+def typed(folder, monkeypatch, capsys):
+    """The command in this process: what it shows, after a check of its exit code."""
+
+    def typed(*words, code=0):
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("TERM", "dumb")
+        monkeypatch.setattr(sys, "argv", ["tallytree", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            tallytree.cli.main()
+        shown = capsys.readouterr()
+        text = " ".join((shown.out + shown.err).split())
+        assert (stop.value.code or 0) == code, text
+        return text
+
+    return typed
+
+
+def test_from_a_spec_to_a_directory_that_verifies(folder, typed):
+    (folder / "synth.toml").write_text(LEDGERED)
+    assert "Nothing was spent" in typed("validate", "synth.toml")
+    assert "no ledger at" in typed("synthesize", "synth.toml", "--out", "first", code=3)
+    assert not (folder / "first.partial").exists()
+    assert "0.6 left" in typed("ledger", "open", "synth.toml", "--rho", "0.6")
+    out = run("synthesize", "synth.toml", "--out", "first", folder=folder)
+    assert "40 synthetic households for 60 real ones (public)" in out
+    assert "Which questions can be trusted" in out
+    assert all(len(line) <= 80 for line in out.splitlines()), out
+    saved = out.split("\nid ")[1].split()[0]
+    assert not (folder / "first.partial").exists()
+    assert "keeps all its promises" in typed("verify", "first", "--id", saved[:16])
+    account = json.loads(typed("ledger", "show", "ledger.db", "--json"))[0]
+    assert [spending["release_id"] for spending in account["spendings"]] == [saved]
+    assert "Nothing was spent" in typed("synthesize", "synth.toml", "--out", "second", code=3)
+    assert not list(folder.glob("second*"))
+
+
+def killed(folder, code):
+    """Run the command until it kills itself, and return the lines of its journal."""
+    words = [sys.executable, "-c", code, "synthesize", "synth.toml", "--out", "mine"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, timeout=300, check=False, env=dict(os.environ))
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (folder / "mine").exists()
+    return [json.loads(line) for line in (folder / "mine.partial" / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_a_run_that_was_killed_while_writing_has_all_its_rounds(folder, typed):
+    before = killed(folder, KILLED_WHILE_WRITING)
+    typed("synthesize", "synth.toml", "--out", "mine", "--resume", "--quiet")
+    told = json.loads((folder / "mine" / "privacy.json").read_text())
+    assert [row["cost"] for row in told["rounds"]] == [line["cost"] for line in before if "reserved" in line]
+    assert not any(row["lost"] for row in told["rounds"])
+    assert sum(Fraction(row["cost"]) for row in told["rounds"]) == Fraction(1, 2)
+
+
+def test_a_killed_run_is_resumed_and_spends_nothing_twice(folder, typed):
+    (folder / "synth.toml").write_text(LEDGERED)
+    typed("ledger", "open", "synth.toml", "--rho", "0.6")
+    before = killed(folder, KILLED)
+    assert "--resume" in typed("synthesize", "synth.toml", "--out", "mine", code=2)
+    assert "were lost" in typed("synthesize", "synth.toml", "--out", "mine", "--resume")
+    assert not (folder / "mine.partial").exists()
+    told = json.loads((folder / "mine" / "privacy.json").read_text())
+    reserved = [line["cost"] for line in before if "reserved" in line]
+    assert len(reserved) == 4
+    assert [row["cost"] for row in told["rounds"][:4]] == reserved
+    assert [row["lost"] for row in told["rounds"][:5]] == [False, False, False, True, False]
+    assert sum(Fraction(row["cost"]) for row in told["rounds"]) == Fraction(1, 2)
+    account = json.loads(typed("ledger", "show", "ledger.db", "--json"))[0]
+    assert [spending["cost"] for spending in account["spendings"]] == ["1/2"]
+    typed("verify", "mine")
+    assert "not there" in typed("synthesize", "synth.toml", "--out", "other", "--resume", code=2)
+
+
+def test_bad_data_are_told_in_counts_and_never_in_values(folder, typed):
+    rows = (folder / "households.csv").read_text()
+    (folder / "households.csv").write_text(rows.replace("1,rented,02", "1,SECRET,02"))
+    text = typed("synthesize", "synth.toml", "--out", "s", code=2)
+    assert "SECRET" not in text
+    assert "'tenure'" in text
+    (folder / "households.csv").write_text(rows)
+    (folder / "persons.csv").write_text(PERSONS + "777,1,20,f,0\n")
+    text = typed("validate", "synth.toml", code=2)
+    assert "777" not in text
+    assert "household" in text
+    (folder / "persons.csv").write_text(PERSONS)
+    spec = GOOD.replace('oversize = "drop"\n', "").replace('order = "line"\n', "")
+    (folder / "synth.toml").write_text(spec)
+    assert "oversize='drop'" in typed("synthesize", "synth.toml", "--out", "s", code=2)
+    assert not list(folder.glob("s*.partial"))
+    assert not (folder / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        (("rho = 0.5\ndelta = 1e-6", "epsilon = 1"), 3, "delta is missing"),
+        (("[synthesis]", '[workload]\nsets = [["colour"]]\n[synthesis]'), 2, "no attribute 'colour'"),
+        (("floor = [0, 1]", f"floor = {list(range(400))}"), 2, "tallytree-marginals or h-gem"),
+        (("rounds = 3", "round = 3"), 2, "did you mean 'rounds'"),
+        (("mwem", "mwen"), 2, "no synthesis method 'mwen'"),
+        (("[synthesis]", '[agreement]\nrelease = "no"\nregion = "county"\n[synthesis]'), 2, "no release at"),
+        (("max_persons", "max_person"), 2, "did you mean 'max_persons'"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_kept(folder, typed, change, code, message):
+    assert change[0] in GOOD
+    (folder / "synth.toml").write_text(GOOD.replace(*change))
+    assert message in typed("synthesize", "synth.toml", "--out", "s", code=code)
+    assert not (folder / "s.partial").exists()
+
+
+def test_an_existing_target_is_refused(folder, typed):
+    (folder / "s").mkdir()
+    assert "is there already" in typed("synthesize", "synth.toml", "--out", "s", code=2)
+
+
+def test_agreement_with_a_release_from_the_command(folder, typed):
+    (folder / "regions.csv").write_text("state,county\nA,01\nA,02\nB,03\n")
+    (folder / "homes.csv").write_text(HOUSEHOLDS)
+    counties = dict(line.split(",")[::2] for line in HOUSEHOLDS.splitlines()[1:])
+    rows = [line.split(",")[0] for line in PERSONS.splitlines()[1:]]
+    (folder / "people.csv").write_text("home,county\n" + "".join(f"{home},{counties[home]}\n" for home in rows))
+    (folder / "release.toml").write_text("""
+[regions]
+table = "regions.csv"
+levels = ["state", "county"]
+[data]
+source = "people.csv"
+group = "home"
+groups = "homes.csv"
+region = "county"
+max_size = 3
+[privacy]
+unit = "one_group"
+rho = 0.2
+""")
+    typed("release", "release.toml", "--out", "release")
+    spec = GOOD.replace("households = 40\n", "").replace(
+        "[synthesis]", '[agreement]\nrelease = "release"\nregion = "county"\n\n[synthesis]'
+    )
+    (folder / "synth.toml").write_text(spec)
+    assert "with 60 released households by county and size" in typed("validate", "synth.toml")
+    text = typed("synthesize", "synth.toml", "--out", "s")
+    assert "together are zero-concentrated differentially private with ρ = 0.7" in text
+    typed("verify", "s")
