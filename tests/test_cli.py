@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -91,9 +92,92 @@ def test_an_interrupted_release_can_be_finished(folder):
 
 
 def test_mechanisms_are_listed_for_people_and_programs(tmp_path):
-    assert "pgsr-hierarchical-dp" in run("mechanisms", folder=tmp_path)
-    rows = json.loads(run("mechanisms", "--json", folder=tmp_path))
-    assert {"pgsr-hierarchical-dp", "pgsr-cumulative-dp"} <= {row["name"] for row in rows}
+    out = run("mechanisms", folder=tmp_path)
+    assert all(len(line) <= 80 for line in out.splitlines()), out
+    words = " ".join(out.split())
+    for name in ("pgsr-hierarchical-dp", "coc-matching", "bottom-up", "naive"):
+        assert f" {name} " in f" {words} "
+    assert "on the lowest level, what its method works on: counts (naive)" in words
+    rows = {row["name"]: row for row in json.loads(run("mechanisms", "--json", folder=tmp_path))}
+    assert {"pgsr-hierarchical-dp", "pgsr-cumulative-dp", "coc-matching", "bottom-up", "naive"} <= set(rows)
+    assert rows["coc-matching"]["takes"] == ["methods", "merge", "totals_share", "largest_share"]
+
+
+def with_options(folder, options, *, mechanism="coc-matching", unit="one_entity"):
+    spec = GOOD.replace("epsilon = 0.1", 'epsilon = 0.1\nledger = "ledger.db"').replace("one_entity", unit)
+    text = f'{spec}\n[release]\nmechanism = "{mechanism}"\n\n[release.options]\n{options}\n'
+    (folder / "release.toml").write_text(text)
+
+
+@pytest.fixture
+def here(folder, monkeypatch, capsys):
+    """The command within this process, which is quicker: what it shows, in one line."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.chdir(folder)
+
+    def here(*arguments, code=0):
+        monkeypatch.setattr(sys, "argv", ["tallytree", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            tallytree.cli.main()
+        shown = capsys.readouterr()
+        assert stop.value.code == code, shown
+        return " ".join((shown.out + shown.err).split())
+
+    return here
+
+
+def test_a_release_with_options_from_validating_to_verifying(folder, here):
+    methods = 'methods = ["sorted-sizes", "cumulative", "sorted-sizes-l1"]'
+    with_options(folder, f"{methods}\ntotals_share = 0.2\nlargest_share = 0.1")
+    here("ledger", "open", "release.toml", "--epsilon", "0.1")
+    assert "mechanism coc-matching" in here("validate", "release.toml")
+    assert "made by coc-matching" in here("release", "release.toml", "--out", "mine")
+    assert "The release keeps all its promises." in here("verify", "mine")
+    statement = json.loads((folder / "mine" / "privacy.json").read_text())
+    assert statement["mechanism"]["options"]["totals_share"] == "1/5"
+    assert len(statement["measured_first"]) == 5
+    assert "Nothing was spent" in here("release", "release.toml", "--out", "again", code=3)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "unit", "options", "message"),
+    [
+        ("coc-matching", "one_entity", "", "set aside a share of the budget to measure them (totals_share"),
+        ("coc-matching", "one_entity", 'methods = ["best"]', "unknown method 'best'"),
+        ("coc-matching", "one_entity", "totals_share = 0.7\nlargest_share = 0.3", "leave nothing of the budget"),
+        (
+            "coc-matching",
+            "one_entity",
+            'methods = ["cumulative"]\ntotals_share = 0.1',
+            "one method for each level (total, state, county), not 1",
+        ),
+        ("coc-matching", "one_group", "totals_share = 0.1\nlargest_share = 0.1", "with one_group as the privacy unit"),
+        ("bottom-up", "one_entity", 'methods = ["cumulative"]', "bottom-up has no option 'methods'"),
+        ("naive", "one_entity", "totals_share = 0.1", "naive is for data with a single region"),
+        ("auto", "one_entity", 'merge = "plain"', "joint-cumulative takes no options"),
+    ],
+)
+def test_wrong_options_are_found_by_validate_and_cost_nothing(folder, here, mechanism, unit, options, message):
+    with_options(folder, options, mechanism=mechanism, unit=unit)
+    here("ledger", "open", "release.toml", "--epsilon", "0.1")
+    assert message in here("validate", "release.toml", code=2)
+    assert message in here("release", "release.toml", "--out", "mine", code=2)
+    assert not (folder / "mine").exists()
+    assert not (folder / "mine.partial").exists()
+    assert json.loads(here("ledger", "show", "ledger.db", "--json"))[0]["spendings"] == []
+
+
+def test_an_interrupted_release_with_options_is_finished_with_the_same(folder, here, monkeypatch):
+    with_options(folder, "totals_share = 0.2")
+    here("ledger", "open", "release.toml", "--epsilon", "0.1")
+    with monkeypatch.context() as patch:
+        patch.setattr("tallytree.publish.package._write_regions", lambda *_: sys.exit(9))
+        here("release", "release.toml", "--out", "mine", code=9)
+    here("release", "release.toml", "--out", "mine", "--resume")
+    assert "The release keeps all its promises." in here("verify", "mine")
+    options = json.loads((folder / "mine" / "privacy.json").read_text())["mechanism"]["options"]
+    assert options["totals_share"] == "1/5"
+    assert len(options["methods"]) == 3
 
 
 def test_wrong_words_are_usage_errors(tmp_path):

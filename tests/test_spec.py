@@ -4,6 +4,7 @@ from fractions import Fraction
 import pytest
 
 from tallytree import SpecError
+from tallytree.mechanisms import choose
 from tallytree.privacy import Neighbours
 from tallytree.spec import Spec
 
@@ -64,6 +65,8 @@ def test_the_relation_is_known_without_opening_the_data(write):
         (('group = "household"\n', ""), r"\[data\] the key 'group' is missing"),
         (("one_entity", "one_person"), "one_entity"),
         (("[data]", "[data"), "not a TOML file"),
+        (("epsilon = 0.1", "epsilon = 0.1\n[release]\noptons = {}"), r"\[release\] unknown key 'optons'; did you mean"),
+        (("epsilon = 0.1", "epsilon = 0.1\n[release]\noptions = 3"), r"\[release\] options: .*dictionary.*not 3"),
         (('levels = ["state", "county"]', ""), "needs levels"),
         (('levels = ["state", "county"]', 'levels = ["state", "county"]\nname = "x"'), "only together with leaf"),
     ],
@@ -82,6 +85,19 @@ def test_all_mistakes_are_named_at_once(write):
 def test_numbers_are_exact_decimals(write):
     spec = Spec.load(write(GOOD + '\n[release]\nshares = { total = 0.1, state = "1/5", county = 0.7 }\n'))
     assert spec.shares == {"total": Decimal("0.1"), "state": "1/5", "county": Decimal("0.7")}
+
+
+def test_a_mechanisms_options_are_read_as_they_are_written(write):
+    assert Spec.load(write(GOOD)).release.options is None
+    options = 'methods = ["cumulative", "sorted-sizes", "cumulative"]\ntotals_share = 0.1\nlargest_share = "1/7"\n'
+    spec = Spec.load(write(f'{GOOD}\n[release]\nmechanism = "coc-matching"\n[release.options]\n{options}'))
+    assert spec.release.options == {
+        "methods": ["cumulative", "sorted-sizes", "cumulative"],
+        "totals_share": Decimal("0.1"),
+        "largest_share": "1/7",
+    }
+    settings = choose("coc-matching", spec.neighbours(), spec.release.options).settings
+    assert (settings.totals_share, settings.largest_share) == (Fraction(1, 10), Fraction(1, 7))
 
 
 def test_regions_may_come_from_edges_or_codes(write):

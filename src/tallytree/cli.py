@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
 import warnings
@@ -10,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import tallytree
-from tallytree.errors import BudgetError, TallytreeError
+from tallytree.errors import BudgetError, SpecError, TallytreeError
 from tallytree.evaluate.command import evaluate
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ app.add_typer(ledger_app, name="ledger")
 
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
+COUNTED = re.compile(r"(.*), (\d+) of (\d+)")
 
 
 def _version(wanted: bool) -> None:
@@ -85,10 +87,17 @@ def validate(spec: SpecPath, quiet: Quiet = False) -> None:
 
     The counts of problems are computed from private data without noise: they are for the data holder's eyes only.
     """
-    from tallytree.mechanisms import choose
+    from tallytree.mechanisms import prepare
     from tallytree.privacy.unit import Neighbours
+    from tallytree.publish.release import decided
     from tallytree.spec import Spec
+    from tallytree.synth_spec import is_synth_spec
 
+    if is_synth_spec(spec):
+        from tallytree.synth_command import validate_synthesis
+
+        validate_synthesis(spec, quiet=quiet)
+        return
     loaded = Spec.load(spec)
     with _steps(quiet) as step:
         step("checking the spec")
@@ -96,13 +105,100 @@ def validate(spec: SpecPath, quiet: Quiet = False) -> None:
         step("reading the data")
         group_sizes = loaded.read()
         neighbours = Neighbours.of(group_sizes, loaded.unit)
-        mechanism = choose(loaded.release.mechanism, neighbours)
-        plan = mechanism.plan(group_sizes.hierarchy, loaded.budget, loaded.unit, loaded.shares)
-        mechanism.check(neighbours, group_sizes.hierarchy, plan)
+        wanted, priority = loaded.release, loaded.release.priority
+        prior = loaded.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None
+        division = loaded.budget, loaded.shares, priority, prior
+        mechanism, _ = prepare(
+            decided(group_sizes, neighbours, wanted.mechanism, wanted.options, *division, step),
+            wanted.options,
+            neighbours=neighbours,
+            hierarchy=group_sizes.hierarchy,
+            totals=group_sizes.region_totals,
+            budget=loaded.budget,
+            shares=loaded.shares,
+            priority=priority,
+        )
     _say(f"{spec} and its data can be released. Nothing was spent.", quiet)
     from tallytree import screen
 
     screen.console(quiet=quiet).print(screen.readiness(group_sizes, neighbours, loaded.budget, mechanism))
+
+
+@app.command()
+def plan(
+    spec: SpecPath,
+    suggest: Annotated[
+        list[str] | None,
+        typer.Option(help='Find shares for a goal: "county within 20 at 95%". May be repeated.', show_default=False),
+    ] = None,
+    epsilon: Annotated[
+        list[str] | None, typer.Option(help="Another ε than the spec's. May be repeated.", show_default=False)
+    ] = None,
+    prior: Annotated[
+        str | None,
+        typer.Option(help="What to expect, for [plan] prior: a shape, a table or a release.", show_default=False),
+    ] = None,
+    groups: Annotated[
+        int | None, typer.Option(help="How many groups to expect, for [plan] groups.", show_default=False)
+    ] = None,
+    mechanism: Annotated[
+        list[str] | None, typer.Option(help="Only this mechanism. May be repeated.", show_default=False)
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw a picture: .png, .svg or .html.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what the budget will buy, level by level, from public facts alone.
+
+    Nothing is spent, and the microdata are not opened.
+    """
+    from tallytree import screen
+    from tallytree.privacy.budget import Budget
+    from tallytree.publish import plan_plots
+    from tallytree.publish.goals import suggest as suggested
+    from tallytree.publish.planning import planned, splits_with
+    from tallytree.spec import Spec
+
+    loaded = Spec.load(spec)
+    budgets = [Budget(epsilon=one, delta=loaded.privacy.delta) for one in epsilon or ()] or [loaded.budget]
+    with _steps(quiet) as step:
+        step("reading the public tables")
+        hierarchy, totals = loaded.public_regions()
+        facts = hierarchy, loaded.neighbours()
+        if suggest:
+            found = [suggested(*facts, budget, suggest, mechanism=loaded.release.mechanism) for budget in budgets]
+        else:
+            expected = loaded.prior(hierarchy, source=prior, groups=groups)
+            if expected is None:
+                raise TallytreeError(
+                    "what may be expected? Say it in the spec's [plan] section or with --prior: "
+                    '"households", "heavy-tail" or "uniform", an older public table, or an earlier release'
+                )
+            known: dict[str, Any] = {
+                "prior": expected,
+                "leaf_totals": totals,
+                "mechanisms": mechanism,
+                "progress": step,
+            }
+            if plot is not None:
+                plan_plots.check(plot)
+            splits = splits_with(hierarchy, loaded.shares)
+            report = planned(*facts, budgets=budgets, splits=splits, options=loaded.mechanism_options, **known)
+            if plot is not None:
+                plan_plots.save(plan_plots.page(*facts, budget=budgets[0], **known), plot)
+    if suggest and as_json:
+        typer.echo(json.dumps([one.to_json() for one in found], indent=2, ensure_ascii=False))
+    elif suggest:
+        for one in found:
+            screen.console(quiet=quiet).print(screen.suggestion(one))
+    elif as_json:
+        typer.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False))
+    else:
+        screen.console(quiet=quiet).print(screen.plan_table(report))
+        if plot is not None:
+            _say(f"picture: {plot}", quiet)
 
 
 @app.command()
@@ -126,8 +222,27 @@ def release(
 
 
 @app.command()
+def synthesize(
+    spec: Annotated[
+        Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/synthesis.md.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="The directory to write; must not exist yet.", show_default=False)],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted synthesis; spends nothing twice.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make synthetic households and persons from private ones. The budget is spent, round by round."""
+    from tallytree.synth_command import run_synthesis
+
+    run_synthesis(spec, out, resume=resume, quiet=quiet)
+
+
+@app.command()
 def verify(
-    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release directory.", show_default=False)],
+    directory: Annotated[
+        Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.", show_default=False)
+    ],
     id: Annotated[  # noqa: A002
         str | None, typer.Option(help="The id printed at release, or its first 8 or more digits.", show_default=False)
     ] = None,
@@ -139,6 +254,74 @@ def verify(
 
 
 @app.command()
+def query(
+    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release directory.", show_default=False)],
+    region: Annotated[
+        list[str] | None,
+        typer.Option(help="Its id or name; may be repeated for a sum. All regions if left out.", show_default=False),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(help='">=6", "3-5", "0" or "1,2,7+". All sizes if left out.', show_default=False),
+    ] = None,
+    share: Annotated[bool, typer.Option("--share", help="The sizes' share of all groups there.")] = False,
+    mean: Annotated[bool, typer.Option("--mean", help="The mean size, truncated at the largest one.")] = False,
+    ratio_to: Annotated[
+        list[str] | None, typer.Option(metavar="REGION", help="Divide by the same sizes there.", show_default=False)
+    ] = None,
+    difference_to: Annotated[
+        list[str] | None, typer.Option(metavar="REGION", help="Subtract the same sizes there.", show_default=False)
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="Answer for every region of a level (within --region).", show_default=False)
+    ] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="Of the intervals; the release's own if left out.", show_default=False)
+    ] = None,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Size by size, with intervals that hold for all sizes together.")
+    ] = False,
+    no_typical: Annotated[bool, typer.Option("--no-typical", help="Leave the typical intervals out: quicker.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer questions about a release: sums, shares, means, ratios and differences, with error bars."""
+    from tallytree import screen
+    from tallytree.publish.answers import Question, answers
+    from tallytree.publish.region_names import regions_of_level
+    from tallytree.publish.release import Release
+
+    kinds = {"share": share, "mean": mean, "ratio": bool(ratio_to), "difference": bool(difference_to)}
+    asked = [name for name, wanted in kinds.items() if wanted]
+    if len(asked) > 1 or (asked and simultaneous):
+        raise SpecError("ask one thing at a time: --share, --mean, --ratio-to, --difference-to or --simultaneous")
+    with _steps(quiet) as step:
+        step("reading the release")
+        made = Release.load(directory)
+        each = None if level is None else regions_of_level(made.hierarchy, level, region)
+        if simultaneous:
+            step("guaranteed intervals")
+            rows = made.bands(each or region, size, confidence=confidence)
+        else:
+            kind, to = asked[0] if asked else "sum", ratio_to or difference_to
+            second = (to, size) if to else ()
+            asked_of = [region] if each is None else [[one] for one in each]
+            questions = [Question.of(made, kind, one, size, *second) for one in asked_of]
+            found = answers(made, questions, confidence=confidence, typical=not no_typical, progress=step)
+    shown = screen.console(quiet=quiet)
+    if simultaneous:
+        if as_json:
+            typer.echo(json.dumps(rows.to_pylist(), indent=2, ensure_ascii=False))
+        else:
+            shown.print(screen.bands(made, rows, confidence))
+    elif as_json:
+        listed = [one.to_json() for one in found]
+        typer.echo(json.dumps(listed if level is not None else listed[0], indent=2, ensure_ascii=False))
+    else:
+        shown.print(screen.answer(found[0]) if level is None else screen.answer_table(made, found, level))
+
+
+@app.command()
 def mechanisms(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -146,7 +329,7 @@ def mechanisms(
     from tallytree.mechanisms import MECHANISMS
 
     if as_json:
-        rows = [{k: v for k, v in vars(row).items() if k != "estimate"} for row in MECHANISMS.values()]
+        rows = [row.described() for row in MECHANISMS.values()]
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
     else:
         from tallytree import screen
@@ -170,10 +353,13 @@ def ledger_open(
     from tallytree.privacy.budget import Budget
     from tallytree.privacy.ledger import Ledger
     from tallytree.spec import Spec
+    from tallytree.synth_spec import SynthSpec, is_synth_spec
 
-    loaded = Spec.load(spec)
+    of_households = is_synth_spec(spec)
+    loaded: Spec | SynthSpec = SynthSpec.load(spec) if of_households else Spec.load(spec)
     if loaded.ledger is None or loaded.name is None:
-        raise BudgetError('the spec needs [privacy] ledger = "…" and [data] name = "…" to open an account')
+        section = "households" if of_households else "data"
+        raise BudgetError(f'the spec needs [privacy] ledger = "…" and [{section}] name = "…" to open an account')
     account = Ledger(loaded.ledger).open(
         loaded.name, Budget(epsilon=epsilon, rho=rho, delta=delta), loaded.neighbours()
     )
@@ -204,7 +390,15 @@ def _make(spec: Spec, out: Path, step: Progress, *, resume: bool, replace: bool)
 
     kept = out.absolute().with_name(f"{out.name}.partial")
     if resume:
-        made = publish.resume(kept, mechanism=spec.release.mechanism, title=spec.release.title, progress=step)
+        made = publish.resume(
+            kept,
+            mechanism=spec.release.mechanism,
+            options=spec.release.options,
+            title=spec.release.title,
+            intervals=spec.release.intervals,
+            confidence=float(spec.release.confidence),
+            progress=step,
+        )
     else:
         if kept.exists():
             raise TallytreeError(
@@ -218,10 +412,15 @@ def _make(spec: Spec, out: Path, step: Progress, *, resume: bool, replace: bool)
             budget=spec.budget,
             unit=spec.unit,
             mechanism=spec.release.mechanism,
+            options=spec.release.options,
             shares=spec.shares,
+            priority=spec.release.priority,
+            prior=spec.prior(group_sizes.hierarchy) if spec.release.mechanism == "auto" else None,
             ledger=spec.ledger,
             noise=spec.privacy.noise,
             title=spec.release.title,
+            intervals=spec.release.intervals,
+            confidence=float(spec.release.confidence),
             keep=kept,
             progress=step,
         )
@@ -267,20 +466,25 @@ def _complain(text: str) -> None:
 
 @contextmanager
 def _steps(quiet: bool) -> Iterator[Progress]:
-    """Show on the error stream which step is under way, and for how long."""
+    """Show on the error stream which step is under way, and for how long; a bar for steps named "…, 3 of 25"."""
     from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
-    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True, quiet=quiet)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn()
     with Bars(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
-        running: list[int] = []
+        running: list[tuple[str, Any]] = []
 
         def step(name: str) -> None:
-            for task in running:
-                bars.update(task, total=1, completed=1)  # type: ignore[arg-type]
-            running.append(bars.add_task(name, total=None))
+            counted = COUNTED.fullmatch(name)
+            what = counted[1] if counted else name
+            if not running or running[-1][0] != what:
+                for _, task in running:
+                    bars.update(task, total=1, completed=1)
+                running.append((what, bars.add_task(what, total=None)))
+            if counted:
+                bars.update(running[-1][1], completed=int(counted[2]), total=int(counted[3]))
 
         yield step
 

@@ -1,7 +1,7 @@
 """A release's spec: a TOML file, checked strictly. Paths in it are relative to the file itself.
 
 Every key is an argument of the Python function of the same name: `[regions]` of `Hierarchy`, `[data]` of `read`,
-`[privacy]` and `[release]` of `release`.
+`[privacy]` and `[release]` of `release`, `[plan]` of `Prior`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,25 @@ from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tallytree.errors import SpecError
+from tallytree.estimate.intervals import checked_level
 from tallytree.hierarchy import ROOT, Hierarchy
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.plan import Priority
 from tallytree.privacy.unit import Neighbours, PrivacyUnit, UnitKind
 from tallytree.tables import GroupSizes, read
+from tallytree.tables.public_groups import read_groups
+from tallytree.tables.regions import region_keys
 from tallytree.tables.source import stem
+
+if TYPE_CHECKING:
+    from tallytree.publish.prior import Prior
 
 Number = int | Decimal | str
 
@@ -75,8 +84,20 @@ class ReleaseSection(_Section):
     """How the release is made and called."""
 
     mechanism: str = "auto"
+    options: dict[str, Any] | None = None  # the mechanism's own
     shares: dict[str, Number] | list[Number] | None = None
+    priority: Priority | None = None
     title: str | None = None
+    intervals: Literal["all", "guaranteed", "none"] = "all"
+    confidence: int | Decimal = Decimal("0.95")  # of the intervals
+
+
+class PlanSection(_Section):
+    """What may be expected, from public facts alone: for `plan` and for the mechanism `auto`."""
+
+    prior: str  # a shape's name, an older public table or an earlier release's directory
+    groups: int | None = None  # how many to expect in all
+    spread: str | None = None  # a column of the regions table: they are spread over the leaves by its numbers
 
 
 class _Spec(_Section):
@@ -84,6 +105,7 @@ class _Spec(_Section):
     privacy: PrivacySection
     regions: RegionsSection | None = None
     release: ReleaseSection = Field(default_factory=ReleaseSection)
+    plan: PlanSection | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +117,7 @@ class Spec:
     data: DataSection
     privacy: PrivacySection
     release: ReleaseSection
+    plan: PlanSection | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Spec:
@@ -111,7 +134,12 @@ class Spec:
         except ValidationError as error:
             mistakes = "\n".join(f"  - {_mistake(dict(item))}" for item in error.errors())
             raise SpecError(f"{file} has mistakes:\n{mistakes}") from None
-        return cls(file.absolute().parent, checked.regions, checked.data, checked.privacy, checked.release)
+        if checked.release.shares is not None and checked.release.priority is not None:
+            raise SpecError(f"{file}: [release] has shares and priority; both divide the budget, so give one of them")
+        checked_level(float(checked.release.confidence))
+        return cls(
+            file.absolute().parent, checked.regions, checked.data, checked.privacy, checked.release, checked.plan
+        )
 
     @property
     def budget(self) -> Budget:
@@ -132,6 +160,12 @@ class Spec:
     def shares(self) -> dict[str, Number] | list[Number] | None:
         """How the budget is divided over the levels."""
         return self.release.shares
+
+    @property
+    def mechanism_options(self) -> dict[str, dict[str, Any]]:
+        """The options of the mechanism that the spec names, by its name."""
+        release = self.release
+        return {} if release.options is None or release.mechanism == "auto" else {release.mechanism: release.options}
 
     @property
     def name(self) -> str | None:
@@ -160,6 +194,60 @@ class Spec:
         if regions.name is not None:
             raise SpecError("[regions] takes a name only together with leaf")
         return Hierarchy.from_levels(table, regions.levels, root=regions.root)
+
+    def public_regions(self) -> tuple[Hierarchy, NDArray[np.int64] | None]:
+        """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""
+        hierarchy = self.hierarchy()
+        data = self.data
+        if data.groups is not None:
+            return read_groups(
+                str(self.folder / data.groups),
+                group=data.group,
+                region=data.region,
+                hierarchy=hierarchy,
+                table=data.groups_table,
+                on_spanning_group=data.on_spanning_group,
+                memory_limit=data.memory_limit,
+            )
+        if hierarchy is None:
+            raise SpecError(
+                "a plan does not open the microdata, and here the regions stand nowhere else: give [regions] a public "
+                "table, or [data] a public groups table"
+            )
+        return hierarchy, None
+
+    def prior(self, hierarchy: Hierarchy, *, source: str | None = None, groups: int | None = None) -> Prior | None:
+        """What [plan] says may be expected; `source` and `groups` stand in for its prior and groups."""
+        from tallytree.publish.prior import SHAPES, Prior
+
+        section = self.plan
+        named = source if source is not None else None if section is None else section.prior
+        if named is None:
+            return None
+        stated = groups if groups is not None or section is None else section.groups
+        spread = None if section is None or section.spread is None else self._spread(hierarchy, section.spread)
+        place: Any = named if named in SHAPES else self.folder / named
+        return Prior.of(place, groups=stated, weights=spread)
+
+    def _spread(self, hierarchy: Hierarchy, column: str) -> NDArray[np.float64]:
+        """The numbers of a column of the regions table, leaf by leaf."""
+        from tallytree.publish.prior import numbers, public_table
+
+        regions = self.regions
+        if regions is None or regions.edges:
+            raise SpecError("[plan] spread names a column of a [regions] table with one row for each leaf")
+        columns = [regions.leaf] if regions.leaf is not None else list(regions.levels or [])
+        table = public_table(self.folder / regions.table)
+        if column not in table.column_names:
+            raise SpecError(
+                f"[plan] spread = {column!r} is no column of {regions.table}; it has {', '.join(table.column_names)}"
+            )
+        keys = region_keys(hierarchy, columns).keys
+        cells = [[str(cell or "").strip() for cell in table[name].to_pylist()] for name in columns]
+        found = [keys[row] for row in zip(*cells, strict=True)]
+        weights = np.zeros(hierarchy.leaf_count)
+        np.add.at(weights, found, numbers([str(cell) for cell in table[column].to_pylist()], column))
+        return weights
 
     def read(self) -> GroupSizes:
         """Read and check the microdata."""
@@ -197,9 +285,8 @@ def _mistake(item: dict[str, Any]) -> str:
     if item["type"] == "extra_forbidden":
         model: Any = _Spec
         for part in place:
-            model = {"regions": RegionsSection, "data": DataSection, "privacy": PrivacySection}.get(
-                part, ReleaseSection
-            )
+            sections = {"regions": RegionsSection, "data": DataSection, "privacy": PrivacySection, "plan": PlanSection}
+            model = sections.get(part, ReleaseSection)
         keys = list(model.model_fields)
         near = get_close_matches(last, keys, n=1, cutoff=0.5)
         return f"{section}unknown key {last!r}; " + (

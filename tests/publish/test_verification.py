@@ -1,6 +1,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 import tallytree.publish.package
 from tallytree import Budget, Release, ReleaseError, one_entity, release, verify
+from tallytree.privacy.measurements import Settled
 from tallytree.publish.stored import FILES, MANIFEST, digest
 from tests.oracles.example import made_up
 
@@ -104,7 +106,7 @@ def test_a_missing_row_is_named(folder):
 
 def test_an_added_row_is_named(folder):
     extra = {"level": "county", "region": "99", "size": 2, "count": 1}
-    rewrite(folder, lambda rows: [*rows, extra])
+    rewrite(folder, lambda rows: [*rows, {**rows[-1], **extra}])
     assert any("a row was added for region '99' and size 2" in fault for fault in verify(folder).faults)
 
 
@@ -258,3 +260,116 @@ def test_no_file_tells_where_or_when_it_was_made(folder):
         content = (folder / name).read_bytes()
         assert str(folder.parent).encode() not in content
         assert b"2026" not in content or name.endswith(".parquet")
+
+
+# -------------------------------------------------------------------- options, and what was measured first
+
+OPTIONS = {"methods": ["sorted-sizes", "cumulative", "sorted-sizes"], "totals_share": "1/4", "largest_share": "1/8"}
+
+
+@pytest.fixture(scope="module")
+def settled_original(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("settled") / "release"
+    data = made_up(11, public_totals=False)
+    made = release(data, budget=Budget(epsilon=8), unit=one_entity(), mechanism="coc-matching", options=OPTIONS)
+    made.save(folder)
+    return folder
+
+
+@pytest.fixture
+def settled(settled_original, tmp_path):
+    folder = shutil.copytree(settled_original, tmp_path / "settled")
+    assert verify(folder).faults == ()
+    return folder
+
+
+def found(folder, text):
+    faults = verify(folder).faults
+    assert any(text in fault for fault in faults), faults
+
+
+def forge_measurements(folder, **changes):
+    """Other totals or another largest size, in a file of measurements that is whole in itself."""
+    made = Release.load(folder)
+    before = made.measurements
+    forged = replace(before, settled=replace(before.settled, **changes))
+    measured = []
+    for part in forged.measured:
+        values = part.values
+        if part.view == "sorted_sizes":
+            values = np.resize(values, int(forged.lengths(part.level).sum()))
+        elif part.view == "at_least":
+            values = np.resize(values, (len(values), forged.columns(part.view)))
+        measured.append(replace(part, values=values))
+    replace(forged, measured=tuple(measured)).save(folder / "measurements.parquet")
+    sign_again(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"totals_share": "1/5"}, "does not ask for what was measured"),
+        ({"largest_share": None}, "does not ask for what was measured"),
+        ({"methods": ["cumulative"] * 3}, "does not ask for what was measured"),
+        ({"methods": ["cumulative"] * 3}, "works on at_least, and level 0 measured sorted_sizes"),
+        ({"methods": ["cumulative"]}, "one method for each level"),
+        ({"methods": ["best"] * 3}, "unknown method 'best'"),
+        ({"speed": "high"}, "has no option 'speed'"),
+        ({"totals_share": "2"}, "totals_share must lie between 0 and 1"),
+    ],
+)
+def test_changed_options_are_found(settled, options, fault):
+    edit(settled, "privacy.json", lambda value: value["mechanism"]["options"].update(options))
+    found(settled, fault)
+
+
+@pytest.mark.parametrize("options", [None, 3, ["methods"], "auto"])
+def test_options_of_another_kind_are_found(settled, options):
+    edit(settled, "privacy.json", lambda value: value["mechanism"].update(options=options))
+    assert not verify(settled).ok
+
+
+def test_another_way_to_merge_gives_other_counts_and_is_found(settled):
+    edit(settled, "privacy.json", lambda value: value["mechanism"]["options"].update(merge="plain"))
+    found(settled, "is not what coc-matching estimates")
+
+
+def test_changed_totals_in_the_measurements_are_found(settled):
+    totals = Release.load(settled).measurements.settled.totals.copy()
+    for region in ("total", "C", "4"):
+        totals[Release.load(settled).hierarchy.ids.index(region)] += 1
+    forge_measurements(settled, totals=totals)
+    found(settled, "the totals or the largest size in measurements.parquet do not follow")
+    found(settled, "region '4': the counts do not add up to the total that was measured first")
+
+
+@pytest.mark.parametrize("largest", [3, 5, 7])
+def test_a_changed_largest_size_in_the_measurements_is_found(settled, largest):
+    assert Release.load(settled).measurements.max_size == 6
+    forge_measurements(settled, max_size=largest)
+    found(settled, "the totals or the largest size in measurements.parquet do not follow")
+    found(settled, "privacy.json does not say that size 6 means 6 or more")
+
+
+def test_a_largest_size_that_was_not_measured_but_settled_is_found(folder):
+    made = Release.load(folder)
+    forged = replace(made.measurements, settled=Settled(None, 6))
+    forged.save(folder / "measurements.parquet")
+    sign_again(folder)
+    found(folder, "do not follow from what was measured of them")
+
+
+@pytest.mark.parametrize("told", [[], ["nothing was measured first"]])
+def test_a_statement_that_hides_what_was_measured_first_is_found(settled, told):
+    edit(settled, "privacy.json", lambda value: value.update(measured_first=told))
+    found(settled, "privacy.json does not say what was measured first")
+
+
+def test_a_release_from_before_there_were_options_still_verifies(folder):
+    def older(value):
+        value.pop("measured_first")
+        value["mechanism"].pop("options")
+
+    edit(folder, "privacy.json", older)
+    assert verify(folder).faults == ()
+    assert Release.load(folder).options == {}

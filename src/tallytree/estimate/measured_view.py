@@ -67,15 +67,11 @@ def no_guarantee(measurements: Measurements) -> str | None:
     """
     if any(_covers_leaves(measurements, view) for view in LINEAR_VIEWS):
         return None
-    views = sorted({part.view for part in measurements.measured})
-    if set(views) & set(LINEAR_VIEWS):
-        return (
-            "The smallest regions were not measured, so nothing bounds how the regions above divide among them: "
-            "there are no guaranteed intervals."
-        )
+    last = measurements.hierarchy.depth - 1
+    there = sorted({part.view for part in measurements.measured if part.level == last})
     return (
-        f"Guaranteed intervals need noisy counts or at_least counts of the smallest regions, and this release measured "
-        f"{', '.join(views)} only: see the typical intervals."
+        "Guaranteed intervals need noisy counts or at_least counts of the smallest regions, and this release measured "
+        f"{', '.join(there) or 'nothing'} there: see the typical intervals."
     )
 
 

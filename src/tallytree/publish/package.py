@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallytree.errors import ReleaseError
-from tallytree.publish.statement import data_package, privacy_statement, size_description
+from tallytree.publish.statement import data_package, privacy_statement
 from tallytree.publish.stored import (
     COUNTS,
     COUNTS_CSV,
@@ -71,8 +71,7 @@ def _write_counts(release: Release, folder: Path, *, zeros: bool) -> None:
     import pyarrow.csv
     import pyarrow.parquet as pq
 
-    described = pa.field("size", pa.int32(), metadata={"description": size_description(release.sizes[-1])})
-    schema = pa.schema([("level", pa.string()), ("region", pa.string()), described, ("count", pa.int64())])
+    schema = release.schema
     with pq.ParquetWriter(folder / COUNTS, schema) as parquet, pa.csv.CSVWriter(folder / COUNTS_CSV, schema) as text:
         for rows in release.batches(zeros=zeros):
             described_rows = rows.cast(schema)

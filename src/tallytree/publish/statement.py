@@ -24,7 +24,7 @@ SOURCES = {
 def privacy_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
     """Everything a privacy reviewer asks for, in plain values."""
     measurements = release.measurements
-    mechanism = mechanism_named(release.mechanism)
+    mechanism = mechanism_named(release.mechanism).configured(release.options)
     return {
         "format": FORMAT,
         "title": release.title,
@@ -37,13 +37,20 @@ def privacy_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
         "noise": SOURCES[measurements.noise_source],
         "public": public_facts(measurements),
         "ledger": "charged to a ledger" if measurements.ledgered else NO_LEDGER,
-        "mechanism": {"name": mechanism.name, "paper": mechanism.paper, "keeps": mechanism.keeps},
+        "mechanism": {
+            "name": mechanism.name,
+            "options": mechanism.options,
+            "paper": mechanism.paper,
+            "keeps": mechanism.keeps,
+        },
+        "measured_first": measured_first(measurements),
         "certificate": release.certificate,
         "grand_total": None if measurements.region_totals is None else int(measurements.region_totals[0]),
         "totals": totals_in_words(measurements, mechanism),
         "max_size": measurements.max_size,
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
         "zero_cells": "written" if zeros else "left out",
+        **({} if release.error_bars.which == "none" else {"intervals": intervals_statement(release, zeros=zeros)}),
         "software": {"tallytree": tallytree.__version__, "python": platform.python_version()},
     }
 
@@ -64,9 +71,29 @@ def described(part: Measurement, measurements: Measurements) -> dict[str, Any]:
     }
 
 
+def measured_first(measurements: Measurements) -> list[str]:
+    """What was not public but measured before anything else, in words; nothing for most releases."""
+    facts = []
+    for part in measurements.measured:
+        paid = f"with {as_decimal(part.share * measurements.budget.amount)} of the budget"
+        if part.view == "largest":
+            facts.append(
+                f"a largest size was measured {paid}, and raised by the noise it may lack: groups larger than "
+                f"{measurements.max_size} count as {measurements.max_size}"
+            )
+        if part.view == "totals":
+            level = measurements.hierarchy.levels[part.level]
+            facts.append(f"the number of groups in every region of level {level!r} was measured {paid}")
+    if measurements.settled.totals is not None:
+        facts.append("measured numbers of groups were made to add up, and the counts keep the result")
+    return facts
+
+
 def public_facts(measurements: Measurements) -> list[str]:
     """What the guarantee takes as known to everybody."""
-    facts = ["the hierarchy of regions", f"the largest size counted separately, {measurements.max_size}"]
+    facts = ["the hierarchy of regions", f"the largest size counted separately, {measurements.neighbours.max_size}"]
+    if measurements.settled.max_size is not None:
+        facts[1] = f"a bound on the largest size, {measurements.neighbours.max_size}"
     if measurements.regions_declared_public:
         facts[0] += " (taken from the microdata, whose list of regions the data holder declared public)"
     if measurements.neighbours.public_totals:
@@ -113,6 +140,63 @@ def size_description(max_size: int) -> str:
     return f"entities in the group; {max_size} stands for {size_label(max_size, max_size)}"
 
 
+def intervals_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
+    """What the columns of intervals promise, at which level of confidence, and what a missing row means for them."""
+    bars = release.error_bars
+    stated: dict[str, Any] = {
+        "which": bars.which,
+        "confidence": bars.confidence,
+        "guaranteed": bars.no_guaranteed or "given",
+        **({"typical": bars.no_typical or "given"} if bars.which == "all" else {}),
+        "columns": bars.describe(),
+    }
+    if not zeros:
+        stated["left_out"] = LEFT_OUT
+        stated["left_out_at_most"] = bars.beyond_zero(release.counts, release.hierarchy)
+    return stated
+
+
+LEFT_OUT = (
+    "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
+    "each level, and guaranteed ones can be computed exactly from the measurements"
+)
+
+
+def counts_schema(release: Release) -> Any:
+    """The columns of the counts as a pyarrow schema, with descriptions, and the level of confidence, as metadata."""
+    import pyarrow as pa
+
+    bars = release.error_bars
+    confidence = str(bars.confidence)
+    return pa.schema(
+        [
+            ("level", pa.string()),
+            ("region", pa.string()),
+            pa.field("size", pa.int32(), metadata={"description": size_description(release.sizes[-1])}),
+            ("count", pa.int64()),
+            *(
+                pa.field(name, pa.int64(), metadata={"description": text, "confidence": confidence})
+                for name, text in bars.describe().items()
+            ),
+        ]
+    )
+
+
+def interval_fields(release: Release) -> list[dict[str, Any]]:
+    """The columns of intervals as fields of the data package."""
+    bars = release.error_bars
+    return [
+        {
+            "name": name,
+            "type": "integer",
+            "description": text,
+            "confidence": bars.confidence,
+            "constraints": {"required": bars.columns[name] is not None, "minimum": 0},
+        }
+        for name, text in bars.describe().items()
+    ]
+
+
 def data_package(release: Release, *, zeros: bool) -> dict[str, Any]:
     """A Frictionless data package that describes every table."""
     size = size_description(release.measurements.max_size)
@@ -127,10 +211,13 @@ def data_package(release: Release, *, zeros: bool) -> dict[str, Any]:
         "description": "number of groups of that size in that region, with noise for privacy",
         "constraints": {"required": True, "minimum": 0},
     }
+    told = "" if zeros else "; cells that are zero are left out"
+    if told and release.error_bars.which != "none":
+        told += f" ({LEFT_OUT}: see privacy.json)"
     counts = {
-        "description": "the released counts" + ("" if zeros else "; cells that are zero are left out"),
+        "description": f"the released counts{told}",
         "schema": {
-            "fields": [*keys, count],
+            "fields": [*keys, count, *interval_fields(release)],
             "primaryKey": ["region", "size"],
             "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
         },
@@ -147,8 +234,9 @@ def data_package(release: Release, *, zeros: bool) -> dict[str, Any]:
         {
             "name": "view",
             "type": "string",
-            "description": "counts: groups of that size; at_least: of that size or more; chain: of that size in that "
-            "region or one after it, or of any larger size in any region of the level",
+            "description": "counts: groups of that size; at_least: of that size or more; sorted_sizes: sizes of the "
+            "groups, ascending; totals: number of groups; largest: size of the largest group; chain: groups of that "
+            "size in that region or one after it, or of any larger size in any region of the level",
         },
         *keys,
         {"name": "value", "type": "integer", "description": "the noisy measurement; may be negative"},

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.errors import ReleaseError, SpecError
+from tallytree.estimate.intervals import Intervals, Kind, checked_level
 from tallytree.hierarchy import Hierarchy
+from tallytree.publish.release_intervals import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
 
 Integers = NDArray[np.int64]
 
@@ -23,6 +26,7 @@ FILES = (COUNTS, COUNTS_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
 COUNT_COLUMNS = {"level": "string", "region": "string", "size": "int32", "count": "int64"}
 REGION_COLUMNS = ("region", "name", "level", "parent", "copy_of", "total")
 MOST = 3  # how many faults of one kind are named
+NULL = -1  # stands for an empty cell among the ends of intervals
 
 
 def digest(path: Path) -> str:
@@ -67,36 +71,93 @@ def read_regions(path: Path) -> tuple[Hierarchy, list[str]]:
     return hierarchy, [row[5] for row in rows]
 
 
-def read_counts(path: Path, hierarchy: Hierarchy, sizes: range, *, dense: bool) -> tuple[Integers, list[str]]:
-    """counts.parquet as an array, with what is wrong with its rows; where it is `dense` no row may be missing."""
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """counts.parquet as arrays `[regions, sizes]`, with everything that is wrong with its rows."""
+
+    counts: Integers
+    ends: dict[str, Integers]  # of intervals, by column; NULL where a cell is empty
+    problems: list[str]
+
+
+def count_columns(intervals: Mapping[str, Any] | None) -> dict[str, str]:
+    """Name and type of the columns of counts, by what the privacy statement says of intervals (None in older ones)."""
+    names = () if intervals is None else COLUMNS[checked_which(intervals["which"])]
+    return {**COUNT_COLUMNS, **dict.fromkeys(names, "int64")}
+
+
+def read_cells(
+    path: Path, hierarchy: Hierarchy, sizes: range, *, dense: bool, intervals: Mapping[str, Any] | None = None
+) -> Cells:
+    """Read counts and, where the statement promises them, the ends of `intervals`.
+
+    Where the table is `dense` no row may be missing; otherwise a missing cell has count 0, and its intervals reach from
+    0 as far as the statement says for its level.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    expected = count_columns(intervals)
     counts = np.zeros((len(hierarchy), len(sizes)), dtype=np.int64)
     seen = np.zeros(counts.shape, dtype=np.bool_)
+    ends = {name: np.full(counts.shape, NULL) for name in expected if name not in COUNT_COLUMNS}
     problems: list[str] = []
     try:
         with pq.ParquetFile(path) as file:
             kinds = {field.name: str(field.type) for field in file.schema_arrow}
-            if kinds != COUNT_COLUMNS:
-                return counts, [f"its columns are {kinds}, not {COUNT_COLUMNS}"]
+            if kinds != expected:
+                return Cells(counts, ends, [f"its columns are {kinds}, not {expected}"])
             for group in range(file.num_row_groups):
-                problems += _place_rows(file.read_row_group(group), hierarchy, sizes, counts, seen)
+                problems += _place_rows(file.read_row_group(group), hierarchy, sizes, counts, ends, seen)
     except (OSError, pa.ArrowException) as error:
         raise ReleaseError(f"{path} cannot be read: {error}") from None
     if dense:
         problems += _missing(seen, hierarchy, sizes)
-    return counts, problems
+    elif intervals is not None:
+        _fill_left_out(ends, seen, hierarchy, intervals["left_out_at_most"])
+    return Cells(counts, ends, problems)
+
+
+def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None) -> ErrorBars:
+    """The error bars that were read, with what the privacy statement says of them."""
+    if intervals is None:
+        return NO_ERROR_BARS
+    which, confidence = checked_which(intervals["which"]), checked_level(intervals["confidence"])
+
+    def found(kind: Kind, names: tuple[str, str]) -> tuple[Intervals | None, str]:
+        told = intervals.get(kind, "")
+        if told != "given":
+            return None, told
+        return Intervals(cells.ends[names[0]], cells.ends[names[1]], confidence, kind), ""
+
+    (guaranteed, no_guaranteed), (typical, no_typical) = found("guaranteed", GUARANTEED), found("typical", TYPICAL)
+    return ErrorBars(which, confidence, guaranteed, typical, no_guaranteed, no_typical)
+
+
+def _fill_left_out(
+    ends: dict[str, Integers], seen: NDArray[np.bool_], hierarchy: Hierarchy, at_most: Mapping[str, Mapping[str, int]]
+) -> None:
+    for level, name in enumerate(hierarchy.levels):
+        rows = hierarchy.level_slice(level)
+        for lower, upper in (GUARANTEED, TYPICAL):
+            if upper in ends and upper in at_most[name]:
+                ends[lower][rows][~seen[rows]] = 0
+                ends[upper][rows][~seen[rows]] = at_most[name][upper]
 
 
 def _place_rows(
-    rows: Any, hierarchy: Hierarchy, sizes: range, counts: Integers, seen: NDArray[np.bool_]
+    rows: Any,
+    hierarchy: Hierarchy,
+    sizes: range,
+    counts: Integers,
+    ends: dict[str, Integers],
+    seen: NDArray[np.bool_],
 ) -> Iterator[str]:
     """Put a row group's counts where they belong and name the rows that belong nowhere."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if any(rows[name].null_count for name in rows.column_names):
+    if any(rows[name].null_count for name in COUNT_COLUMNS):
         yield "there are empty cells"
         return
     region = pc.fill_null(pc.index_in(rows["region"], pa.array(hierarchy.ids)), -1).to_numpy().astype(np.int64)
@@ -119,6 +180,13 @@ def _place_rows(
         yield f"the count of {_cell(cells[row], hierarchy, sizes)} is negative"
     seen.ravel()[cells] = True
     counts.ravel()[cells] = value
+    for name, bounds in ends.items():
+        column = rows[name]
+        given = pc.fill_null(column, NULL).to_numpy()[known]
+        below = (given < 0) & column.is_valid().to_numpy()[known]
+        for row in np.flatnonzero(below)[:MOST]:
+            yield f"the {name} end of {_cell(cells[row], hierarchy, sizes)} is negative"
+        bounds.ravel()[cells] = given
 
 
 def _missing(seen: NDArray[np.bool_], hierarchy: Hierarchy, sizes: range) -> Iterator[str]:

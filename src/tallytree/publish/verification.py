@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 import tallytree
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import mechanism_named
+from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.measure import FIRST
+from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.unit import Neighbours
-from tallytree.publish.statement import described, guarantee, size_description
+from tallytree.publish.interval_verification import INTERVAL_PROMISES
+from tallytree.publish.release_intervals import ErrorBars
+from tallytree.publish.statement import described, guarantee, measured_first, size_description
 from tallytree.publish.stored import (
     COUNTS,
     COUNTS_CSV,
@@ -31,10 +34,13 @@ from tallytree.publish.stored import (
     PACKAGE,
     PRIVACY,
     REGIONS,
+    Cells,
+    count_columns,
     digest,
-    read_counts,
+    read_cells,
     read_json,
     read_regions,
+    stored_error_bars,
 )
 
 Integers = NDArray[np.int64]
@@ -99,25 +105,44 @@ class _Stored:
         return loaded
 
     @property
+    def mechanism(self) -> Mechanism:
+        stated = self.statement["mechanism"]
+        return mechanism_named(stated["name"]).configured(stated.get("options", {}))
+
+    @property
     def sizes(self) -> range:
         return range(0 if self.statement["neighbours"]["public_totals"] else 1, self.statement["max_size"] + 1)
 
     @property
-    def counts(self) -> tuple[Integers, list[str]]:
-        dense = self.statement["zero_cells"] == "written"
-        counts: tuple[Integers, list[str]] = self._once(
-            COUNTS, lambda: read_counts(self.directory / COUNTS, self.regions[0], self.sizes, dense=dense)
+    def intervals(self) -> dict[str, Any] | None:
+        """What the statement says of intervals; None where there are none, as in older releases."""
+        intervals: dict[str, Any] | None = self.statement.get("intervals")
+        return intervals
+
+    @property
+    def cells(self) -> Cells:
+        options = {"dense": self.statement["zero_cells"] == "written", "intervals": self.intervals}
+        cells: Cells = self._once(
+            COUNTS, lambda: read_cells(self.directory / COUNTS, self.regions[0], self.sizes, **options)
         )
-        return counts
+        return cells
+
+    @property
+    def counts(self) -> tuple[Integers, list[str]]:
+        return self.cells.counts, self.cells.problems
+
+    @property
+    def error_bars(self) -> ErrorBars:
+        return stored_error_bars(self.cells, self.intervals)
 
 
 def verify(directory: str | PathLike[str], *, id: str | None = None) -> Verification:  # noqa: A002
-    """Check a release directory; with `id`, also that it is the very release that was given this id."""
+    """Check the directory of a release or of synthetic households; with `id`, also that it is that very one."""
     folder = Path(directory)
     if not folder.is_dir():
         raise ReleaseError(f"there is no release directory at {folder}")
-    stored = _Stored(folder)
-    checks = tuple(Check(promise, tuple(_found(check, stored))) for promise, check in PROMISES.items())
+    promises, stored = _promises(folder)
+    checks = tuple(Check(promise, tuple(_found(check, stored))) for promise, check in promises.items())
     manifest = folder / MANIFEST
     release_id = digest(manifest) if manifest.is_file() else None
     if id is not None:
@@ -127,7 +152,16 @@ def verify(directory: str | PathLike[str], *, id: str | None = None) -> Verifica
     return Verification(checks, release_id)
 
 
-def _found(check: Callable[[_Stored], Iterator[str]], stored: _Stored) -> Iterator[str]:
+def _promises(folder: Path) -> tuple[dict[str, Callable[[Any], Iterator[str]]], Any]:
+    """What is promised depends on what the directory holds."""
+    from tallytree.publish import microdata_verification as microdata
+
+    if microdata.is_microdata(folder):
+        return microdata.PROMISES, microdata.Stored(folder)
+    return PROMISES, _Stored(folder)
+
+
+def _found(check: Callable[[Any], Iterator[str]], stored: Any) -> Iterator[str]:
     """What a check finds; a file that cannot even be read is a fault too."""
     try:
         yield from check(stored)
@@ -164,7 +198,8 @@ def _csv_agrees(stored: _Stored) -> Iterator[str]:
     import pyarrow.parquet as pq
     from pyarrow import csv
 
-    kinds = {"level": pa.string(), "region": pa.string(), "size": pa.int32(), "count": pa.int64()}
+    names = {"string": pa.string(), "int32": pa.int32(), "int64": pa.int64()}
+    kinds = {column: names[kind] for column, kind in count_columns(stored.intervals).items()}
     options = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
     try:
         with csv.open_csv(stored.directory / COUNTS_CSV, convert_options=options) as text:
@@ -227,12 +262,16 @@ def _public_totals(stored: _Stored) -> Iterator[str]:
     if not stored.statement["neighbours"]["public_totals"]:
         if any(texts):
             yield f"{REGIONS} gives totals although they are private"
+        settled = stored.measurements.settled.totals
+        if settled is not None and stored.mechanism.keeps_totals:
+            for region in np.flatnonzero(stored.counts[0].sum(axis=1) != settled)[:MOST]:
+                yield f"region {hierarchy.ids[region]!r}: the counts do not add up to the total that was measured first"
         return
     totals = np.array([int(text) for text in texts])
     wrong = np.flatnonzero(hierarchy.aggregate(totals[hierarchy.level_slice(hierarchy.depth - 1)]) != totals)
     for region in wrong[:MOST]:
         yield f"{REGIONS}: the public total of {hierarchy.ids[region]!r} is not the sum of those below it"
-    if mechanism_named(stored.statement["mechanism"]["name"]).keeps_totals:
+    if stored.mechanism.keeps_totals:
         for region in np.flatnonzero(stored.counts[0].sum(axis=1) != totals)[:MOST]:
             yield f"region {hierarchy.ids[region]!r}: the counts do not add up to the public total {totals[region]}"
     if stored.statement["grand_total"] != totals[0]:
@@ -254,7 +293,8 @@ def _last_size(stored: _Stored) -> Iterator[str]:
     described_as = size_description(largest)
     if stored.statement["max_size_means"] != f"{largest} or more" or largest != stored.measurements.max_size:
         yield f"{PRIVACY} does not say that size {largest} means {largest} or more"
-    if f"'{largest} or more'" not in stored.statement["neighbours_in_words"]:
+    told = [stored.statement["neighbours_in_words"], *stored.statement.get("measured_first", [])]
+    if not any(f"'{largest} or more'" in text or f"count as {largest}" in text for text in told):
         yield f"{PRIVACY}'s neighbour relation does not say that size {largest} means {largest} or more"
     for resource in read_json(stored.directory / PACKAGE)["resources"]:
         for field in resource["schema"]["fields"]:
@@ -294,15 +334,32 @@ def _privacy_adds_up(stored: _Stored) -> Iterator[str]:
         yield f"{PRIVACY} and {MEASUREMENTS} state different privacy"
     if statement["measurements"] != [described(part, stored.measurements) for part in stored.measurements.measured]:
         yield f"{PRIVACY} and {MEASUREMENTS} describe different measurements"
+    if statement.get("measured_first", []) != measured_first(stored.measurements):
+        yield f"{PRIVACY} does not say what was measured first"
 
 
 def _follows(stored: _Stored) -> Iterator[str]:
     """Estimation is a pure function of the measurements. Another version may differ, so only our own is run again."""
     if stored.statement["software"]["tallytree"] != tallytree.__version__:
         return
-    estimate = mechanism_named(stored.statement["mechanism"]["name"]).estimate(stored.measurements)
+    measurements = stored.measurements
+    plan = stored.mechanism.plan(
+        measurements.hierarchy, measurements.budget, measurements.neighbours.unit, measurements.level_shares
+    )
+    asked = {(ask.view, ask.level, ask.share) for ask in plan.questions}
+    if asked != {(part.view, part.level, part.share) for part in measurements.measured}:
+        yield f"{stored.mechanism.name} with the options in {PRIVACY} does not ask for what was measured"
+    first = replace(measurements, measured=tuple(part for part in measurements.measured if part.view in FIRST))
+    settled = stored.mechanism.settle(replace(first, settled=Settled()))
+    if settled.max_size != measurements.settled.max_size or not _same(settled.totals, measurements.settled.totals):
+        yield f"the totals or the largest size in {MEASUREMENTS} do not follow from what was measured of them"
+    estimate = stored.mechanism.estimate(measurements)
     if not np.array_equal(estimate.counts, stored.counts[0]):
         yield f"{COUNTS} is not what {stored.statement['mechanism']['name']} estimates from {MEASUREMENTS}"
+
+
+def _same(one: Integers | None, other: Integers | None) -> bool:
+    return one is other is None or (one is not None and other is not None and np.array_equal(one, other))
 
 
 PROMISES: dict[str, Callable[[_Stored], Iterator[str]]] = {
@@ -311,9 +368,10 @@ PROMISES: dict[str, Callable[[_Stored], Iterator[str]]] = {
     "counts.csv and counts.parquet hold the same rows": _csv_agrees,
     "children add up to their parent for every size": _adds_up,
     "every level adds up to the same total, the public one if there is one": _levels_agree,
-    "public totals add up, and are kept where the mechanism keeps them": _public_totals,
+    "totals that are known add up, and are kept where the mechanism keeps them": _public_totals,
     "counts and measurements are about the same regions": _same_regions,
     "the last size is described as 'or more'": _last_size,
     "the privacy costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,
     "the counts follow from the measurements": _follows,
+    **INTERVAL_PROMISES,
 }

@@ -1,0 +1,436 @@
+"""Questions that people ask of a release, and their answers: sums, shares, means, ratios and differences.
+
+Every answer has the released value, which agrees with the published table; the unbiased estimate straight from the
+measurements, since whole numbers that are not negative are a little biased; and two intervals. *Guaranteed* ones follow
+from least squares (`tallytree.estimate.linear`), and for a single cell they are those of the table. *Typical* ones come
+from the replicates behind the table's, which are run once for all questions that are asked together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tallytree.errors import ReleaseError, SpecError, TallytreeError
+from tallytree.estimate import linear
+from tallytree.estimate.guaranteed import guaranteed
+from tallytree.estimate.intervals import Intervals, checked_level
+from tallytree.estimate.linear import LinearSum
+from tallytree.estimate.measured_view import MeasuredView, no_guarantee
+from tallytree.hierarchy import Integers
+from tallytree.histogram import size_label
+from tallytree.publish.region_names import Regions, named_regions, places, union_of
+from tallytree.publish.release_intervals import Progress, in_percent, replicated
+from tallytree.publish.size_range import in_words, sizes_in
+
+if TYPE_CHECKING:
+    from tallytree.estimate.typical import Typical
+    from tallytree.publish.release import Release
+
+Sizes = str | int | Iterable[int] | None
+Kind = Literal["sum", "share", "mean", "ratio", "difference"]
+Ends = tuple[float, float]
+
+MANY = 200  # questions; answering so many takes a while
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A value from the released counts with its error bars; all public."""
+
+    question: str
+    kind: Kind
+    released: float | None  # None where the released denominator is zero
+    unbiased: float | None  # a ratio of unbiased estimates for shares and means; None where nothing is known of it
+    guaranteed: Ends | None  # may be infinite
+    typical: Ends | None
+    confidence: float
+    notes: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()  # ids
+
+    def shown(self, value: float | None) -> str:
+        """A value of this answer for people: a count, a percentage or a number with four digits."""
+        if value is None or math.isnan(value):
+            return "undefined"
+        if math.isinf(value):
+            return "−∞" if value < 0 else "∞"
+        if self.kind in ("sum", "difference"):
+            text = f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+        elif self.kind == "share":
+            text = f"{100 * value:.4g} %"
+        else:
+            text = f"{value:.4g}"
+        return text.replace("-", "−")
+
+    def between(self, ends: Ends | None) -> str:
+        """An interval for people."""
+        return "none" if ends is None else f"{self.shown(ends[0])} … {self.shown(ends[1])}"
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words."""
+        percent, what = in_percent(self.confidence), f"{self.question[0].upper()}{self.question[1:]}"
+        told = [f"{what}: {self.shown(self.released)}."]
+        if self.guaranteed is not None:
+            if self.guaranteed == (self.released, self.released):
+                told.append("It is known exactly.")
+            elif all(map(math.isfinite, self.guaranteed)):
+                told.append(
+                    f"Whatever the data are, the truth lies from {self.shown(self.guaranteed[0])} to "
+                    f"{self.shown(self.guaranteed[1])} with a probability of at least {percent}."
+                )
+            else:
+                told.append("The guaranteed interval is unbounded.")
+        if self.typical not in (None, self.guaranteed) and all(map(math.isfinite, self.typical)):
+            told.append(
+                f"For data like the released ones it lies from {self.shown(self.typical[0])} to "
+                f"{self.shown(self.typical[1])} with a probability of about {percent}."
+            )
+        return " ".join([*told, *self.notes])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an end that is infinite or missing is None."""
+
+        def ends(found: Ends | None) -> list[float | None] | None:
+            return None if found is None else [end if math.isfinite(end) else None for end in found]
+
+        return {
+            "question": self.question,
+            "kind": self.kind,
+            "regions": list(self.regions),
+            "released": self.released,
+            "unbiased": self.unbiased,
+            "guaranteed": ends(self.guaranteed),
+            "typical": ends(self.typical),
+            "confidence": self.confidence,
+            "notes": list(self.notes),
+            "sentence": self.sentence,
+        }
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Groups (or, with `entities`, their sizes) of some sizes in the union of regions, none within another."""
+
+    regions: tuple[int, ...]
+    sizes: tuple[int, ...]
+    entities: bool = False
+
+    def of(self, counts: Integers, first_size: int) -> int:
+        """Its value for counts `[regions, sizes]`."""
+        regions, columns = np.array(self.regions), np.array(self.sizes) - first_size
+        by_size = counts[regions[:, None], columns].sum(axis=0)
+        return int(by_size @ np.array(self.sizes)) if self.entities else int(by_size.sum())
+
+
+@dataclass(frozen=True)
+class Question:
+    """One sum, or two of them and what is to be made of them."""
+
+    kind: Kind
+    one: Sum
+    other: Sum | None
+    words: str
+
+    @classmethod
+    def of(
+        cls,
+        release: Release,
+        kind: str,
+        regions: Regions,
+        sizes: Sizes,
+        to: Regions = None,
+        to_sizes: Sizes = None,
+    ) -> Question:
+        """A question in terms of a release's regions and sizes; unknown ones and empty sums are a SpecError."""
+        known, tree = release.sizes, release.hierarchy
+        union, wanted = union_of(named_regions(regions, tree), tree), sizes_in(sizes, known)
+        one, place = Sum(union, wanted), places(union, tree)
+        what = _groups(wanted, known, place)
+        if kind == "sum":
+            return cls("sum", one, None, what)
+        if kind == "share":
+            if len(wanted) == len(known):
+                raise SpecError("the share of all sizes is 1 by definition; name the sizes whose share is wanted")
+            text = f"share of {in_words(wanted, known)} among the groups in {place}"
+            return cls("share", one, Sum(union, tuple(known)), text)
+        if kind == "mean":
+            if len(wanted) != len(known):
+                raise SpecError("a mean size is over all sizes; leave the sizes out")
+            return cls("mean", Sum(union, wanted, entities=True), one, f"mean size of the groups in {place}")
+        if kind not in ("ratio", "difference"):
+            raise SpecError(f"unknown question {kind!r}; there are sum, share, mean, ratio and difference")
+        other = Sum(union_of(named_regions(to, tree), tree), sizes_in(to_sizes, known))
+        second = _groups(other.sizes, known, places(other.regions, tree))
+        if kind == "ratio":
+            return cls("ratio", one, other, f"ratio of {what} to {second}")
+        return cls("difference", one, other, f"{what}, minus {second}")
+
+    @property
+    def cell(self) -> tuple[int, int] | None:
+        """Region and size where a single cell of the table is asked for."""
+        alone = self.kind == "sum" and len(self.one.regions) == len(self.one.sizes) == 1
+        return (self.one.regions[0], self.one.sizes[0]) if alone else None
+
+
+def answers(
+    release: Release,
+    questions: Sequence[Question],
+    *,
+    confidence: float | None = None,
+    typical: bool = True,
+    progress: Progress = lambda step: None,
+) -> list[Answer]:
+    """Answer questions together; what they have in common is computed once.
+
+    `confidence` is the release's own unless given. `typical=False` leaves typical intervals out, which take 25
+    estimates unless only single cells are asked for at the release's own level.
+    """
+    level = release.error_bars.confidence if confidence is None else checked_level(confidence)
+    desk = _Desk(release, list(questions), level, typical, progress)
+    found = []
+    for number in range(len(desk.questions)):
+        if len(desk.questions) >= MANY:
+            progress(f"answering, {number} of {len(desk.questions)}")
+        found.append(desk.answer(number))
+    return found
+
+
+def bands(release: Release, regions: Regions, sizes: Sizes = None, *, confidence: float | None = None) -> Any:
+    """Guaranteed intervals that hold together for all sizes of a region: level, region, size, count, lower, upper."""
+    import pyarrow as pa
+
+    from tallytree.long_table import key_columns
+
+    level = release.error_bars.confidence if confidence is None else checked_level(confidence)
+    wanted, columns = named_regions(regions, release.hierarchy), sizes_in(sizes, release.sizes)
+    found = guaranteed(release.measurements, release.counts, level=level, simultaneous=True)
+    if found is None:
+        raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
+    tables = []
+    for region in wanted:
+        keys = key_columns(release.hierarchy, range(region, region + 1), release.sizes)
+        cells = {"count": release.counts, "lower": found.lower, "upper": found.upper}
+        rows = pa.table({**keys, **{name: values[region] for name, values in cells.items()}})
+        tables.append(rows.take([size - release.sizes.start for size in columns]))
+    return pa.concat_tables(tables)
+
+
+# -------------------------------------------------------------------- how questions are answered
+
+
+class _Desk:
+    """Questions to one release, and what their answers share."""
+
+    def __init__(
+        self, release: Release, questions: list[Question], confidence: float, typical: bool, progress: Progress
+    ) -> None:
+        self.release = release
+        self.questions = questions
+        self.confidence = confidence
+        self.wants_typical = typical
+        self.progress = progress
+        self.why_not = no_guarantee(release.measurements)
+
+    def answer(self, number: int) -> Answer:
+        """The answer to one question."""
+        question = self.questions[number]
+        released, notes = self._released(question, self.release.counts), self._notes(question)
+        unbiased, sure, exact = None, None, False
+        if self.why_not is None:
+            unbiased, sure, exact, unsure = self._guaranteed(question, released)
+            if unsure:
+                notes.append(unsure)
+        else:
+            notes.append(self.why_not)
+        likely = None
+        if self.wants_typical:
+            likely = sure if exact else self._typical(number, released, notes)
+        ids = self.release.hierarchy.ids
+        return Answer(
+            question=question.words,
+            kind=question.kind,
+            released=released,
+            unbiased=None if unbiased is None or math.isnan(unbiased) else unbiased,
+            guaranteed=sure,
+            typical=likely,
+            confidence=self.confidence,
+            notes=tuple(notes),
+            regions=tuple(ids[region] for region in question.one.regions),
+        )
+
+    # ---------------------------------------------------------------- released
+
+    def _released(self, question: Question, counts: Integers) -> float | None:
+        first = self.release.sizes.start
+        one = question.one.of(counts, first)
+        if question.other is None:
+            return one
+        other = question.other.of(counts, first)
+        if question.kind == "difference":
+            return one - other
+        return one / other if other else None
+
+    def _notes(self, question: Question) -> list[str]:
+        release, notes = self.release, []
+        last = release.sizes[-1]
+        if question.kind == "mean":
+            notes.append(f"Groups of {size_label(last, last)} count as {last}, so the mean is truncated at {last}.")
+        totals = release.measurements.region_totals
+        if question.kind == "sum" and totals is not None and len(question.one.sizes) == len(release.sizes):
+            public = int(totals[list(question.one.regions)].sum())
+            kept = "" if release.made_by.keeps_totals else f", which {release.mechanism} keeps for the root only"
+            notes.append(f"The public number of groups there is {public:,}{kept}.")
+        if self._released(question, release.counts) is None:
+            notes.append("The released denominator is zero, so there is no released value.")
+        return notes
+
+    # ---------------------------------------------------------------- guaranteed
+
+    @cached_property
+    def _view(self) -> MeasuredView:
+        return MeasuredView.of(self.release.measurements)
+
+    @cached_property
+    def _cells(self) -> Intervals:
+        """The table's intervals, at this level of confidence."""
+        found = guaranteed(self.release.measurements, self.release.counts, level=self.confidence)
+        assert found is not None  # asked for only where there is a guarantee
+        return found
+
+    def _linear(self, wanted: Sum) -> LinearSum:
+        """The unbiased estimate of a sum; public totals make those of most sizes sums of the few others."""
+        sizes, totals = self.release.sizes, self.release.measurements.region_totals
+        if wanted.entities:
+            return linear.entities(self._view, wanted.regions)
+        if len(wanted.sizes) == len(sizes):
+            return linear.groups(self._view, wanted.regions)
+        direct = linear.linear_estimate(self._view, wanted.regions, wanted.sizes)
+        if totals is None:
+            return direct
+        rest = linear.linear_estimate(self._view, wanted.regions, sorted(set(sizes) - set(wanted.sizes)))
+        if rest.variance >= direct.variance:
+            return direct
+        public = float(totals[list(wanted.regions)].sum())
+        negated = -rest.column_weights
+        return LinearSum(rest.view, rest.region_weights, negated, public - rest.estimate, rest.variance)
+
+    def _guaranteed(self, question: Question, released: float | None) -> tuple[float, Ends, bool, str]:
+        """Unbiased estimate, interval, whether it is exact, and what to say where it is unbounded."""
+        one = self._linear(question.one)
+        if question.other is None:
+            if question.cell is not None:
+                region, size = question.cell
+                cell = region, size - self.release.sizes.start
+                return one.estimate, (int(self._cells.lower[cell]), int(self._cells.upper[cell])), False, ""
+            ends = _whole(*one.interval(self.confidence))
+            return one.estimate, self._possible(question, ends, released), one.variance == 0, ""
+        other = self._linear(question.other)
+        if question.kind == "difference":
+            gap = linear.difference(one, other, level=self.confidence)
+            ends = _whole(gap.lower, gap.upper)
+            return gap.estimate, self._possible(question, ends, released), gap.variance == 0, ""
+        found = linear.ratio(one, other, level=self.confidence)
+        ends = self._possible(question, (found.lower, found.upper), released)
+        if found.bounded:
+            return found.estimate, ends, False, ""
+        unbounded = "The denominator may be zero, so the measurements do not bound the answer"
+        within = "." if math.isinf(ends[1]) else f" beyond what is possible at all, {ends[0]:g} to {ends[1]:g}."
+        return math.nan, ends, False, unbounded + within
+
+    def _possible(self, question: Question, ends: Ends, released: float | None) -> Ends:
+        """The part of an interval that is possible at all, with the released value."""
+        least, greatest = self._range(question)
+        low, high = (min(max(end, least), greatest) for end in ends)
+        return (low, high) if released is None else (min(low, released), max(high, released))
+
+    def _range(self, question: Question) -> Ends:
+        most, sizes = self.release.measurements.region_totals, self.release.sizes
+        if question.kind in ("sum", "difference"):
+            bounds = [
+                math.inf if most is None else int(most[list(each.regions)].sum())
+                for each in (question.one, question.other)
+                if each is not None
+            ]
+            return (0, bounds[0]) if question.kind == "sum" else (-bounds[1], bounds[0])
+        return {"share": (0.0, 1.0), "mean": (float(sizes[0]), float(sizes[-1]))}.get(question.kind, (0.0, math.inf))
+
+    # ---------------------------------------------------------------- typical
+
+    @cached_property
+    def _functions(self) -> list[Callable[[Integers], Any]]:
+        """For every question its value and its logarithm, not a number where there is none."""
+
+        def values(question: Question) -> Callable[[Integers], Any]:
+            def function(counts: Integers) -> Any:
+                value = self._released(question, counts)
+                value = math.nan if value is None else value
+                ratio = question.kind == "ratio" and value > 0
+                return np.array([value, math.log(value) if ratio else math.nan])
+
+            return function
+
+        return [values(question) for question in self.questions]
+
+    @cached_property
+    def _replicates(self) -> Typical | str:
+        """What the replicates showed, or why there are none."""
+        release = self.release
+        try:
+            return replicated(
+                release.measurements,
+                release.counts,
+                release.made_by,
+                confidence=self.confidence,
+                functions=self._functions,
+                progress=self.progress,
+            )
+        except TallytreeError as error:
+            return f"There is no typical interval: {release.mechanism} cannot estimate from fresh noise ({error})."
+
+    def _typical(self, number: int, released: float | None, notes: list[str]) -> Ends | None:
+        question, stored = self.questions[number], self.release.error_bars.typical
+        if question.cell is not None and stored is not None and stored.level == self.confidence:
+            return _cell_of(stored, question.cell, self.release.sizes.start)
+        found = self._replicates
+        if isinstance(found, str):
+            notes.append(found)
+            return None
+        if question.cell is not None:
+            return _cell_of(found.intervals, question.cell, self.release.sizes.start)
+        plain, logarithmic = (float(deviation) for deviation in found.deviations[number])
+        if released is None or not math.isfinite(plain):
+            notes.append("The denominator was zero in some replicates, so the typical interval is unbounded.")
+            return self._range(question)
+        if question.kind in ("sum", "difference"):
+            half: float = max(1, math.ceil(found.factor * plain - 1e-9))
+            return self._possible(question, (released - half, released + half), released)
+        # One group more or less is always typical, even where no replicate showed it.
+        first, counts = self.release.sizes.start, self.release.counts
+        one, other = (each.of(counts, first) for each in (question.one, question.other) if each is not None)
+        if question.kind == "ratio" and math.isfinite(logarithmic):
+            spread = math.exp(max(found.factor * logarithmic, math.log1p(1 / one)))
+            return self._possible(question, (released / spread, released * spread), released)
+        half = max(found.factor * plain, 1 / other)
+        return self._possible(question, (released - half, released + half), released)
+
+
+def _cell_of(intervals: Intervals, cell: tuple[int, int], first_size: int) -> Ends:
+    place = cell[0], cell[1] - first_size
+    return int(intervals.lower[place]), int(intervals.upper[place])
+
+
+def _whole(low: float, high: float) -> Ends:
+    """The whole numbers within an interval, a little rounding in floats allowed for."""
+    slack = 1e-9 * (1 + abs(low) + abs(high))
+    return math.ceil(low - slack), math.floor(high + slack)
+
+
+def _groups(sizes: Sequence[int], known: range, place: str) -> str:
+    words = in_words(sizes, known)
+    return f"groups of {words} in {place}" if words else f"groups in {place}"

@@ -1,0 +1,176 @@
+"""`ErrorBars`: the intervals of a release, how they are made, and what each column of them promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError, TallytreeError
+from tallytree.estimate.intervals import Intervals, checked_level
+from tallytree.estimate.measured_view import no_guarantee
+from tallytree.hierarchy import Hierarchy
+from tallytree.mechanisms import Mechanism
+from tallytree.privacy.measurements import Measurements
+
+if TYPE_CHECKING:
+    from tallytree.estimate.typical import Typical
+
+Integers = NDArray[np.int64]
+Progress = Callable[[str], None]
+Which = Literal["all", "guaranteed", "none"]
+
+CONFIDENCE = 0.95
+GUARANTEED, TYPICAL = ("lower", "upper"), ("typical_lower", "typical_upper")
+COLUMNS: dict[str, tuple[str, ...]] = {"all": (*GUARANTEED, *TYPICAL), "guaranteed": GUARANTEED, "none": ()}
+LONG = 60  # seconds; whoever waits longer for typical intervals is told
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorBars:
+    """Guaranteed and typical intervals of all counts at one level of confidence.
+
+    Where a kind was asked for and is not there, its columns are empty and `no_guaranteed` or `no_typical` says why.
+    """
+
+    which: Which = "none"
+    confidence: float = CONFIDENCE
+    guaranteed: Intervals | None = None
+    typical: Intervals | None = None
+    no_guaranteed: str = ""
+    no_typical: str = ""
+
+    @property
+    def columns(self) -> dict[str, Integers | None]:
+        """`[regions, sizes]` for every column that a release with these error bars has; None for an empty one."""
+        ends = {}
+        for names, found in ((GUARANTEED, self.guaranteed), (TYPICAL, self.typical)):
+            ends[names[0]] = None if found is None else found.lower
+            ends[names[1]] = None if found is None else found.upper
+        return {name: ends[name] for name in COLUMNS[self.which]}
+
+    def describe(self) -> dict[str, str]:
+        """One sentence for each column: what it promises, and where it does not hold."""
+        return {name: text for name, text in self._sentences().items() if name in COLUMNS[self.which]}
+
+    def _sentences(self) -> dict[str, str]:
+        percent = in_percent(self.confidence)
+        sure = (
+            f"for any truth the interval from lower to upper holds the true count with a probability of at least "
+            f"{percent} over the noise, each cell by itself and not all together"
+        )
+        likely = (
+            f"for data like the released ones the interval from typical_lower to typical_upper holds the true count "
+            f"with a probability of about {percent} over the noise, each cell by itself and not all together; it fails "
+            "where the release smoothed something away, such as ten groups of one odd size in one small region"
+        )
+        return {
+            "lower": self.no_guaranteed or f"lower end of the guaranteed interval: {sure}",
+            "upper": self.no_guaranteed or f"upper end of the guaranteed interval: {sure}",
+            "typical_lower": self.no_typical or f"lower end of the typical interval: {likely}",
+            "typical_upper": self.no_typical or f"upper end of the typical interval: {likely}",
+        }
+
+    def beyond_zero(self, counts: Integers, hierarchy: Hierarchy) -> dict[str, dict[str, int]]:
+        """How far the intervals of zero cells reach at most, by level and column: what a left-out cell may be.
+
+        Their lower ends are all 0, so a missing row with these ends is a true, if wide, interval.
+        """
+        found: dict[str, dict[str, int]] = {}
+        for level, name in enumerate(hierarchy.levels):
+            rows = hierarchy.level_slice(level)
+            zero = counts[rows] == 0
+            found[name] = {
+                column: int(values[rows][zero].max(initial=0))
+                for column, values in self.columns.items()
+                if values is not None and column in (GUARANTEED[1], TYPICAL[1])
+            }
+        return found
+
+
+NO_ERROR_BARS = ErrorBars()
+
+
+def checked_which(which: object) -> Which:
+    """Which intervals are wanted, or a SpecError."""
+    if which not in get_args(Which):
+        raise SpecError(f"intervals = {which!r} is not known; expected {', '.join(map(repr, get_args(Which)))}")
+    found: Which = which  # type: ignore[assignment]
+    return found
+
+
+def error_bars(
+    measurements: Measurements,
+    counts: Integers,
+    mechanism: Mechanism,
+    *,
+    which: Which = "all",
+    confidence: float = CONFIDENCE,
+    seconds: float = 0.0,
+    progress: Progress = lambda step: None,
+) -> ErrorBars:
+    """Both kinds of intervals from public values alone, so that nothing is spent.
+
+    `seconds` is how long one estimate took: typical intervals take 25 of them, and `progress` says so where that is
+    long. An estimate that fails on fresh noise leaves the typical columns empty; the release itself stands.
+    """
+    which, confidence = checked_which(which), checked_level(confidence)
+    if which == "none":
+        return ErrorBars(confidence=confidence)
+    from tallytree.estimate.guaranteed import guaranteed
+
+    progress("guaranteed intervals")
+    sure = guaranteed(measurements, counts, level=confidence)
+    why = no_guarantee(measurements) or ""
+    if which == "guaranteed":
+        return ErrorBars(which, confidence, sure, None, why)
+    try:
+        likely = replicated(measurements, counts, mechanism, confidence=confidence, seconds=seconds, progress=progress)
+    except TallytreeError as error:
+        unable = f"there are no typical intervals: {mechanism.name} cannot estimate from fresh noise ({error})"
+        return ErrorBars(which, confidence, sure, None, why, unable)
+    return ErrorBars(which, confidence, sure, likely.intervals, why)
+
+
+def replicated(
+    measurements: Measurements,
+    counts: Integers,
+    mechanism: Mechanism,
+    *,
+    confidence: float = CONFIDENCE,
+    functions: Any = (),
+    seconds: float = 0.0,
+    progress: Progress = lambda step: None,
+) -> Typical:
+    """`typical` for a mechanism with its options, and progress in words."""
+    from tallytree.estimate.typical import REPLICATES, typical
+
+    name = "typical intervals"
+    if seconds * REPLICATES > LONG:
+        minutes = round(seconds * REPLICATES / 60)
+        name += f' (about {minutes} min; intervals = "guaranteed" leaves them out)'
+
+    def step(done: int, of: int) -> None:
+        progress(f"{name}, {done} of {of}")
+
+    return typical(
+        measurements,
+        counts,
+        mechanism.estimate,
+        level=confidence,
+        functions=functions,
+        settle=mechanism.settle,
+        progress=step,
+    )
+
+
+def in_percent(confidence: float) -> str:
+    """A level of confidence for people.
+
+    >>> in_percent(0.95), in_percent(0.975)
+    ('95 %', '97.5 %')
+    """
+    return f"{100 * confidence:.6g} %"

@@ -1,0 +1,382 @@
+"""The error bars of a release: in its table, in its files, and what `verify` finds when they are forged."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import tallytree.publish.package
+from tallytree import Budget, Hierarchy, Ledger, Release, SpecError, one_entity, one_group, release, resume, verify
+from tallytree.estimate.guaranteed import guaranteed
+from tallytree.estimate.measured_view import no_guarantee
+from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.mechanisms import MECHANISMS
+from tallytree.privacy import Neighbours
+from tallytree.publish import estimated, release_intervals
+from tallytree.publish.stored import FILES, MANIFEST, digest
+from tallytree.spec import Spec
+from tallytree.tables import GroupSizes, Sealed
+from tests.oracles.example import made_up
+from tests.test_spec import GOOD
+
+COLUMNS = ["lower", "upper", "typical_lower", "typical_upper"]
+LISTS = {"methods": ["sorted-sizes"] * 3}
+FIRST = {"methods": ["sorted-sizes", "cumulative", "sorted-sizes"], "totals_share": "1/4", "largest_share": "1/8"}
+
+
+def released(seed=11, *, public_totals=True, **more):
+    options = {"budget": Budget(epsilon=1), "unit": one_entity(), **more}
+    return release(made_up(seed, public_totals=public_totals), **options)
+
+
+@pytest.mark.parametrize("public_totals", [False, True])
+def test_every_count_stands_within_its_intervals(public_totals):
+    made = released(public_totals=public_totals)
+    table = made.table()
+    assert table.column_names == ["level", "region", "size", "count", *COLUMNS]
+    cells = {name: table[name].to_numpy() for name in ["count", *COLUMNS]}
+    for lower, upper in (("lower", "upper"), ("typical_lower", "typical_upper")):
+        assert np.all((cells[lower] >= 0) & (cells[lower] <= cells["count"]) & (cells["count"] <= cells[upper]))
+    again = guaranteed(made.measurements, made.counts, level=0.95)
+    assert np.array_equal(cells["lower"], again.lower.ravel())
+    assert np.array_equal(cells["upper"], again.upper.ravel())
+
+
+@pytest.mark.parametrize("which", ["all", "guaranteed", "none"])
+def test_only_the_intervals_that_were_asked_for_are_there(which, tmp_path):
+    made = released(intervals=which, confidence=0.9)
+    expected = {"all": COLUMNS, "guaranteed": COLUMNS[:2], "none": []}[which]
+    assert made.table().column_names[4:] == expected
+    made.save(tmp_path / "release")
+    assert pq.read_schema(tmp_path / "release" / "counts.parquet").names[4:] == expected
+    assert verify(tmp_path / "release").faults == ()
+    again = Release.load(tmp_path / "release")
+    assert again.table().equals(made.table(), check_metadata=True)
+    assert again.error_bars.which == which
+
+
+def test_columns_say_what_they_promise_and_at_which_level(tmp_path):
+    made = released(confidence=0.9)
+    made.save(tmp_path / "release")
+    statement = json.loads((tmp_path / "release" / "privacy.json").read_text())["intervals"]
+    assert statement["confidence"] == 0.9
+    package = json.loads((tmp_path / "release" / "datapackage.json").read_text())
+    fields = {field["name"]: field for field in package["resources"][0]["schema"]["fields"]}
+    schema = pq.read_schema(tmp_path / "release" / "counts.parquet")
+    for name in COLUMNS:
+        text = schema.field(name).metadata[b"description"].decode()
+        assert schema.field(name).metadata[b"confidence"] == b"0.9"
+        assert "90 %" in text
+        assert "each cell by itself and not all together" in text
+        assert ("it fails where" in text) == name.startswith("typical")
+        assert fields[name]["description"] == statement["columns"][name] == text
+        assert fields[name]["confidence"] == 0.9
+
+
+def test_typical_intervals_exist_for_every_mechanism_that_can_be_released(tmp_path):
+    tree = Hierarchy.from_levels({"state": ["A", "A", "B"], "county": ["1", "2", "3"]}, ["state", "county"])
+    counts = np.array([[1, 5, 2], [0, 3, 4], [2, 9, 1]])
+    alone = Hierarchy.from_edges([("all", "")])
+    for name, mechanism in MECHANISMS.items():
+        if mechanism.refused:
+            continue
+        data = GroupSizes(tree, 2, Sealed(counts), leaf_totals=counts.sum(axis=1))
+        if name == "naive":
+            data = GroupSizes(alone, 2, Sealed(counts[:1]), leaf_totals=counts[:1].sum(axis=1))
+        made = release(data, budget=Budget(epsilon=2), unit=one_entity(), mechanism=name)
+        if name == "pgsr-hierarchical-tables" and made.error_bars.typical is None:
+            assert (
+                "cannot estimate from fresh noise" in made.error_bars.no_typical
+            )  # one of the paper's domains is empty
+        else:
+            assert made.error_bars.typical is not None, name
+        made.save(tmp_path / name)
+        assert verify(tmp_path / name).faults == (), name
+
+
+@pytest.mark.parametrize("options", [{**LISTS, "totals_share": "1/4"}, {**LISTS, "largest_share": "1/8"}, FIRST])
+def test_what_has_no_guarantee_has_empty_columns_that_say_why(options, tmp_path):
+    public = "totals_share" not in options
+    made = released(public_totals=public, mechanism="coc-matching", options=options, budget=Budget(epsilon=4))
+    table = made.table()
+    assert table["lower"].null_count == table["upper"].null_count == len(table)
+    assert table["typical_lower"].null_count == table["typical_upper"].null_count == 0
+    made.save(tmp_path / "release")
+    assert verify(tmp_path / "release").faults == ()
+    again = Release.load(tmp_path / "release")
+    assert again.table().equals(table, check_metadata=True)
+    told = pq.read_schema(tmp_path / "release" / "counts.parquet").field("upper").metadata[b"description"].decode()
+    assert told == no_guarantee(made.measurements)
+    text = (tmp_path / "release" / "counts.csv").read_text().splitlines()[1]
+    assert ",,," in text
+
+
+def test_csv_and_parquet_hold_the_same_intervals_and_survive_saving_again(tmp_path):
+    made = released(public_totals=False)
+    made.save(tmp_path / "release")
+    text = pa.csv.read_csv(tmp_path / "release" / "counts.csv")
+    stored = pq.read_table(tmp_path / "release" / "counts.parquet")
+    for name in COLUMNS:
+        assert text[name].to_pylist() == stored[name].to_pylist() == made.table()[name].to_pylist()
+    Release.load(tmp_path / "release").save(tmp_path / "again")
+    for name in FILES:
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "release" / name).read_bytes()
+
+
+def test_a_release_from_before_there_were_intervals_loads_and_verifies(tmp_path):
+    made = released(intervals="none")
+    folder = tmp_path / "release"
+    made.save(folder)
+    assert "intervals" not in json.loads((folder / "privacy.json").read_text())
+    names = [field["name"] for field in package_fields(folder)]
+    assert names == pq.read_schema(folder / "counts.parquet").names == ["level", "region", "size", "count"]
+    again = Release.load(folder)
+    assert again.error_bars.which == "none"
+    assert np.array_equal(again.counts, made.counts)
+    assert verify(folder).faults == ()
+
+
+def package_fields(folder):
+    return json.loads((folder / "datapackage.json").read_text())["resources"][0]["schema"]["fields"]
+
+
+def test_a_missing_row_has_an_interval_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(tallytree.publish.package, "CELLS_WITH_ZEROS", 10)
+    made = release(made_up(2, public_totals=False, max_size=40), budget=Budget(epsilon="0.2"), unit=one_entity())
+    folder = tmp_path / "sparse"
+    made.save(folder)
+    assert verify(folder).faults == ()
+    again = Release.load(folder)
+    there, bars = made.counts != 0, again.error_bars
+    assert 0 < np.count_nonzero(~there) < there.size
+    for kind in ("guaranteed", "typical"):
+        before, after = getattr(made.error_bars, kind), getattr(bars, kind)
+        assert np.array_equal(after.lower, before.lower)
+        assert np.array_equal(after.upper[there], before.upper[there])
+        assert np.all(after.upper >= before.upper)
+    stated = json.loads((folder / "privacy.json").read_text())["intervals"]
+    assert "a cell without a row has count 0" in stated["left_out"]
+    level = made.hierarchy.level_slice(1)
+    largest = int(made.error_bars.typical.upper[level][~there[level]].max())
+    assert stated["left_out_at_most"]["state"]["typical_upper"] == largest
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again" / "privacy.json").read_bytes() == (folder / "privacy.json").read_bytes()
+    edit(folder, "privacy.json", lambda value: value["intervals"]["left_out_at_most"]["state"].update(upper=1))
+    assert any("left-out cells of level 'state'" in fault for fault in verify(folder).faults)
+    edit(folder, "privacy.json", lambda value: value["intervals"].update(left_out="no idea"))
+    assert any("does not say what a missing row means" in fault for fault in verify(folder).faults)
+
+
+def test_bad_choices_are_refused_before_anything_is_spent(tmp_path):
+    data = made_up(5, public_totals=False, name="people")
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.open("people", Budget(epsilon=1), Neighbours.of(data, one_entity()))
+    options = {"budget": Budget(epsilon=1), "unit": one_entity(), "ledger": ledger, "keep": tmp_path / "kept"}
+    with pytest.raises(SpecError, match="intervals = 'some' is not known; expected 'all', 'guaranteed', 'none'"):
+        release(data, intervals="some", **options)
+    for confidence in (0, 0.3, 1, 95, "high", True):
+        with pytest.raises(SpecError, match="level of an interval"):
+            release(data, confidence=confidence, **options)
+    assert not (tmp_path / "kept").exists()
+    assert ledger.account("people").spendings == ()
+
+
+def test_the_spec_says_which_intervals_and_at_which_level(tmp_path):
+    def load(extra):
+        (tmp_path / "release.toml").write_text(f"{GOOD}\n[release]\n{extra}\n")
+        return Spec.load(tmp_path / "release.toml").release
+
+    assert (load("").intervals, float(load("").confidence)) == ("all", 0.95)
+    assert float(load('intervals = "guaranteed"\nconfidence = 0.9').confidence) == 0.9
+    with pytest.raises(SpecError, match=r"\[release\] intervals: .*'all', 'guaranteed' or 'none', not 'some'"):
+        load('intervals = "some"')
+    with pytest.raises(SpecError, match="level of an interval is 95"):
+        load("confidence = 95.0")
+
+
+def test_progress_tells_of_the_replicates_and_of_a_long_wait(tmp_path):
+    steps = []
+    made = released(progress=steps.append, keep=tmp_path / "kept")
+    assert steps[-1] == "typical intervals, 25 of 25"
+    assert "guaranteed intervals" in steps
+    again = resume(tmp_path / "kept", intervals="guaranteed", confidence=0.8)
+    assert (again.error_bars.which, again.error_bars.confidence) == ("guaranteed", 0.8)
+    long = []
+    release_intervals.error_bars(made.measurements, made.counts, made.made_by, seconds=24.0, progress=long.append)
+    assert long[-1] == 'typical intervals (about 10 min; intervals = "guaranteed" leaves them out), 25 of 25'
+
+
+def test_an_estimator_that_fails_on_fresh_noise_does_not_lose_the_release(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise SpecError("a domain is empty")
+
+    monkeypatch.setattr(release_intervals, "replicated", fail)
+    made = released()
+    assert made.table()["typical_upper"].null_count == made.counts.size
+    assert made.table()["upper"].null_count == 0
+    assert "cannot estimate from fresh noise (a domain is empty)" in made.error_bars.no_typical
+    made.save(tmp_path / "release")
+    assert verify(tmp_path / "release").faults == ()
+    assert Release.load(tmp_path / "release").table().equals(made.table(), check_metadata=True)
+
+
+# -------------------------------------------------------------------- what verify finds
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["private totals", "public totals"])
+def original(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "release"
+    released(public_totals=request.param).save(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "release")
+
+
+def sign_again(folder):
+    files = {name: digest(folder / name) for name in FILES}
+    (folder / MANIFEST).write_text(json.dumps({"files": files}))
+
+
+def edit(folder, name, change):
+    value = json.loads((folder / name).read_text())
+    change(value)
+    (folder / name).write_text(json.dumps(value))
+    sign_again(folder)
+
+
+def rewrite(folder, change, schema=None):
+    """Change the rows in both formats and sign again, as a careful forger would."""
+    schema = schema or pq.read_schema(folder / "counts.parquet")
+    rows = [change(dict(row)) for row in pq.read_table(folder / "counts.parquet").to_pylist()]
+    table = pa.Table.from_pylist(rows, schema=schema)
+    pq.write_table(table, folder / "counts.parquet")
+    pa.csv.write_csv(table, folder / "counts.csv")
+    sign_again(folder)
+
+
+def at(row, region="C", size=3):
+    return (row["region"], row["size"]) == (region, size)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda row: {"upper": row["upper"] - 1}, "upper is not what follows from the measurements"),
+        (lambda row: {"lower": row["count"], "upper": row["count"]}, "is not what follows from the measurements"),
+        (lambda row: {"lower": row["lower"] + 1, "upper": row["upper"] + 1}, "is not what follows"),
+        (lambda row: {"upper": row["upper"] + 1}, "upper is not what follows from the measurements"),
+        (lambda row: {"lower": row["count"] + 1}, "lower is empty, or more than the count"),
+        (lambda row: {"upper": None}, "upper is empty, less than the count, or too large"),
+        (lambda row: {"lower": None}, "lower is empty, or more than the count"),
+        (lambda row: {"typical_lower": row["count"] + 1}, "typical_lower is empty, or more than the count"),
+        (lambda row: {"typical_upper": row["count"] - 1}, "typical_upper is empty, less than the count"),
+        (lambda row: {"typical_upper": None}, "typical_upper is empty"),
+        (lambda row: {"typical_lower": -3}, "the typical_lower end of region 'C', size 3 is negative"),
+        (lambda row: {"typical_upper": 2**62 + 1}, "typical_upper is empty, less than the count, or too large"),
+    ],
+)
+def test_forged_intervals_are_found(folder, change, found):
+    rewrite(folder, lambda row: {**row, **change(row)} if at(row) else row)
+    faults = verify(folder).faults
+    assert any("region 'C', size 3" in fault and found in fault for fault in faults), faults
+
+
+def test_an_interval_beyond_the_public_total_is_found(tmp_path):
+    made, folder = released(), tmp_path / "release"
+    made.save(folder)
+    total = int(made.measurements.region_totals[made.hierarchy.index["C"]])
+    rewrite(folder, lambda row: {**row, "typical_upper": total + 1} if at(row) else row)
+    assert any("too large" in fault for fault in verify(folder).faults)
+    rewrite(folder, lambda row: {**row, "typical_upper": total} if at(row) else row)
+    assert verify(folder).faults == ()
+
+
+def test_a_changed_confidence_is_found_in_one_file_and_in_all(folder):
+    found = "does not say what the intervals promise at a confidence of 0.99"
+    edit(folder, "privacy.json", lambda value: value["intervals"].update(confidence=0.99))
+    faults = verify(folder).faults
+    assert any(found in fault for fault in faults)
+    assert any("counts.parquet: the column lower does not say" in fault for fault in faults)
+    assert any("datapackage.json: the column typical_upper of counts does not say" in fault for fault in faults)
+    assert any("is not what follows from the measurements at a confidence of 0.99" in fault for fault in faults)
+
+    made = Release.load(folder.parent / "release")  # the same lie, told everywhere
+    bars = made.error_bars
+    lying = replace(
+        bars,
+        confidence=0.99,
+        guaranteed=replace(bars.guaranteed, level=0.99),
+        typical=replace(bars.typical, level=0.99),
+    )
+    replace(made, error_bars=lying).save(folder, replace=True)
+    faults = verify(folder).faults
+    assert faults
+    assert all("is not what follows from the measurements at a confidence of 0.99" in fault for fault in faults)
+
+
+def test_a_changed_promise_is_found_wherever_it_stands(folder):
+    schema = pq.read_schema(folder / "counts.parquet")
+    place = schema.names.index("upper")
+    changed = schema.field(place).with_metadata({"description": "true", "confidence": "0.95"})
+    rewrite(folder, lambda row: row, schema.set(place, changed))
+    assert "counts.parquet: the column upper does not say what privacy.json says of it" in verify(folder).faults
+
+    def in_package(value):
+        value["resources"][1]["schema"]["fields"][4]["confidence"] = 0.999
+
+    edit(folder, "datapackage.json", in_package)
+    found = "datapackage.json: the column lower of counts-parquet does not say what privacy.json says of it"
+    assert found in verify(folder).faults
+    edit(folder, "privacy.json", lambda value: value["intervals"]["columns"].update(lower="certain"))
+    assert any("does not say what the intervals promise" in fault for fault in verify(folder).faults)
+
+
+def test_columns_that_are_not_promised_or_not_there_are_found(folder):
+    edit(folder, "privacy.json", lambda value: value["intervals"].update(which="guaranteed"))
+    assert any("its columns are" in fault for fault in verify(folder).faults)
+    edit(folder, "privacy.json", lambda value: value.pop("intervals"))
+    assert any("its columns are" in fault for fault in verify(folder).faults)
+    edit(folder, "privacy.json", lambda value: value.update(intervals={"which": "every"}))
+    assert any("intervals = 'every' is not known" in fault for fault in verify(folder).faults)
+
+
+def test_a_false_excuse_for_empty_columns_is_found(folder):
+    made = Release.load(folder)
+    lying = replace(made.error_bars, guaranteed=None, no_guaranteed="No interval is possible.")
+    replace(made, error_bars=lying).save(folder, replace=True)
+    assert any("it is not true of guaranteed intervals" in fault for fault in verify(folder).faults)
+    edit(folder, "privacy.json", lambda value: value["intervals"].update(typical="The dog ate them."))
+    assert any("is given although none is said to be" in fault for fault in verify(folder).faults)
+
+
+# -------------------------------------------------------------------- coverage, on seeded noise
+
+
+@pytest.mark.parametrize(("public", "unit"), [(False, one_entity()), (True, one_group())])
+def test_the_intervals_of_releases_hold_the_truth(public, unit):
+    """Guaranteed: seeds fix everything. Typical: fresh noise moves a half-width a little, the bound is far below."""
+    rng = np.random.default_rng(1)
+    tree = made_up(0, public_totals=public).hierarchy
+    counts = rng.poisson(80 * 0.5 ** np.arange(7), (tree.leaf_count, 7))
+    truth = Truth("made up", tree, counts, public_totals=public)
+    name = "joint-counts" if public else "joint-cumulative"
+    plan = MECHANISMS[name].plan(tree, Budget(epsilon=1), unit)
+    kinds = {"guaranteed": range(200), "typical": range(10)}
+    held = {kind: [] for kind in kinds}
+    for kind, seeds in kinds.items():
+        for seed in seeds:
+            measurements = seeded_measurements(truth, plan, "release intervals", seed)
+            which = "all" if kind == "typical" else kind
+            made = estimated(measurements, mechanism=name, intervals=which, confidence=0.9)
+            found = getattr(made.error_bars, kind)
+            held[kind].append((found.lower <= truth.all_levels()) & (truth.all_levels() <= found.upper))
+    assert np.mean(held["guaranteed"]) >= 0.9
+    assert np.mean(held["typical"]) >= 0.8

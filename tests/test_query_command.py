@@ -1,0 +1,152 @@
+"""`tallytree query` as a user types it: what is shown, in 80 columns, and the exit codes."""
+
+import json
+import shutil
+import sys
+import warnings
+
+import pytest
+
+import tallytree.cli
+from tallytree import Budget, Release, one_entity, release
+from tests.oracles.example import made_up
+from tests.publish.test_answers import nearly_empty, without_noise
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("query")
+    options = {"budget": Budget(epsilon=1), "unit": one_entity()}
+    release(made_up(11, public_totals=False), **options).save(folder / "release")
+    release(made_up(11, public_totals=True), intervals="none", **options).save(folder / "older")
+    lists = {"mechanism": "coc-matching", "options": {"methods": ["sorted-sizes"] * 3}}
+    release(made_up(11, public_totals=True), **lists, **options).save(folder / "lists")
+    return folder
+
+
+@pytest.fixture
+def query(saved, monkeypatch, capsys):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.chdir(saved)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def query(*arguments, of="release", code=0):
+        monkeypatch.setattr(sys, "argv", ["tallytree", "query", of, *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            tallytree.cli.main()
+        shown = capsys.readouterr()
+        assert stop.value.code == code, shown
+        text = shown.out + shown.err
+        assert all(len(line) <= 80 for line in text.splitlines() if "sentence" not in line), text
+        return shown.out if "--json" in arguments else text
+
+    return query
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def test_a_sum_shows_both_values_and_both_intervals(query, saved):
+    made = Release.load(saved / "release")
+    text = words(query("--region", "C", "--size", ">=4", "--no-typical"))
+    answer = made.estimate("C", ">=4", typical=False)
+    assert text.startswith("Groups of size 4 or more in C released")
+    assert f"released {answer.shown(answer.released)} from the published counts" in text
+    assert f"unbiased {answer.shown(answer.unbiased)} straight from the measurements" in text
+    assert f"guaranteed {answer.between(answer.guaranteed)} at least 95 %, whatever the truth is" in text
+    assert "typical" not in text
+    assert "about 95 %, for data like the released" in words(query("--region", "C", "--size", ">=4"))
+
+
+def test_shares_means_ratios_and_differences_are_shown(query):
+    share = words(query("--region", "C", "--size", "3-5", "--share"))
+    assert share.startswith("Share of sizes 3 to 5 among the groups in C released")
+    assert "measured" in share
+    assert " % … " in share
+    assert "so the mean is truncated at 6" in words(query("--mean", "--no-typical"))
+    ratio = words(query("--region", "A", "--ratio-to", "C", "--no-typical", "--confidence", "0.9"))
+    assert ratio.startswith("Ratio of groups in A to groups in C released")
+    assert "at least 90 %" in ratio
+    difference = words(query("--region", "1", "--region", "2", "--difference-to", "A", "--no-typical"))
+    assert difference.startswith("Groups in 1 and 2, minus groups in A released 0")
+    assert "guaranteed 0 … 0 known exactly" in difference
+
+
+def test_every_region_of_a_level_has_a_row(query):
+    text = query("--level", "county", "--size", ">=2")
+    assert text.startswith("Groups of size 2 or more, by county")
+    rows = [line.split() for line in text.splitlines()[2:10]]
+    assert rows[0] == ["county", "released", "unbiased", "guaranteed", "typical"]
+    assert [row[0] for row in rows[1:]] == ["1", "2", "3", "4", "5", "6", "DC"]
+    assert "each row by itself" in text
+    inside = json.loads(query("--level", "county", "--region", "C", "--json", "--no-typical"))
+    assert [row["regions"] for row in inside] == [["4"], ["5"], ["6"]]
+
+
+def test_bands_are_shown_size_by_size(query, saved):
+    text = words(query("--region", "C", "--simultaneous"))
+    bands = Release.load(saved / "release").bands("C").to_pylist()
+    assert f"6 or more {bands[-1]['count']} {bands[-1]['lower']} … {bands[-1]['upper']}" in text
+    assert "hold together, whatever the truth is" in text
+    rows = json.loads(query("--level", "state", "--size", "1,6", "--simultaneous", "--json"))
+    assert [(row["region"], row["size"]) for row in rows[:3]] == [("A", 1), ("A", 6), ("B", 1)]
+
+
+def test_json_holds_everything(query, saved):
+    value = json.loads(query("--region", "C", "--size", ">=4", "--json"))
+    made = Release.load(saved / "release").estimate("C", ">=4", typical=False)
+    assert value["released"] == made.released
+    assert value["unbiased"] == made.unbiased
+    assert tuple(value["guaranteed"]) == made.guaranteed
+    assert value["typical"][0] <= value["released"] <= value["typical"][1]
+    assert (value["confidence"], value["kind"], value["regions"]) == (0.95, "sum", ["C"])
+
+
+def test_releases_without_intervals_can_be_asked_too(query):
+    text = words(query("--region", "A", of="older"))
+    assert "known exactly" in text
+    assert "The public number of groups there is" in text
+    assert "guaranteed" in query("--region", "A", "--size", 0, "--no-typical", of="older")
+
+
+def test_where_there_is_no_guarantee_the_reason_is_shown(query):
+    text = words(query("--region", "A", "--size", 1, of="lists"))
+    assert "Guaranteed intervals need noisy counts or at_least counts" in text
+    assert "typical" in text
+    assert "there are no bands" in query("--region", "A", "--simultaneous", of="lists", code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--region", "Totall"], "there is no region 'Totall'; did you mean total?"),
+        (["--size", "9"], "there is no size 9; this release counts the sizes 1 to 6"),
+        (["--size", "0"], "there is no size 0: the list of groups is private"),
+        (["--size", "5-3"], "the sum is empty"),
+        (["--size", "big"], "names no sizes that can be read"),
+        (["--share"], "the share of all sizes is 1 by definition"),
+        (["--mean", "--size", "2"], "a mean size is over all sizes"),
+        (["--mean", "--share"], "ask one thing at a time"),
+        (["--mean", "--simultaneous"], "ask one thing at a time"),
+        (["--level", "town"], "there is no level 'town'"),
+        (["--ratio-to", "nowhere"], "there is no region 'nowhere'"),
+        (["--confidence", "95"], "expected a number from 0.5 to 0.9999"),
+    ],
+)
+def test_bad_questions_are_answered_clearly(query, arguments, message):
+    assert message in words(query(*arguments, code=2))
+
+
+def test_an_unbounded_ratio_is_an_answer_and_not_an_error(query, saved):
+    without_noise(nearly_empty(public=False)).save(saved / "unbounded")
+    text = words(query("--region", "full", "--ratio-to", "void", "--size", 2, of="unbounded"))
+    assert "guaranteed 0 … ∞ unbounded" in text
+    assert "The denominator may be zero" in text
+
+
+def test_what_is_no_release_or_lacks_its_measurements_is_said(query, saved):
+    assert "does not hold a release of counts" in words(query(of="nowhere", code=2))
+    bare = shutil.copytree(saved / "release", saved / "bare")
+    (bare / "measurements.parquet").unlink()
+    assert "measurements.parquet is missing" in words(query(of="bare", code=2))
