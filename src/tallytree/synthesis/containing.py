@@ -11,7 +11,7 @@ so that ∂u/∂p_j = r_j Π_{i<j} (1 − p_i): one pass from the last person to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from tallytree.synthesis.products import Tables, outer, weighted_households
 Floats = NDArray[np.float32]
 
 COMPONENTS_PER_BLOCK = 64
+FEW = 1 << 19  # chances, worth less than a millisecond
 
 
 def loss_and_slopes(tables: Tables, shares: Any, weights: Any) -> tuple[float, Tables]:
@@ -38,9 +39,10 @@ def loss_and_slopes(tables: Tables, shares: Any, weights: Any) -> tuple[float, T
 
     by_homes, by_rates = found @ (2 * pull.T), homes @ (2 * pull)
     by_sizes, by_head, by_last = np.zeros_like(own.sizes), np.zeros_like(head), np.zeros_like(last)
-    in_threads(
+    _spread(
         lambda start, stop: _slopes(own.sizes, head, last, by_rates, by_sizes, by_head, by_last, start, stop),
-        blocks(len(homes), COMPONENTS_PER_BLOCK),
+        len(homes),
+        head.size * last.shape[2],
     )
     by_weights, *by_household = outer_slopes([own.weights[:, None], *own.household], by_homes)
     by_front = outer_slopes(own.person[:-1], by_head) if own.person[1:] else []
@@ -51,10 +53,16 @@ def rates(sizes: NDArray[Any], person: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """[components, person cells]: the chance that somebody has a cell's values, as `products.containing` has it."""
     head, last = _halves(person)
     found = np.empty((len(sizes), head.shape[2] * last.shape[2]), dtype=last.dtype)
-    in_threads(
-        lambda start, stop: _rates(sizes, head, last, found, start, stop), blocks(len(sizes), COMPONENTS_PER_BLOCK)
-    )
+    _spread(lambda start, stop: _rates(sizes, head, last, found, start, stop), len(sizes), head.size * last.shape[2])
     return found
+
+
+def _spread(task: Callable[[int, int], None], components: int, chances: int) -> None:
+    """The task for all components: in threads, unless starting them would take longer than the task itself."""
+    if chances < FEW:
+        task(0, components)
+    else:
+        in_threads(task, blocks(components, COMPONENTS_PER_BLOCK))
 
 
 def _halves(person: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:

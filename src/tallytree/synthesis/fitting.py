@@ -28,7 +28,7 @@ from tallytree.synthesis.model import Floats
 from tallytree.synthesis.products import Tables, answers
 
 SMOOTHING = 0.9  # of the misfit, over steps
-DEVIATIONS = 3  # that a table's own misfit may lie above what noise explains
+DEVIATIONS = 3.7  # that a table's own misfit may lie above what noise explains: once in ten thousand tables
 HALVINGS = 3  # of the rate, before a fit that no longer improves is over
 
 
@@ -38,8 +38,8 @@ class Fitting:
 
     A fit stops when the smoothed misfit (the mean of squared distance over variance, see `Mixture.misfit`) is no more
     than `noise_explains`: 1 is what noise alone gives at the truth, and going below it fits the noise. No table's own
-    misfit may then be above it by more than three standard deviations, √(2 / cells) each, of what noise gives: many
-    old tables must not hide that a new one is far off. It also stops when `steps` are done, or when the misfit no
+    misfit may then be above what noise gives once in ten thousand tables: many old tables must not hide that a new one
+    is far off. It also stops when `steps` are done, or when the misfit no
     longer falls: after `patience` steps without a fall by the share `least_fall` the rate is halved, and at the fourth
     time the fit is over.
     """
@@ -70,7 +70,7 @@ def fit(model: Mixture, measured: Sequence[Measured], number_of_households: floa
     number = check_number(number_of_households, "households")
     targets = [target_of(model.schema, table, number) for table in measured]
     cells_of = np.array([table.cells for table in measured])
-    most = options.noise_explains * cells_of + DEVIATIONS * np.sqrt(2 * cells_of)
+    most = options.noise_explains * seldom_exceeded(cells_of)
     cells = int(cells_of.sum())
     if not cells:
         raise SpecError("there is nothing to fit: no count was measured")
@@ -96,6 +96,17 @@ def fit(model: Mixture, measured: Sequence[Measured], number_of_households: floa
         taken += 1
     fitted = Mixture.from_arrays(model.schema, {name: np.asarray(array) for name, array in logits.items()})
     return Fitted(fitted, taken, smoothed)
+
+
+def seldom_exceeded(cells: Any) -> Floats:
+    """What the squares of so many standard normal numbers seldom sum to more than (Wilson and Hilferty's cube root).
+
+    A bound of some standard deviations above the mean will not do: small tables pass it too often, and a fit that must
+    bring each of many tables below it never ends before it has fitted noise.
+    """
+    part = 2 / (9 * np.maximum(cells, 1))
+    bounds: Floats = cells * (1 - part + DEVIATIONS * np.sqrt(part)) ** 3
+    return bounds
 
 
 class Target(NamedTuple):
@@ -141,7 +152,10 @@ def loss_and_gradient(chances: dict[str, jax.Array], targets: Sequence[Target]) 
             found, slopes = _of_one_table(target.of, target.by_size, tables, target.shares, target.weights)
         losses.append(float(found))
         for name, slope in zip(names, (slopes.weights, slopes.sizes, *slopes.household, *slopes.person), strict=True):
-            gradient[name] = gradient[name] + slope if name in gradient else slope
+            if name in gradient:  # in NumPy: a sum of two small arrays takes the engine longer to start than to do
+                gradient[name] += np.asarray(slope)
+            else:
+                gradient[name] = np.array(slope)
     return np.array(losses), {
         name: gradient[name] if name in gradient else np.zeros_like(chances[name]) for name in chances
     }

@@ -1,0 +1,188 @@
+"""Asking the private tables round by round: exact shares of the budget, and a public record of what came of each.
+
+A round that was lost in a kill is paid for and answers None; the loops go on with what is left. The last round takes
+all that is left, so that a run spends its budget to the last digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from fractions import Fraction
+from math import isqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import SpecError
+from tallytree.schema import Marginal
+from tallytree.synthesis.fitted import Progress, Step
+from tallytree.synthesis.measured import Measured, MeasuredCell
+from tallytree.synthesis.workload import Workload
+
+if TYPE_CHECKING:
+    from tallytree.privacy.rounds import PrivateTables
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+DIGITS = 40  # binary, that a share of the budget has; what is cut off is left for later rounds
+LEAST_VARIANCE = 0.01  # that a fit is told of: with a huge budget there is no noise, and no weight is infinite
+NUMBER = Marginal("households")
+PERSONS = Marginal("persons")
+
+
+class Asking:
+    """The rounds of one run. `steps` has what was asked, `measured` what was answered, both in public values."""
+
+    def __init__(self, tables: PrivateTables, progress: Progress) -> None:
+        self.tables, self._progress = tables, progress
+        self.total = tables.left
+        self.steps: list[Step] = []
+        self.measured: list[Measured | MeasuredCell] = []
+
+    @property
+    def left(self) -> Fraction:
+        """What is left of the budget, in ρ."""
+        return self.tables.left
+
+    def tell(self, done: int, rounds: int, words: str) -> None:
+        """Show progress."""
+        self._progress(done, rounds, self.total - self.left, self.total, words)
+
+    def is_public(self, marginal: Marginal) -> bool:
+        """Is the table the same for all neighbours?"""
+        return self.tables.sensitivity(marginal).l1 == 0
+
+    def public(self, marginal: Marginal) -> Integers:
+        """A table that is public under the unit, exactly."""
+        counts = self.tables.public_counts(marginal)
+        self.steps.append(Step("public", marginal.describe(), Fraction(0)))
+        return counts
+
+    def measure(self, marginal: Marginal, rho: Fraction) -> Measured | None:
+        """A whole table with noise."""
+        noisy = self.tables.measure(marginal, rho)
+        if noisy is None:
+            self._lost("measure", marginal.describe(), rho)
+            return None
+        self.steps.append(Step("measure", marginal.describe(), rho, noise=noisy.variance**0.5))
+        table = Measured(marginal, noisy.values.astype(np.float64), np.array(max(noisy.variance, LEAST_VARIANCE)))
+        self.measured.append(table)
+        return table
+
+    def measure_cell(self, marginal: Marginal, cell: int, rho: Fraction) -> MeasuredCell | None:
+        """One cell, by its place in the flat table, with noise."""
+        schema = self.tables.schema
+        where = tuple(int(index) for index in np.unravel_index(cell, marginal.shape(schema)))
+        words = f"{marginal.describe()}, cell {', '.join(map(str, where))}"
+        noisy = self.tables.measure_cells(marginal, [cell], rho)
+        if noisy is None:
+            self._lost("measure", words, rho)
+            return None
+        self.steps.append(Step("measure", words, rho, noise=noisy.variance**0.5))
+        found = MeasuredCell(marginal, where, float(noisy.values[0]), max(noisy.variance, LEAST_VARIANCE))
+        self.measured.append(found)
+        return found
+
+    def select(
+        self,
+        candidates: Sequence[Marginal],
+        estimates: Sequence[Integers],
+        epsilon: Fraction,
+        penalties: Sequence[int],
+        weights: Sequence[Fraction],
+    ) -> Marginal | None:
+        """A table that the estimates miss by more than its penalty."""
+        rho = epsilon**2 / 8
+        place = self.tables.select(candidates, estimates, epsilon, penalties=penalties, weights=weights)
+        if place is None:
+            self._lost("select", f"one of {len(candidates):,} tables", rho)
+            return None
+        self.steps.append(Step("select", candidates[place].describe(), rho))
+        return candidates[place]
+
+    def select_cell(
+        self, candidates: Sequence[Marginal], estimates: Sequence[Integers], epsilon: Fraction
+    ) -> tuple[Marginal, int] | None:
+        """A cell that the estimates miss by much: its table, and its place in the flat table."""
+        rho = epsilon**2 / 8
+        found = self.tables.select_cell(candidates, estimates, epsilon)
+        if found is None:
+            self._lost("select", f"one cell of {len(candidates):,} tables", rho)
+            return None
+        marginal = candidates[found[0]]
+        self.steps.append(Step("select", f"{marginal.describe()}, cell {found[1]}", rho))
+        return marginal, found[1]
+
+    def _lost(self, kind: str, words: str, rho: Fraction) -> None:
+        self.steps.append(Step(kind, words, rho, lost=True))
+
+    def number(self, rho: Fraction) -> int:
+        """The number of households: exact where it is public, otherwise measured."""
+        if self.tables.neighbours.number_is_public:
+            return _at_least_one(self.tables.number)
+        return self._total_of(NUMBER, rho)
+
+    def persons(self, rho: Fraction) -> int:
+        """The number of persons: exact where it is public, otherwise measured."""
+        if self.is_public(PERSONS):
+            return _at_least_one(int(self.public(PERSONS).sum()))
+        return self._total_of(PERSONS, rho)
+
+    def _total_of(self, marginal: Marginal, rho: Fraction) -> int:
+        """A total with noise. Nothing can be done without it, so a lost one is measured again from what is left."""
+        while True:
+            noisy = self.measure(marginal, rho)
+            if noisy is not None:
+                self.measured.remove(noisy)
+                return _at_least_one(int(noisy.values.sum()))
+
+
+def share(rho: Fraction, part: Fraction | float) -> Fraction:
+    """About `part` of ρ, at most that and never zero, with few binary digits: sums of shares then stay short."""
+    wanted = rho * Fraction(part)
+    exponent = DIGITS - (wanted.numerator.bit_length() - wanted.denominator.bit_length())
+    unit = Fraction(1, 1 << exponent) if exponent >= 0 else Fraction(1 << -exponent)
+    return int(wanted / unit) * unit
+
+
+def epsilon_for(rho: Fraction) -> Fraction:
+    """The ε of a selection that costs ε²/8, at most ρ and nearly so, with few binary digits."""
+    bits = DIGITS - (rho.numerator.bit_length() - rho.denominator.bit_length()) // 2
+    return Fraction(isqrt(int(8 * rho * (1 << 2 * bits))), 1 << bits)
+
+
+def whole(answers: Floats, number: float) -> Integers:
+    """A table per household as whole counts."""
+    counts: Integers = np.rint(answers * number).astype(np.int64)
+    return counts
+
+
+def private_tables_of(asking: Asking, workload: Workload) -> list[Marginal]:
+    """The workload's tables that are private under the unit: the candidates of a selection."""
+    candidates = [marginal for marginal in workload if not asking.is_public(marginal)]
+    if not candidates:
+        raise SpecError("every table of the workload is public under this unit: there is nothing to protect")
+    return candidates
+
+
+def facts_of(name: str, options: Any, tables: PrivateTables, workload: Workload) -> dict[str, Any]:
+    """Plain values that name a run, for its checkpoints."""
+    return {
+        "method": name,
+        "options": {key: str(value) for key, value in asdict(options).items()},
+        "workload": workload.to_json(),
+        "neighbours": tables.neighbours.to_json(),
+        "budget": tables.budget.to_json(),
+    }
+
+
+def _at_least_one(number: int) -> int:
+    return max(1, number)
+
+
+def estimates_while_resuming(workload: Workload) -> list[Integers]:
+    """Zeros in the tables' shapes: the next selection is repeated from the journal and does not look at them."""
+    return [np.zeros(marginal.shape(workload.schema), np.int64) for marginal in workload]

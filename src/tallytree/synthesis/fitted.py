@@ -1,0 +1,43 @@
+"""What a method of synthesis gives back, and how it says where it is. All of it is public."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from tallytree.synthesis.measured import Measured, MeasuredCell
+from tallytree.synthesis.model import Model
+
+Progress = Callable[[int, int, Fraction, Fraction, str], None]
+"""progress(round, rounds, spent, total, words): so many rounds are done of about so many; budgets are in ρ."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was asked of the private tables, in public values.
+
+    `kind` is "public" (published exactly, at no cost), "measure" or "select"; `lost` says that it was paid for and its
+    result was cut off by a kill. `noise` is the standard deviation of the noise on one count, where there is noise.
+    """
+
+    kind: str
+    words: str
+    rho: Fraction
+    lost: bool = False
+    noise: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A model of the private households, and everything about them that it was made from.
+
+    `number` is the number of households: exact if that is public under the unit, otherwise measured with noise and
+    rounded, and never below 1. `others` has further models by name where a method makes more than one.
+    """
+
+    model: Model
+    number: int
+    measured: tuple[Measured | MeasuredCell, ...]
+    rounds: tuple[Step, ...]
+    others: Mapping[str, Model] = field(default_factory=dict)

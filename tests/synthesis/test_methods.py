@@ -1,0 +1,295 @@
+"""Methods of synthesis: they spend their budget exactly, are functions of the recorded rounds, and survive kills."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from tallytree import Budget
+from tallytree.errors import BudgetError, SpecError
+from tallytree.evaluate.truth import SeededWords
+from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.round_journal import FILE
+from tallytree.privacy.rounds import PrivateTables, _private_tables
+from tallytree.schema import Marginal
+from tallytree.synthesis import checkpoints
+from tallytree.synthesis.measured import Measured
+from tallytree.synthesis.methods import DEFAULT, METHODS, method
+from tallytree.synthesis.sampling import draw
+from tallytree.synthesis.workload import all_sets, named
+from tallytree.tables.contingency import marginal_counts
+from tallytree.tables.households import households_from_codes
+from tests.oracles.households import schema_of
+
+SCHEMA = schema_of({"area": 3}, {"age": 3, "sex": 2}, 3)
+WORKLOAD = all_sets(SCHEMA, 2)
+NUMBER = 400
+QUICK = {
+    "tallytree-marginals": {"components": 12, "steps": 8, "last_steps": 12, "rounds": 3},
+    "mwem": {"rounds": 4},
+    "h-gem": {"rounds": 4, "steps": 3, "batch": 20},
+}
+UNITS = ["one_group", "one_group_added_or_removed", "one_person_attributes"]
+
+
+def homes():
+    """Households whose persons' ages follow their area."""
+    rng = np.random.default_rng(5)
+    area = rng.integers(0, 3, NUMBER)
+    home = np.repeat(np.arange(NUMBER), rng.integers(1, 4, NUMBER))
+    age = np.where(rng.random(len(home)) < 0.8, area[home], rng.integers(0, 3, len(home)))
+    return households_from_codes(
+        SCHEMA, {"area": area}, {"age": age, "sex": rng.integers(0, 2, len(home))}, home, NUMBER, name="homes"
+    )
+
+
+def seeded(kind="one_group", rho="1/2", seed=1, data=None, **options):
+    neighbours = HouseholdNeighbours(HouseholdUnit(kind), SCHEMA.max_persons)
+    return _private_tables(data or homes(), neighbours, Budget(rho=rho), SeededWords(seed), **options)
+
+
+def same(one, other):
+    first, second = one.to_arrays(), other.to_arrays()
+    return sorted(first) == sorted(second) and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+# -------------------------------------------------------------------- what every method promises
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("kind", UNITS)
+def test_every_method_spends_its_budget_to_the_last_digit_under_every_unit(name, kind):
+    tables, told = seeded(kind), []
+    fitted = method(name).run(tables, WORKLOAD, options=QUICK[name], progress=lambda *values: told.append(values))
+    assert tables.spent == tables.budget.rho
+    assert tables.left == 0
+    assert sum(step.rho for step in fitted.rounds) == tables.budget.rho
+    assert told[-1][0] <= told[-1][1]
+    assert told[-1][2] == told[-1][3] == tables.budget.rho
+    assert [step.kind for step in fitted.rounds].count("select") >= 1
+    assert all((step.rho == 0) == (step.kind == "public") for step in fitted.rounds)
+    if kind == "one_group_added_or_removed":
+        assert fitted.number != NUMBER
+        assert 0 < fitted.number < 2 * NUMBER
+    else:
+        assert fitted.number == NUMBER
+    public = {step.words for step in fitted.rounds if step.kind == "public"}
+    assert public == {table.describe() for table in tables.published_exactly}
+    assert bool(public) == (kind == "one_person_attributes")
+    for marginal, table in zip(WORKLOAD, fitted.model.answers_all(WORKLOAD), strict=True):
+        assert table.shape == marginal.shape(SCHEMA)
+        assert np.isfinite(table).all()
+        assert (table >= 0).all()
+    assert sum(len(chunk.sizes) for chunk in draw(fitted.model, 50, source=SeededWords(2))) == 50
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_model_is_a_function_of_the_recorded_rounds(name, tmp_path):
+    def run(checkpoint):
+        tables = seeded(journal=tmp_path / "journal", seed=object())  # nothing is drawn but in the first run
+        fitted = method(name).run(tables, WORKLOAD, options=QUICK[name], checkpoint=checkpoint)
+        assert tables.left == 0
+        assert not tables.resuming
+        tables.close()
+        return fitted
+
+    first = run(tmp_path / "checkpoint")
+    rounds = (tmp_path / "journal" / FILE).read_bytes()
+    for again in (run(None), run(tmp_path / "checkpoint"), run(tmp_path / "other")):
+        assert same(first.model, again.model)
+        assert first.rounds == again.rounds
+        assert first.number == again.number
+    assert (tmp_path / "journal" / FILE).read_bytes() == rounds
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_resumed_run_does_not_fit_again_what_the_checkpoint_holds(name, tmp_path, monkeypatch):
+    first = method(name).run(
+        seeded(journal=tmp_path), WORKLOAD, options=QUICK[name], checkpoint=tmp_path / "checkpoint"
+    )
+
+    def refuse(*_, **__):
+        raise AssertionError("fitted again")
+
+    monkeypatch.setattr(type(first.others.get("last", first.model)), "fit", refuse)
+    # A second journal with the same lines: the first one's file is still taken by its run.
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / FILE).write_bytes((tmp_path / FILE).read_bytes())
+    again = method(name).run(
+        seeded(journal=tmp_path / "copy"), WORKLOAD, options=QUICK[name], checkpoint=tmp_path / "checkpoint"
+    )
+    assert same(first.model, again.model)
+
+
+class _Killed(Exception):
+    pass
+
+
+def killed_at(tables, round_to_die_in):
+    """Tables whose program dies in a round, after it was paid for and before its result is on disk."""
+    journal, reserve = tables._journal, tables._journal.reserve
+
+    def dying(request, cost):
+        reserve(request, cost)
+        if len(journal.rounds) == round_to_die_in:
+            raise _Killed
+
+    journal.reserve = dying
+    return tables
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("last_words", [1, 5, 8])
+def test_a_kill_in_a_round_loses_that_round_and_nothing_is_drawn_twice(name, last_words, tmp_path):
+    options = QUICK[name]
+    kind = "one_group_added_or_removed"
+    tables = killed_at(seeded(kind, journal=tmp_path), last_words)
+    with pytest.raises(_Killed):
+        method(name).run(tables, WORKLOAD, options=options, checkpoint=tmp_path / "checkpoint")
+    tables.close()
+    before = (tmp_path / FILE).read_bytes()
+
+    tables = seeded(kind, journal=tmp_path, seed=2)
+    fitted = method(name).run(tables, WORKLOAD, options=options, checkpoint=tmp_path / "checkpoint")
+    tables.close()
+    assert tables.spent == tables.budget.rho
+    assert [step.lost for step in fitted.rounds].count(True) == 1
+    priced = [step for step in fitted.rounds if step.kind != "public"]
+    assert priced[last_words - 1].lost
+    lines = (tmp_path / FILE).read_bytes()
+    assert lines.startswith(before)
+    reserved = [json.loads(line) for line in lines.splitlines() if b'"reserved"' in line]
+    assert len(reserved) == len(priced)
+    assert sum(Fraction(line["cost"]) for line in reserved) == tables.budget.rho
+
+    tables = seeded(kind, journal=tmp_path, seed=object())
+    assert same(fitted.model, method(name).run(tables, WORKLOAD, options=options).model)
+
+
+@pytest.mark.parametrize("damage", ["noise", "cut", "options"])
+def test_a_checkpoint_of_other_rounds_is_not_believed(damage, tmp_path):
+    options = QUICK["mwem"]
+    tables = seeded(journal=tmp_path / "one")
+    truth = method("mwem").run(tables, WORKLOAD, options=options)
+    tables.close()
+    if damage == "noise":
+        method("mwem").run(seeded(seed=9), WORKLOAD, options=options, checkpoint=tmp_path)
+    elif damage == "options":
+        method("mwem").run(seeded(), WORKLOAD, options=options | {"most_updates": 1}, checkpoint=tmp_path)
+    else:
+        method("mwem").run(seeded(), WORKLOAD, options=options, checkpoint=tmp_path)
+        path = tmp_path / checkpoints.FILE
+        path.write_bytes(path.read_bytes()[:-200])
+    again = method("mwem").run(seeded(journal=tmp_path / "one"), WORKLOAD, options=options, checkpoint=tmp_path)
+    assert same(truth.model, again.model)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "most"),
+    [
+        ("tallytree-marginals", {"components": 40}, 0.15),
+        ("mwem", {"rounds": 80}, 0.15),
+        ("h-gem", {"rounds": 25, "rate": 2e-3, "batch": 50, "steps": 40}, 0.6),
+    ],
+)
+def test_with_a_large_budget_the_model_agrees_with_the_tables_and_with_next_to_none_it_does_not(name, options, most):
+    table = Marginal("persons", ("area",), ("age",))
+    codes = homes().codes.open_at_the_privacy_border()
+    truth = marginal_counts(codes, table) / codes.starts[-1]
+    errors = {}
+    for rho in ("1e-7", "1e4"):
+        answers = method(name).run(seeded(rho=rho), WORKLOAD, options=options).model.answers(table)
+        errors[rho] = float(np.abs(answers / answers.sum() - truth).sum())
+    assert errors["1e4"] < most
+    assert errors["1e-7"] > 2 * errors["1e4"]
+
+
+# -------------------------------------------------------------------- the default method
+
+
+def test_the_default_measures_sizes_and_every_attribute_first_then_whole_tables():
+    fitted = method().run(seeded(), WORKLOAD, options=QUICK[DEFAULT])
+    assert all(isinstance(table, Measured) for table in fitted.measured)
+    firsts = [table.marginal for table in fitted.measured[:4]]
+    assert firsts == [
+        Marginal("households", size=True),
+        Marginal("households", ("area",)),
+        Marginal("persons", (), ("age",)),
+        Marginal("persons", (), ("sex",)),
+    ]
+    for table in fitted.measured[4:]:
+        assert table.marginal in WORKLOAD.marginals
+
+
+def test_household_tables_are_taken_exactly_where_households_are_public():
+    tables = seeded("one_person_attributes")
+    fitted = method().run(tables, WORKLOAD, options=QUICK[DEFAULT])
+    assert Marginal("households", ("area",)) in tables.published_exactly
+    assert all(table.marginal.person for table in fitted.measured)
+
+
+# -------------------------------------------------------------------- misuse
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_known_one():
+    with pytest.raises(SpecError, match="no option 'round'; did you mean 'rounds'"):
+        method("mwem").options({"round": 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("tallytree-marginals", {"components": 0}),
+        ("tallytree-marginals", {"first_share": 1.0}),
+        ("tallytree-marginals", {"rounds": 0}),
+        ("mwem", {"rounds": 0}),
+        ("mwem", {"iterate": "best"}),
+        ("mwem", {"selecting": 1.0}),
+        ("h-gem", {"rate": 0.0}),
+        ("h-gem", {"totals_share": 0.0}),
+    ],
+)
+def test_options_that_no_run_can_have_are_refused(name, option):
+    with pytest.raises(SpecError):
+        method(name).options(option)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(SpecError, match="tallytree-marginals, mwem, h-gem"):
+        method("gem")
+
+
+def test_a_workload_of_another_schema_is_refused_before_anything_is_spent():
+    tables = seeded()
+    with pytest.raises(SpecError, match="another schema"):
+        method().run(tables, all_sets(schema_of({"area": 2}, {"age": 3}, 3), 2))
+    assert tables.spent == 0
+
+
+def test_tables_that_were_asked_before_are_refused():
+    tables = seeded()
+    tables.measure(Marginal("households", ("area",)), "1/10")
+    with pytest.raises(SpecError, match="asked before"):
+        method().run(tables, WORKLOAD)
+
+
+def test_a_workload_of_public_tables_only_is_refused():
+    with pytest.raises(SpecError, match="public under this unit"):
+        method().run(seeded("one_person_attributes"), named(SCHEMA, [["area"], ["persons", "area"]]))
+
+
+def test_a_domain_too_large_for_mwem_is_refused_before_anything_is_spent():
+    schema = schema_of({"area": 100}, {"age": 100}, 3)
+    data = households_from_codes(schema, {"area": np.array([0])}, {"age": np.array([0])}, np.array([0]), 1)
+    tables = PrivateTables(data, HouseholdNeighbours(HouseholdUnit(), 3), Budget(rho=1))
+    with pytest.raises(SpecError, match="mixture"):
+        method("mwem").run(tables, all_sets(schema, 1))
+    assert tables.spent == 0
+
+
+def test_a_budget_without_delta_is_refused():
+    with pytest.raises(BudgetError, match="delta is missing"):
+        PrivateTables(homes(), HouseholdNeighbours(HouseholdUnit(), 3), Budget(epsilon=1))

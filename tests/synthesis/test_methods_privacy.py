@@ -1,0 +1,123 @@
+"""An exact audit of one round, a selection and a measurement, over all neighbouring tiny data sets.
+
+The round is run by the same code as in a release, with two doors left open: the exponents that the exponential
+mechanism chooses by, and the scale of the noise that is added to the counts. From these the exact distribution of all
+that a round gives is worked out here, from the definitions, and its Rényi divergences are compared with the price.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import exp, log
+
+import numpy as np
+import pytest
+
+from tallytree import Budget
+from tallytree.evaluate.truth import SeededWords
+from tallytree.privacy import selection
+from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.rounds import _Chance, _private_tables
+from tallytree.schema import Marginal
+from tallytree.synthesis.asking import Asking, epsilon_for
+from tallytree.tables.households import households_from_codes
+from tests.oracles.households import neighbouring_households, schema_of
+
+SCHEMA = schema_of({"area": 2}, {"age": 2}, 2)
+PRICE = Fraction(1, 3)
+SELECTING = Fraction(1, 4)  # of the price
+TABLES = {
+    "one_group": [
+        Marginal("households", ("area",), size=True),
+        Marginal("households", ("area",), ("age",)),
+        Marginal("persons", (), ("age",)),
+    ],
+    "one_group_added_or_removed": [Marginal("households", ("area",)), Marginal("persons", ("area",), ("age",))],
+    "one_person_attributes": [Marginal("households", (), ("age",)), Marginal("persons", ("area",), ("age",))],
+}
+ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0, 64.0)
+REACH = np.arange(-400, 401)
+
+
+def outcome(data, kind, monkeypatch):
+    """For each place that can be chosen: its chance, and the counts and noise scale of the table that follows."""
+    rows = [(home, person) for home, (_, persons) in enumerate(data) for person in persons]
+    homes = households_from_codes(
+        SCHEMA,
+        {"area": np.array([attributes[0] for attributes, _ in data], int)},
+        {"age": np.array([person[0] for _, person in rows], int)},
+        np.array([home for home, _ in rows], int),
+        len(data),
+    )
+    candidates = TABLES[kind]
+    found = []
+    for place in range(len(candidates)):
+        seen = {}
+
+        def choose(offered, source, place=place, seen=seen):
+            seen["exponents"] = [offered.exponent(which) for which in range(len(offered.scores))]
+            return place
+
+        def no_noise(scale, count, seen=seen):
+            seen["scale"] = scale
+            return np.zeros(count, np.int64)
+
+        monkeypatch.setattr(selection, "choose", choose)
+        neighbours = HouseholdNeighbours(HouseholdUnit(kind), SCHEMA.max_persons)
+        tables = _private_tables(homes, neighbours, Budget(rho=PRICE), SeededWords(0))
+        tables._chance = _Chance(no_noise, lambda: SeededWords(0), "open")
+        asking = Asking(tables, lambda *_: None)
+        epsilon = epsilon_for(PRICE * SELECTING)
+        estimates = [np.ones(table.shape(SCHEMA), np.int64) for table in candidates]
+        chosen = asking.select(candidates, estimates, epsilon, [0, 1, 1][: len(candidates)], _weights(candidates))
+        measured = asking.measure(chosen, PRICE - epsilon**2 / 8)
+        assert tables.left == 0
+        found.append((seen["exponents"], measured.values.astype(int).ravel(), seen["scale"]))
+    top = max(found[0][0])
+    raised = [exp(exponent - top) for exponent in found[0][0]]
+    return [(weight / sum(raised), counts, scale) for weight, (_, counts, scale) in zip(raised, found, strict=True)]
+
+
+def _weights(candidates):
+    return [Fraction(1), Fraction(1, 2), Fraction(3, 4)][: len(candidates)]
+
+
+def renyi(one, other, order):
+    """The divergence of a pair of outcomes: over places, and over whole numbers with discrete Gaussian noise."""
+    terms = []
+    for (chance, counts, scale), (other_chance, other_counts, other_scale) in zip(one, other, strict=True):
+        assert scale == other_scale  # a scale that depended on the data would be a leak of its own
+        logs = -(REACH**2) / (2 * float(scale))
+        norm = np.log(np.exp(logs).sum())
+        term = order * log(chance) + (1 - order) * log(other_chance)
+        for shift in (counts - other_counts).tolist():
+            apart = -((REACH + shift) ** 2) / (2 * float(scale))
+            term += float(np.logaddexp.reduce(order * logs + (1 - order) * apart)) - float(norm)
+        terms.append(term)
+    return float(np.logaddexp.reduce(terms)) / (order - 1)
+
+
+def tiny_neighbours(kind):
+    rest = (((0,), ((0,), (1,))), ((1,), ((1,),)))
+    for one, other in neighbouring_households(SCHEMA, kind):
+        yield (*one, *rest), (*other, *rest)
+
+
+@pytest.mark.parametrize("kind", sorted(TABLES))
+def test_a_round_diverges_by_no_more_than_its_price_between_any_neighbours(kind, monkeypatch):
+    known = {}
+
+    def of(data):
+        if data not in known:
+            known[data] = outcome(data, kind, monkeypatch)
+        return known[data]
+
+    worst = dict.fromkeys(ORDERS, 0.0)
+    for one, other in tiny_neighbours(kind):
+        for left, right in ((of(one), of(other)), (of(other), of(one))):
+            for order in ORDERS:
+                worst[order] = max(worst[order], renyi(left, right, order))
+    for order in ORDERS:
+        assert worst[order] <= float(PRICE) * order * (1 + 1e-9)
+    # The audit would notice noise that is too small: most of what was paid for is really lost.
+    assert worst[2.0] > 0.5 * float(PRICE) * 2.0
