@@ -6,16 +6,14 @@ Every key is an argument of the Python function of the same name: `[regions]` of
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals import checked_level
@@ -27,18 +25,13 @@ from tallytree.tables import GroupSizes, read
 from tallytree.tables.public_groups import read_groups
 from tallytree.tables.regions import region_keys
 from tallytree.tables.source import stem
+from tallytree.toml_spec import Number, Section, load_spec
 
 if TYPE_CHECKING:
     from tallytree.publish.prior import Prior
 
-Number = int | Decimal | str
 
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class RegionsSection(_Section):
+class RegionsSection(Section):
     """Where the public hierarchy comes from: `levels`, or `leaf` with `levels` above it, or `edges`."""
 
     table: str
@@ -49,7 +42,7 @@ class RegionsSection(_Section):
     root: str = ROOT
 
 
-class DataSection(_Section):
+class DataSection(Section):
     """The microdata."""
 
     source: str | list[str]
@@ -69,7 +62,7 @@ class DataSection(_Section):
     memory_limit: str | None = None
 
 
-class PrivacySection(_Section):
+class PrivacySection(Section):
     """Unit and budget."""
 
     unit: UnitKind
@@ -80,7 +73,7 @@ class PrivacySection(_Section):
     noise: Literal["tallytree", "opendp"] = "tallytree"
 
 
-class ReleaseSection(_Section):
+class ReleaseSection(Section):
     """How the release is made and called."""
 
     mechanism: str = "auto"
@@ -92,7 +85,7 @@ class ReleaseSection(_Section):
     confidence: int | Decimal = Decimal("0.95")  # of the intervals
 
 
-class PlanSection(_Section):
+class PlanSection(Section):
     """What may be expected, from public facts alone: for `plan` and for the mechanism `auto`."""
 
     prior: str  # a shape's name, an older public table or an earlier release's directory
@@ -100,7 +93,7 @@ class PlanSection(_Section):
     spread: str | None = None  # a column of the regions table: they are spread over the leaves by its numbers
 
 
-class _Spec(_Section):
+class _Spec(Section):
     data: DataSection
     privacy: PrivacySection
     regions: RegionsSection | None = None
@@ -123,17 +116,7 @@ class Spec:
     def load(cls, path: str | Path) -> Spec:
         """Read a TOML file; all its mistakes are named at once."""
         file = Path(path)
-        try:
-            values = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)
-        except FileNotFoundError:
-            raise SpecError(f"there is no spec at {file}") from None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise SpecError(f"{file} is not a TOML file that can be read: {error}") from None
-        try:
-            checked = _Spec.model_validate(values)
-        except ValidationError as error:
-            mistakes = "\n".join(f"  - {_mistake(dict(item))}" for item in error.errors())
-            raise SpecError(f"{file} has mistakes:\n{mistakes}") from None
+        checked = load_spec(file, _Spec)
         if checked.release.shares is not None and checked.release.priority is not None:
             raise SpecError(f"{file}: [release] has shares and priority; both divide the budget, so give one of them")
         checked_level(float(checked.release.confidence))
@@ -276,23 +259,3 @@ class Spec:
             entity_column=self.data.entity is not None and entity,
             groups_were_split=self.data.on_spanning_group == "split",
         )
-
-
-def _mistake(item: dict[str, Any]) -> str:
-    """One mistake in words, with the nearest right key for an unknown one."""
-    *place, last = [str(part) for part in item["loc"]]
-    section = f"[{'.'.join(place)}] " if place else ""
-    if item["type"] == "extra_forbidden":
-        model: Any = _Spec
-        for part in place:
-            sections = {"regions": RegionsSection, "data": DataSection, "privacy": PrivacySection, "plan": PlanSection}
-            model = sections.get(part, ReleaseSection)
-        keys = list(model.model_fields)
-        near = get_close_matches(last, keys, n=1, cutoff=0.5)
-        return f"{section}unknown key {last!r}; " + (
-            f"did you mean {near[0]!r}?" if near else f"known: {', '.join(keys)}"
-        )
-    if item["type"] == "missing":
-        what = "section" if not place else "key"
-        return f"{section}the {what} {last!r} is missing"
-    return f"{section}{last}: {item['msg'].lower()}, not {item['input']!r}"

@@ -6,15 +6,13 @@ one; `[privacy]`, `[agreement]` and `[synthesis]` of `synthesize`.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from tallytree.errors import SpecError
 from tallytree.privacy.budget import Budget
@@ -24,16 +22,12 @@ from tallytree.synthesis.workload import Workload, all_sets, named, sampled_sets
 from tallytree.tables.codebook import schema_from_codebook
 from tallytree.tables.households import Households, Oversize, read_households
 from tallytree.tables.source import stem
+from tallytree.toml_spec import Number, Section, load_spec, read_toml
 
-Number = int | Decimal | str
 Texts = list[str | int]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)
-
-
-class HouseholdsSection(_Section):
+class HouseholdsSection(Section):
     """The table of households."""
 
     source: str | list[str]
@@ -42,14 +36,14 @@ class HouseholdsSection(_Section):
     memory_limit: str | None = None
 
 
-class PersonsSection(_Section):
+class PersonsSection(Section):
     """The table of persons; `order` is the column that says which are a household's first."""
 
     source: str | list[str]
     order: str | None = None
 
 
-class AttributeSection(_Section):
+class AttributeSection(Section):
     """Values, or cuts of a number (with names for the bins, if they shall have other than their own)."""
 
     values: Texts | None = None
@@ -64,7 +58,7 @@ def _as_table(given: Any) -> Any:
 Attributes = dict[str, Annotated[AttributeSection, BeforeValidator(_as_table)]]
 
 
-class SchemaSection(_Section):
+class SchemaSection(Section):
     """The public shape of the data: attributes here, or in a codebook."""
 
     max_persons: int
@@ -74,7 +68,7 @@ class SchemaSection(_Section):
     person: Attributes | None = None
 
 
-class PrivacySection(_Section):
+class PrivacySection(Section):
     """Unit and budget."""
 
     unit: HouseholdUnitKind = "one_group"
@@ -84,7 +78,7 @@ class PrivacySection(_Section):
     ledger: str | None = None
 
 
-class WorkloadSection(_Section):
+class WorkloadSection(Section):
     """Which tables to get right: all sets of up to k attributes, a sample of those of k, or sets by name."""
 
     k: int | None = None
@@ -93,14 +87,14 @@ class WorkloadSection(_Section):
     size: bool = False
 
 
-class AgreementSection(_Section):
+class AgreementSection(Section):
     """A release of group sizes that the synthetic households shall agree with."""
 
     release: str
     region: str
 
 
-class SynthesisSection(_Section):
+class SynthesisSection(Section):
     """How the synthesis is made and called, and how many households are drawn."""
 
     method: str | None = None
@@ -109,7 +103,7 @@ class SynthesisSection(_Section):
     title: str | None = None
 
 
-class _Spec(_Section):
+class _Spec(Section):
     households: HouseholdsSection
     persons: PersonsSection
     schema_: SchemaSection = Field(alias="schema")
@@ -130,13 +124,7 @@ class SynthSpec:
     def load(cls, path: str | Path) -> SynthSpec:
         """Read a TOML file; all its mistakes are named at once."""
         file = Path(path)
-        values = _toml(file)
-        try:
-            checked = _Spec.model_validate(values)
-        except ValidationError as error:
-            mistakes = "\n".join(dict.fromkeys(f"  - {_mistake(dict(item))}" for item in error.errors()))
-            raise SpecError(f"{file} has mistakes:\n{mistakes}") from None
-        return cls(file.absolute().parent, checked)
+        return cls(file.absolute().parent, load_spec(file, _Spec))
 
     @property
     def budget(self) -> Budget:
@@ -243,19 +231,10 @@ class SynthSpec:
 def is_synth_spec(path: str | Path) -> bool:
     """Is this a spec of a synthesis, rather than of a release? A file that cannot be read is not."""
     try:
-        values = _toml(Path(path))
+        values = read_toml(Path(path))
     except SpecError:
         return False
     return "data" not in values and bool({"households", "persons", "schema"} & set(values))
-
-
-def _toml(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)
-    except FileNotFoundError:
-        raise SpecError(f"there is no spec at {file}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SpecError(f"{file} is not a TOML file that can be read: {error}") from None
 
 
 def _attribute(name: str, section: AttributeSection) -> Attribute:
@@ -271,36 +250,3 @@ def _attribute(name: str, section: AttributeSection) -> Attribute:
     if section.missing is not None and section.missing not in values:
         values = (*values, section.missing)
     return Attribute(name, values, cuts, section.missing)
-
-
-def _mistake(item: dict[str, Any]) -> str:
-    """One mistake in words, with the nearest right key for an unknown one."""
-    *place, last = [str(part) for part in item["loc"]]
-    section = f"[{'.'.join(place)}] " if place else ""
-    if item["type"] == "extra_forbidden":
-        keys = _keys(place)
-        near = get_close_matches(last, keys, n=1, cutoff=0.5)
-        return f"{section}unknown key {last!r}; " + (
-            f"did you mean {near[0]!r}?" if near else f"known: {', '.join(keys)}"
-        )
-    if item["type"] == "missing":
-        what = "section" if not place else "key"
-        return f"{section}the {what} {last!r} is missing"
-    return f"{section}{last}: {item['msg'].lower()}, not {item['input']!r}"
-
-
-def _keys(place: list[str]) -> list[str]:
-    """The keys that a section can have."""
-    model: Any = _Spec
-    for part in place:
-        names = {field.alias or name: field for name, field in model.model_fields.items()}
-        if part in names:
-            model = _model_in(names[part].annotation) or model
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _model_in(annotation: Any) -> Any:
-    """The section that a field's type is, or holds."""
-    if isinstance(annotation, type) and issubclass(annotation, _Section):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
