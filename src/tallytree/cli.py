@@ -65,7 +65,7 @@ def demo(
 ) -> None:
     """Make up a country, release it with ε = 1, and verify the release."""
     from tallytree.evaluate.country import make_country
-    from tallytree.publish.package import refuse_existing
+    from tallytree.publish.folder import refuse_existing
     from tallytree.spec import Spec
 
     refuse_existing(out, replace=True)
@@ -211,7 +211,7 @@ def release(
     quiet: Quiet = False,
 ) -> None:
     """Read, measure, estimate and write a release. The budget is spent once the noise is drawn."""
-    from tallytree.publish.package import refuse_existing
+    from tallytree.publish.folder import refuse_existing
     from tallytree.spec import Spec
 
     refuse_existing(out)

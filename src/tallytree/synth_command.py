@@ -11,7 +11,7 @@ from typing import Any
 
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.privacy.budget import as_decimal
-from tallytree.publish.package import refuse_existing
+from tallytree.publish.folder import refuse_existing
 from tallytree.publish.synthesis import Synthesis, check, check_workload, default_workload, prepared, synthesize
 from tallytree.synth_screen import synthesis_readiness, synthesis_summary
 from tallytree.synth_spec import SynthSpec

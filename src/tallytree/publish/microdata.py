@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from fractions import Fraction
@@ -15,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.publish.folder import write_json, write_whole
 from tallytree.publish.microdata_statement import data_package, privacy_statement
-from tallytree.publish.package import _flush, _put_in_place, _write_json, refuse_existing
-from tallytree.publish.stored import MANIFEST, MEASUREMENTS, PACKAGE, PRIVACY, digest
+from tallytree.publish.stored import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.measured import MeasuredCell
 from tallytree.synthesis.sampling import Households
@@ -51,33 +49,22 @@ def write_microdata(
     synthesis: Synthesis, target: Path, *, number: int | None, replace: bool, progress: Progress | None
 ) -> str:
     """Write all files and return the directory's id."""
-    target = target.absolute()
-    refuse_existing(target, replace=replace)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".writing", dir=target.parent))
-    try:
-        tally, drawn = _write_households(synthesis, staging, number, progress)
+
+    def fill(folder: Path) -> list[str]:
+        tally, drawn = _write_households(synthesis, folder, number, progress)
         factor = scale(synthesis.fitted.number, drawn, agrees=synthesis.table is not None)
-        written = write_report(tally, factor, synthesis.evidence, staging)
-        _write_measurements(synthesis, staging / MEASUREMENTS)
-        _write_json(staging / SCHEMA, synthesis.schema.to_json())
+        written = write_report(tally, factor, synthesis.evidence, folder)
+        _write_measurements(synthesis, folder / MEASUREMENTS)
+        write_json(folder / SCHEMA, synthesis.schema.to_json())
         statement = privacy_statement(synthesis, number=drawn, left_out=synthesis.workload.queries - written)
-        _write_json(staging / PRIVACY, statement)
-        _write_json(staging / PACKAGE, data_package(synthesis))
-        names = [*FILES]
-        if synthesis.table is not None:
-            _write_size_table(synthesis, staging / SIZES)
-            names.append(SIZES)
-        _write_json(staging / MANIFEST, {"files": {name: digest(staging / name) for name in names}})
-        saved = digest(staging / MANIFEST)
-        for path in [*staging.iterdir(), staging]:
-            _flush(path)
-        staging.chmod(0o755)
-        _put_in_place(staging, target)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
-    return saved
+        write_json(folder / PRIVACY, statement)
+        write_json(folder / PACKAGE, data_package(synthesis))
+        if synthesis.table is None:
+            return [*FILES]
+        _write_size_table(synthesis, folder / SIZES)
+        return [*FILES, SIZES]
+
+    return write_whole(target, fill, replace=replace)
 
 
 def scale(real: int, drawn: int, *, agrees: bool) -> float:

@@ -20,6 +20,7 @@ from tallytree.privacy.household_unit import HouseholdNeighbours
 from tallytree.privacy.rounds import GAUSSIAN
 from tallytree.privacy.selection import cost_of_selection
 from tallytree.privacy.unit import Neighbours
+from tallytree.publish.folder import changed_files
 from tallytree.publish.microdata import (
     ANSWERS,
     FILES,
@@ -38,7 +39,7 @@ from tallytree.publish.microdata import (
 )
 from tallytree.publish.microdata_statement import in_words, not_protected, sensitivity_of
 from tallytree.publish.statement import NO_LEDGER
-from tallytree.publish.stored import MANIFEST, MEASUREMENTS, MOST, PRIVACY, digest, read_json
+from tallytree.publish.stored import MEASUREMENTS, MOST, PRIVACY, read_json
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import Together, together
 from tallytree.synthesis.measured import Measured
@@ -198,18 +199,7 @@ def _evidence(stored: Stored) -> Evidence:
 
 
 def _digests(stored: Stored) -> Iterator[str]:
-    files = read_json(stored.directory / MANIFEST)["files"]
-    for name in sorted({*files, *FILES}):
-        path = stored.directory / name
-        if name not in files:
-            yield f"{name} is not in {MANIFEST}"
-        elif not path.is_file():
-            yield f"{name} is missing"
-        elif digest(path) != files[name]:
-            yield f"{name} was changed: its digest is not the one in {MANIFEST}"
-    for path in sorted(stored.directory.iterdir()):
-        if path.name not in files and path.name != MANIFEST:
-            yield f"{path.name} was added: it is not in {MANIFEST}"
+    return changed_files(stored.directory, FILES)
 
 
 def _links(stored: Stored) -> Iterator[str]:

@@ -21,6 +21,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import FIRST
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.unit import Neighbours
+from tallytree.publish.folder import changed_files
 from tallytree.publish.interval_verification import INTERVAL_PROMISES
 from tallytree.publish.release_intervals import ErrorBars
 from tallytree.publish.statement import described, guarantee, measured_first, size_description
@@ -174,18 +175,7 @@ def _reason(error: Exception) -> str:
 
 
 def _digests(stored: _Stored) -> Iterator[str]:
-    files = read_json(stored.directory / MANIFEST)["files"]
-    for name in sorted({*files, *FILES}):
-        path = stored.directory / name
-        if name not in files:
-            yield f"{name} is not in {MANIFEST}"
-        elif not path.is_file():
-            yield f"{name} is missing"
-        elif digest(path) != files[name]:
-            yield f"{name} was changed: its digest is not the one in {MANIFEST}"
-    for path in sorted(stored.directory.iterdir()):
-        if path.name not in files and path.name != MANIFEST:
-            yield f"{path.name} was added: it is not in {MANIFEST}"
+    return changed_files(stored.directory, FILES)
 
 
 def _rows(stored: _Stored) -> Iterator[str]:
