@@ -139,6 +139,14 @@ def test_a_release_with_options_from_validating_to_verifying(folder, here):
     assert "Nothing was spent" in here("release", "release.toml", "--out", "again", code=3)
 
 
+def test_levels_that_are_only_added_up_are_shown_as_such(folder, here):
+    with_options(folder, 'method = "cumulative"', mechanism="bottom-up")
+    here("ledger", "open", "release.toml", "--epsilon", "0.1")
+    out = here("release", "release.toml", "--out", "mine")
+    assert out.count("added up") == 2
+    assert "ε = 0.1" in out
+
+
 @pytest.mark.parametrize(
     ("mechanism", "unit", "options", "message"),
     [
