@@ -224,6 +224,23 @@ def test_the_default_measures_sizes_and_every_attribute_first_then_whole_tables(
         assert table.marginal in WORKLOAD.marginals
 
 
+def swept(fitted):
+    """The tables after the first ones and before the first selection."""
+    before = [step.kind for step in fitted.rounds].index("select")
+    measures = [step for step in fitted.rounds[:before] if step.kind == "measure"]
+    return [table.marginal for table in fitted.measured[: len(measures)]][4:]
+
+
+def test_the_default_sweeps_everything_if_it_can_and_else_no_persons_table_that_costs_more_than_one_of_households():
+    rich = swept(method().run(seeded(rho="1/2"), WORKLOAD, options=QUICK[DEFAULT]))
+    assert set(rich) == set(WORKLOAD.marginals)
+    poor = swept(method().run(seeded(rho="1/10"), WORKLOAD, options=QUICK[DEFAULT]))
+    assert set(poor) == {
+        Marginal("households", ("area",), size=True),
+        *(marginal for marginal in WORKLOAD if marginal.of == "households"),
+    }
+
+
 def test_household_tables_are_taken_exactly_where_households_are_public():
     tables = seeded("one_person_attributes")
     fitted = method().run(tables, WORKLOAD, options=QUICK[DEFAULT])

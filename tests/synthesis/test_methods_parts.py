@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from tallytree.schema import Marginal
 from tallytree.synthesis.asking import epsilon_for, share
 from tallytree.synthesis.fitting import seldom_exceeded
-from tallytree.synthesis.marginals import first_tables, is_part, parts_of
+from tallytree.synthesis.marginals import first_tables, helping_tables, is_part, parts_of
 from tests.oracles.households import all_households, count, schema_of
 from tests.synthesis.helpers import every_table
 
@@ -72,6 +72,7 @@ def test_the_first_tables_have_sizes_and_every_attribute_with_more_than_one_valu
         Marginal("households", ("area",)),
         Marginal("persons", (), ("age",)),
     ]
+    assert helping_tables(schema) == [Marginal("households", ("area",), size=True)]
 
 
 def test_noise_alone_takes_a_table_over_its_bound_about_once_in_ten_thousand():

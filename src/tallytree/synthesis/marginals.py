@@ -4,8 +4,9 @@ Three stages share the budget.
 
 1. First: the number of persons of households, and every attribute.
 2. Sweep: all tables of the workload (or smaller ones within them) for which the noise of a fair share is a small part
-   of the table. Which these are depends on public numbers only. The fit pools tables that overlap, so that on small
-   domains, or with a large budget, nothing is better than to have measured everything once.
+   of the table. Which these are depends on public numbers and first answers only. The fit pools tables that overlap,
+   so that on small domains, or with a large budget, nothing is better than to have measured everything once. With less,
+   persons tables are left out where households tables of the same attributes are less sensitive: those say most of it.
 3. Rounds: a table is chosen by the exponential mechanism, measured, and the mixture is fitted again from where it was.
    A score is by how much the model misses a table in all, minus what noise alone would add if it were measured now: so
    large tables are only chosen once they are worth it. When a round has moved the model by less than its noise, later
@@ -179,10 +180,31 @@ class _Run:
         asking.tell(2, self.options.rounds + 3, f"{len(chosen)} tables at once")
 
     def _worth_sweeping(self, budget: float) -> list[Marginal]:
-        """As many tables as can all be measured well enough for `budget` together, those with the least noise first.
+        """The tables to measure for `budget` together: all candidates, if each is then measured well enough.
+
+        Otherwise costly persons tables are left to the rounds: one household can change them by far more than it
+        changes the households tables of the same attributes, and the fit learns most of what they say from those and
+        from the `helping_tables`. As many of these are taken as can all be measured well enough.
+        """
+        chosen, all_of_them = self._measured_well(self.candidates, budget)
+        if not all_of_them:
+            cheaper = [self._cheaper(marginal) for marginal in self.candidates]
+            tables = dict.fromkeys([*cheaper, *helping_tables(self.schema)])
+            chosen, _ = self._measured_well([one for one in tables if not self.asking.is_public(one)], budget)
+        return [one for one in chosen if not any(is_part(one, other) for other in chosen)]
+
+    def _cheaper(self, marginal: Marginal) -> Marginal:
+        """For a persons table, the households table of the same attributes, if that is less sensitive."""
+        homes = Marginal("households", marginal.household, marginal.person, marginal.size)
+        sensitivity = self.asking.tables.sensitivity
+        public = self.asking.is_public(homes)
+        return homes if not public and sensitivity(homes).l2_squared < sensitivity(marginal).l2_squared else marginal
+
+    def _measured_well(self, marginals: Iterable[Marginal], budget: float) -> tuple[list[Marginal], bool]:
+        """As many tables as can all be measured well enough, those with the least noise first; and are these all?
 
         The first n tables get a share of 1/n each; n is the largest for which each one's noise is expected to sum to
-        no more than `worth_sweeping` of what the table counts in all. Tables within one that is swept are left out.
+        no more than `worth_sweeping` of what the table counts in all.
         """
         per_household = self._persons_per_household()
 
@@ -195,13 +217,12 @@ class _Run:
             return MEAN_SIZE * spread * marginal.cells(self.schema) / (self.number * max(counted, 0.1))
 
         measured = {table.marginal for table in self.measured}
-        ranked = sorted((marginal for marginal in self.candidates if marginal not in measured), key=noise)
+        ranked = sorted((marginal for marginal in marginals if marginal not in measured), key=noise)
         number = 0
         for place, marginal in enumerate(ranked, start=1):
             if noise(marginal) * sqrt(place / budget) <= self.options.worth_sweeping:
                 number = place
-        chosen = ranked[:number]
-        return [one for one in chosen if not any(is_part(one, other) for other in chosen)]
+        return ranked[:number], number == len(ranked)
 
     def _persons_per_household(self) -> float:
         """About how many persons a household has, by the table of sizes; half the most if that table was lost."""
@@ -284,6 +305,15 @@ def first_tables(schema: Schema) -> list[Marginal]:
         SIZES,
         *(Marginal("households", (attribute.name,)) for attribute in schema.household if attribute.codes > 1),
         *(Marginal("persons", (), (attribute.name,)) for attribute in schema.person if attribute.codes > 1),
+    ]
+
+
+def helping_tables(schema: Schema) -> list[Marginal]:
+    """Households by their number of persons and one attribute of theirs: cheap, and they say how many persons live
+    where.
+    """
+    return [
+        Marginal("households", (attribute.name,), size=True) for attribute in schema.household if attribute.codes > 1
     ]
 
 
