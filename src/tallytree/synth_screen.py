@@ -86,7 +86,9 @@ def rounds_in_words(synthesis: Synthesis) -> str:
     measured = kinds.count("measure")
     lost = sum(past.result is None for past in synthesis.rounds)
     spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
-    text = f"{measured:,} measurements and {len(kinds) - measured:,} selections for ρ = {as_decimal(spent)}"
+    selected = len(kinds) - measured
+    chosen = f"{selected:,} selection{'' if selected == 1 else 's'}"
+    text = f"{measured:,} measurement{'' if measured == 1 else 's'} and {chosen} for ρ = {as_decimal(spent)}"
     if lost:
         text += f"; {lost} of them were lost when the run was killed, and paid for"
     if synthesis.exact:
