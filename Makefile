@@ -43,9 +43,9 @@ bench: $(DEV)
 
 # The docs' pictures of experiments, on made-up data.
 figures: $(DEV)
-	$(BIN)/python docs/picture.py
-	$(BIN)/python docs/figures.py
-	$(BIN)/python docs/pgsr_experiments.py
+	$(BIN)/python -m experiments.picture
+	$(BIN)/python -m experiments.figures
+	$(BIN)/python -m experiments.pgsr
 
 clean:
 	rm -rf $(VENV) demo-release demo-data

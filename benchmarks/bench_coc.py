@@ -34,7 +34,7 @@ from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, Mechanism, count_of_counts
 from tallytree.privacy.measure import measure
-from tallytree.privacy.noise import discrete_laplace
+from tallytree.privacy.noise.draws import discrete_laplace
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.size_lists import AT_A_TIME
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.estimate import is_optimal, nearest_consistent, non_increasing
-from tallytree.estimate.cost_tables import paper_reach, table_estimate
+from tallytree.estimate.baselines.cost_tables import paper_reach, table_estimate
 from tallytree.hierarchy import Hierarchy
 
 Integers = NDArray[np.int64]

@@ -12,10 +12,11 @@ from collections.abc import Callable
 import numpy as np
 
 from bench_estimate import best_of, drawn, even_tree, made_up_counts
-from tallytree.estimate.chain import nearest_chain
-from tallytree.estimate.joint_cumulative import joint_cumulative
-from tallytree.estimate.tree import nearest_consistent
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.arrays import Integers
+from tallytree.estimate.joint.cumulative import joint_cumulative
+from tallytree.estimate.tree.chain import nearest_chain
+from tallytree.estimate.tree.nearest import nearest_consistent
+from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import at_least
 
 SCALE = 30.0

@@ -26,13 +26,13 @@ from benchmarks.bench_estimate import _peak_bytes, best_of, even_tree, report
 from benchmarks.bench_joint import CENSUS, QUICK, TAILS, made_up
 
 import tallytree as tt
-from tallytree.estimate.guaranteed import guaranteed
-from tallytree.estimate.noise_tails import _quantile, _transform, noise_tail
-from tallytree.estimate.typical import REPLICATES, typical
+from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.noise_tails import _quantile, _transform, noise_tail
+from tallytree.estimate.intervals.typical import REPLICATES, typical
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.noise import discrete_laplace
+from tallytree.privacy.noise.draws import discrete_laplace
 
 BUDGET = tt.Budget(epsilon=1)
 

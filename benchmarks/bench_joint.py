@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.bench_estimate import DEPTHS, _peak_bytes, best_of, drawn, even_tree, report
 
-from tallytree.estimate.joint_counts import joint_counts
-from tallytree.estimate.joint_cumulative import joint_cumulative
+from tallytree.estimate.joint.counts import joint_counts
+from tallytree.estimate.joint.cumulative import joint_cumulative
 from tallytree.hierarchy import Hierarchy
 
 Integers = NDArray[np.int64]

@@ -19,8 +19,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tallytree.kernels import blocks, in_threads
-from tallytree.privacy import noise, opendp_noise
-from tallytree.privacy.keystream import Keystream
+from tallytree.privacy.noise import draws as noise
+from tallytree.privacy.noise import opendp as opendp_noise
+from tallytree.privacy.noise.keystream import Keystream
 
 LAPLACE_SCALES = [1, 30, 60, 10_000, 5_000_000]
 GAUSSIAN_VARIANCES = [1, 900, 10_000_000_000]

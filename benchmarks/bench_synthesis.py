@@ -14,7 +14,7 @@ import os
 import resource
 import time
 
-from tallytree.evaluate.synthesis import as_in_the_paper, compare_synthesis, made_up
+from tallytree.evaluate.microdata import as_in_the_paper, compare_synthesis, made_up
 from tallytree.synthesis.workload import sampled_sets
 
 

@@ -5,7 +5,7 @@
 The script makes a virtual environment in the given folder (it says so), installs smartnoise-synth there and runs it as
 another program. A flat row is a household with the attributes of up to M persons side by side, a code of its own
 standing for "no such person"; so one row is one household, which is the default unit here too. Drawn rows are folded
-back and compared by the same errors as in `tallytree.evaluate.synthesis`. If the package cannot be installed the
+back and compared by the same errors as in `tallytree.evaluate.microdata`. If the package cannot be installed the
 script reports that and ends; nothing is made up in its place.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.evaluate.synthesis import HouseholdTruth, made_up
+from tallytree.evaluate.microdata import HouseholdTruth, made_up
 from tallytree.schema import Schema
 from tallytree.synthesis.workload import all_sets
 from tallytree.tables.contingency import grouped

@@ -21,8 +21,8 @@ from tallytree.mechanisms.chain import chain
 from tallytree.mechanisms.estimate import Estimate
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan, Shares, every_level
-from tallytree.privacy.unit import Neighbours, PrivacyUnit
 
 
 def real_epsilon(stated: Budget, hierarchy: Hierarchy) -> Fraction:

@@ -1,6 +1,6 @@
 """The experiments behind docs/coc.md: NOT PRIVATE, on public and made-up data.
 
-    python docs/coc_experiments.py --data DIRECTORY [--runs 5] [--part PART]
+    python -m experiments.coc --data DIRECTORY [--runs 5] [--part PART]
 
 The parts are table, nation, single, merging, levels, methods and chosen; all of them if none is named.
 
@@ -25,17 +25,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import tallytree as tt
+from experiments.named_files import load
+from experiments.omniscient import omniscient_errors
+from experiments.shared_noise import estimate_with_shared_noise
 from tallytree.evaluate import Results, Truth, compare, plots
 from tallytree.evaluate.datasets import make
-from tallytree.evaluate.files import load
 from tallytree.evaluate.metrics import level_errors
-from tallytree.evaluate.omniscient import omniscient_errors
-from tallytree.evaluate.shared_noise import estimate_with_shared_noise
 from tallytree.evaluate.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.mechanisms.count_of_counts import methods_for
 
-FIGURES = Path(__file__).with_name("figures")
+FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 RESULTS = Path("coc-results")
 METHOD = {"Hc": "cumulative", "Hg": "sorted-sizes"}
 PER_LEVEL = ("0.05", "0.1", "0.3", "1")

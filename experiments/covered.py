@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.estimate.intervals import Intervals
+from tallytree.arrays import Integers
+from tallytree.estimate.intervals.value import Intervals
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
-
-Integers = NDArray[np.int64]
 
 KINDS = ("zero beyond the support", "zero within the support", "1–9", "10–99", "100 or more", "planted cluster")
 

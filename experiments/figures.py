@@ -8,7 +8,7 @@ import tallytree as tt
 from tallytree.evaluate import compare, plots
 from tallytree.evaluate.datasets import make
 
-FOLDER = Path(__file__).with_name("figures")
+FOLDER = Path(__file__).parents[1] / "docs" / "figures"
 MECHANISMS = ["pgsr-hierarchical-dp", "pgsr-cumulative-dp"]
 
 

@@ -1,8 +1,8 @@
 """How often the intervals hold the truth: NOT PRIVATE, on public and made-up data. Writes docs/coverage.csv.
 
-    python docs/interval_coverage.py DATA                   the full table; some minutes on two idle cores
-    python docs/interval_coverage.py DATA --quick           one run of each, small data only; under a minute
-    python docs/interval_coverage.py DATA --out other.csv
+    python -m experiments.interval_coverage DATA                   the full table; some minutes on two idle cores
+    python -m experiments.interval_coverage DATA --quick           one run of each, small data only; under a minute
+    python -m experiments.interval_coverage DATA --out other.csv
 
 DATA is the folder of the real data sets (see docs/datasets.md); those that are not there are named and left out. Rows
 are data set × mechanism × ε × level of confidence × kind of interval × level of the hierarchy × kind of cell. Strata of
@@ -25,15 +25,15 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
-from tallytree.estimate.guaranteed import guaranteed
-from tallytree.estimate.intervals import Intervals
-from tallytree.estimate.typical import typical
-from tallytree.evaluate.coverage import Stratum, kinds_of, strata, with_clusters
+from experiments.covered import Stratum, kinds_of, strata, with_clusters
+from experiments.named_files import load
+from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.typical import typical
+from tallytree.estimate.intervals.value import Intervals
 from tallytree.evaluate.datasets import make
-from tallytree.evaluate.files import load
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import choose
-from tallytree.privacy.unit import Neighbours
+from tallytree.privacy.neighbours import Neighbours
 
 EPSILONS = ("0.1", "0.5", "1")
 LEVELS = (0.9, 0.95)
@@ -127,7 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("coverage.csv"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.csv")
     options = parser.parse_args()
     table: list[dict[str, Any]] = []
     for truth, planted, unit, runs in cases(options.data, options.quick):

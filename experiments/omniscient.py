@@ -15,16 +15,14 @@ from fractions import Fraction
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms.estimate import Estimate
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.neighbours import one_entity
 from tallytree.privacy.plan import Shares, every_level, level_shares
-from tallytree.privacy.unit import one_entity
-
-Floats = NDArray[np.float64]
 
 NOT_PRIVATE = "NOT PRIVATE: noise only where the true counts are not zero; counts may be negative and need not add up"
 

@@ -1,4 +1,4 @@
-"""The experiments behind docs/pgsr.md: NOT PRIVATE, on made-up data. Run: python docs/pgsr_experiments.py [--runs 3]
+"""The experiments behind docs/pgsr.md: NOT PRIVATE, on made-up data. Run: python -m experiments.pgsr [--runs 3]
 
 Results go to pgsr-results/ (a journal each, so that an interrupted run goes on) and pictures to docs/figures/.
 """
@@ -9,11 +9,11 @@ import argparse
 from pathlib import Path
 
 import tallytree as tt
+from experiments.as_printed import CHAIN_AS_PRINTED
 from tallytree.evaluate import compare, plots
-from tallytree.evaluate.as_printed import CHAIN_AS_PRINTED
 from tallytree.evaluate.datasets import make
 
-FIGURES = Path(__file__).with_name("figures")
+FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 RESULTS = Path("pgsr-results")
 FAST = [
     "pgsr-hierarchical-dp",

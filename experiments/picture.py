@@ -81,7 +81,7 @@ def main() -> None:
         measured = release.measurements.stacked("counts")
         if measured.min() in (-3, -4, -5, -6) and np.abs(measured - tree.aggregate(leaves)).max() < 12:
             break
-    Path(__file__).with_name("picture.svg").write_text(draw(measured, release.counts), encoding="utf-8")
+    (Path(__file__).parents[1] / "docs" / "picture.svg").write_text(draw(measured, release.counts), encoding="utf-8")
 
 
 if __name__ == "__main__":

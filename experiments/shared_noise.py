@@ -18,8 +18,8 @@ from tallytree.mechanisms import Mechanism
 from tallytree.mechanisms.estimate import Estimate
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.neighbours import PrivacyUnit, one_entity
 from tallytree.privacy.plan import Plan
-from tallytree.privacy.unit import PrivacyUnit, one_entity
 
 NOT_PRIVATE = "NOT PRIVATE: every region of every level was measured with the same noise"
 

@@ -1,6 +1,6 @@
 """Household synthesis compared: HQR's Figure 1 remade, and real households. NOT PRIVATE, on public and made-up data.
 
-    python docs/synthesis_experiments.py --directory DIRECTORY [--data oregon] [--method h-gem] [--epsilon 1] [--runs 2]
+    python -m experiments.synthesis --directory DIRECTORY [--data oregon] [--method h-gem] [--epsilon 1] [--runs 2]
 
 DIRECTORY holds oregon_2000_pums_*.parquet, atlanta_arc_*.parquet and us_cps_2012_2014_*.parquet (the made-up data need
 none). Every finished run is added to docs/figures/synthesis.csv at once, and a run that stands there is not done again,
@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.evaluate.synthesis import HouseholdTruth, as_in_the_paper, compare_synthesis, made_up
+from tallytree.evaluate.microdata import HouseholdTruth, as_in_the_paper, compare_synthesis, made_up
 from tallytree.schema import Attribute, Schema
 from tallytree.synthesis.workload import Workload, all_sets, sampled_sets
 from tallytree.tables.contingency import code_type, grouped
 
-FIGURES = Path(__file__).with_name("figures")
+FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 CSV = FIGURES / "synthesis.csv"
 EPSILONS = ("0.125", "0.25", "0.5", "1")
 METHODS = ("tallytree-marginals", "h-gem", "mwem")

@@ -1,8 +1,9 @@
-"""The house rules that can be read off the source: who may import whom, who opens the seal, who may have a seed."""
+"""The house rules that can be read off the source: who may import whom, who opens a seal, who may have a seed."""
 
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,109 +11,157 @@ import pytest
 import tallytree
 
 SOURCE = Path(tallytree.__file__).parent
-MODULES = sorted(SOURCE.rglob("*.py"))
-# A folder imports only from those before it; the modules in front serve all.
-ORDER = ["tables", "privacy", "estimate", "mechanisms", "synthesis", "publish", "evaluate"]
-EVERYWHERE = {"errors", "kernels", "hierarchy", "histogram", "long_table", "schema"}
-ABOVE_ALL = {"toml_spec", "spec", "screen", "cli", "synth_spec", "synth_screen", "synth_command", "__init__"}
+MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in sorted(SOURCE.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+# The rooms, from the ground up. A room may use itself and whatever stands above it here.
+ROOMS = (
+    "version",
+    "errors",
+    "progress",
+    "arrays",
+    "kernels",
+    "hierarchy",
+    "histogram",
+    "schema",
+    "long_table",
+    "tables",
+    "privacy",
+    "estimate",
+    "mechanisms",
+    "synthesis",
+    "planning",
+    "publish",
+    "evaluate",
+    "command",
+)
+# The root names everything that is public, and `python -m tallytree` is the command: no room imports either.
+ABOVE_ALL = {"__init__", "__main__"}
+
+# Who calls these, apart from where they are defined: the whole list.
+OPENERS = {
+    "open_at_the_privacy_border": {"privacy.measure", "privacy.households.rounds"},
+}
 
 
-def imported(module):
-    """The parts of tallytree that a module imports, at any depth of its code."""
-    for node in ast.walk(ast.parse(module.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tallytree":
-            parts = node.module.split(".")
-            yield from [parts[1]] if len(parts) > 1 else [name.name for name in node.names]
+def imports(name):
+    """The modules of tallytree that a module imports: anywhere in its code, lazily or for types alone."""
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            home, *rest = node.module.split(".")
+            if home == "tallytree":
+                for alias in node.names:
+                    inner = ".".join([*rest, alias.name])
+                    yield inner if inner in MODULES or f"{inner}.__init__" in MODULES else ".".join(rest) or "__init__"
+        elif isinstance(node, ast.ImportFrom):
+            yield "relative"
         elif isinstance(node, ast.Import):
-            yield from (name.name.split(".")[1] for name in node.names if name.name.startswith("tallytree."))
+            for alias in node.names:
+                home, *rest = alias.name.split(".")
+                if home == "tallytree":
+                    yield ".".join(rest) or "__init__"
 
 
-def home(module):
-    relative = module.relative_to(SOURCE)
-    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+def room(name):
+    return name.split(".")[0]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(SOURCE)))
-def test_imports_go_one_way(module):
-    place, found = home(module), set(imported(module))
-    if place in ABOVE_ALL:
-        return
-    allowed = set(EVERYWHERE)
-    if place in ORDER:
-        allowed |= set(ORDER) if place == "evaluate" else set(ORDER[: ORDER.index(place) + 1])
-    assert found <= allowed, f"{place} imports {sorted(found - allowed)}"
+def test_every_module_is_in_a_room():
+    assert {room(name) for name in MODULES} == {*ROOMS, *ABOVE_ALL}
 
 
-def test_only_the_border_opens_the_seal():
-    callers = {
-        str(module.relative_to(SOURCE))
-        for module in MODULES
-        for node in ast.walk(ast.parse(module.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr == "open_at_the_privacy_border"
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in ABOVE_ALL])
+def test_imports_go_one_way(name):
+    allowed = ROOMS[: ROOMS.index(room(name)) + 1]
+    wrong = {found for found in imports(name) if room(found) not in allowed}
+    assert not wrong, f"{name} imports {sorted(wrong)}"
+
+
+def test_there_is_no_cycle_of_imports():
+    def target(found):
+        return found if found in MODULES else f"{found}.__init__"
+
+    graph = {name: {target(found) for found in imports(name)} - {name} for name in MODULES if name not in ABOVE_ALL}
+    # To import a module is to import its packages too.
+    for found in graph.values():
+        for name in list(found):
+            parts = name.split(".")[:-1]
+            found |= {".".join([*parts[:place], "__init__"]) for place in range(1, len(parts) + 1)}
+    for name, found in graph.items():
+        found -= {name, *(".".join([*name.split(".")[:place], "__init__"]) for place in range(1, name.count(".") + 1))}
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
+
+
+def users(*names):
+    """The modules that import one of these names, or use it as an attribute."""
+    return {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr in names)
+        or (isinstance(node, ast.ImportFrom) and any(alias.name in names for alias in node.names))
     }
-    assert callers == {"privacy/measure.py", "privacy/rounds.py"}
+
+
+@pytest.mark.parametrize("name", OPENERS)
+def test_who_opens_a_seal(name):
+    assert users(name) == OPENERS[name]
 
 
 def test_only_evaluate_measures_with_noise_of_its_own():
-    users = {
-        str(module.relative_to(SOURCE))
-        for module in MODULES
-        for node in ast.walk(ast.parse(module.read_text()))
-        if isinstance(node, ast.ImportFrom) and any(name.name == "_measured" for name in node.names)
-    }
-    assert users == {"evaluate/truth.py"}
+    assert users("_measured") - {"privacy.measure"} <= {"evaluate.truth", "privacy.households.rounds"}
 
 
 def test_only_evaluate_draws_rounds_with_words_of_its_own():
-    users = {
-        str(module.relative_to(SOURCE))
-        for module in MODULES
-        for node in ast.walk(ast.parse(module.read_text()))
-        if (isinstance(node, ast.ImportFrom) and any(name.name == "_private_tables" for name in node.names))
-        or (isinstance(node, ast.Attribute) and node.attr in {"_private_tables", "_start_with"})
+    assert {user for user in users("_private_tables", "_start_with") if room(user) != "evaluate"} == {
+        "privacy.households.rounds"
     }
-    assert {user for user in users if not user.startswith("evaluate/")} == {"privacy/rounds.py"}
 
 
 def test_true_tables_are_counted_at_the_border_and_in_evaluate_only():
-    users = {
-        str(module.relative_to(SOURCE))
-        for module in MODULES
-        for node in ast.walk(ast.parse(module.read_text()))
-        if isinstance(node, ast.ImportFrom) and any(name.name == "marginal_counts" for name in node.names)
-    }
-    assert {user for user in users if not user.startswith("evaluate/")} == {"privacy/rounds.py"}
+    assert {user for user in users("marginal_counts") if room(user) != "evaluate"} == {"privacy.households.rounds"}
 
 
 def test_seeds_and_weak_generators_exist_only_in_evaluate():
     weak = ("default_rng", "np.random", "random.seed", "RandomState", "import random")
-    for module in MODULES:
-        if home(module) != "evaluate":
-            found = [word for word in weak if word in module.read_text()]
-            assert not found, f"{module.relative_to(SOURCE)} uses {found}"
+    for name, path in MODULES.items():
+        if room(name) != "evaluate":
+            found = [word for word in weak if word in path.read_text(encoding="utf-8")]
+            assert not found, f"{name} uses {found}"
 
 
 def test_nothing_is_printed_or_logged_below_the_command():
-    for module in MODULES:
-        if home(module) in {"cli", "screen"}:
+    for name, tree in TREES.items():
+        if room(name) == "command":
             continue
-        for node in ast.walk(ast.parse(module.read_text())):
+        for node in ast.walk(tree):
             called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            assert called != "print", module
-            assert not (isinstance(node, ast.Import) and any(name.name == "logging" for name in node.names)), module
+            assert called != "print", name
+            assert not (isinstance(node, ast.Import) and any(alias.name == "logging" for alias in node.names)), name
 
 
 def test_help_needs_no_engine_and_no_compiler():
     code = (
-        "import sys, tallytree, tallytree.cli; "
+        "import sys, tallytree, tallytree.command.main; "
         "print(sorted({'numba', 'ibis', 'duckdb', 'pyarrow', 'opendp', 'numpy', 'pydantic'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_every_public_name_can_be_had():
+def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
+    told = {
+        alias.asname: f"{node.module}"
+        for node in ast.walk(TREES["__init__"])
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert told == {name: f"tallytree.{home}" for name, home in tallytree._HOME.items()}
     for name in tallytree.__all__:
-        assert getattr(tallytree, name) is not None
+        assert getattr(tallytree, name).__module__ == told[name]
     with pytest.raises(AttributeError):
         tallytree.nonsense  # noqa: B018

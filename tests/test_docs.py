@@ -23,7 +23,12 @@ def test_the_pages_code_runs(page, tmp_path, monkeypatch):
         else:
             for line in block.splitlines():
                 if line.startswith("$ tallytree "):
-                    words = [sys.executable, "-c", "from tallytree.cli import main; main()", *shlex.split(line)[2:]]
+                    words = [
+                        sys.executable,
+                        "-c",
+                        "from tallytree.command.main import main; main()",
+                        *shlex.split(line)[2:],
+                    ]
                     done = subprocess.run(words, capture_output=True, text=True, check=False)
                     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 

@@ -5,115 +5,92 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tallytree.version import VERSION
+
 if TYPE_CHECKING:
-    from tallytree.errors import BudgetError, DataError, ReleaseError, SpecError, TallytreeError
-    from tallytree.hierarchy import Hierarchy
-    from tallytree.privacy import (
-        Budget,
-        Ledger,
-        Measurements,
-        Neighbours,
-        Plan,
-        PrivacyUnit,
-        measure,
-        one_entity,
-        one_group,
-    )
-    from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit
-    from tallytree.publish.answers import Answer
-    from tallytree.publish.planning import PlanReport, plan
-    from tallytree.publish.prior import Prior
-    from tallytree.publish.release import Release, release, resume
-    from tallytree.publish.synthesis import Synthesis, synthesize
-    from tallytree.publish.verification import verify
-    from tallytree.schema import Attribute, Marginal, Schema
-    from tallytree.synthesis.workload import Workload
-    from tallytree.tables import GroupSizes, read
-    from tallytree.tables.codebook import schema_from_codebook, schema_from_sample
-    from tallytree.tables.households import Households, read_households
+    from tallytree.errors import BudgetError as BudgetError
+    from tallytree.errors import DataError as DataError
+    from tallytree.errors import ReleaseError as ReleaseError
+    from tallytree.errors import SpecError as SpecError
+    from tallytree.errors import TallytreeError as TallytreeError
+    from tallytree.hierarchy import Hierarchy as Hierarchy
+    from tallytree.planning.prior import Prior as Prior
+    from tallytree.planning.report import PlanReport as PlanReport
+    from tallytree.planning.report import plan as plan
+    from tallytree.privacy.budget import Budget as Budget
+    from tallytree.privacy.households.neighbours import HouseholdNeighbours as HouseholdNeighbours
+    from tallytree.privacy.households.neighbours import HouseholdUnit as HouseholdUnit
+    from tallytree.privacy.ledger import Ledger as Ledger
+    from tallytree.privacy.measure import measure as measure
+    from tallytree.privacy.measurements import Measurements as Measurements
+    from tallytree.privacy.neighbours import Neighbours as Neighbours
+    from tallytree.privacy.neighbours import PrivacyUnit as PrivacyUnit
+    from tallytree.privacy.neighbours import one_entity as one_entity
+    from tallytree.privacy.neighbours import one_group as one_group
+    from tallytree.privacy.plan import Plan as Plan
+    from tallytree.publish.microdata.making import Synthesis as Synthesis
+    from tallytree.publish.microdata.making import synthesize as synthesize
+    from tallytree.publish.release.answers import Answer as Answer
+    from tallytree.publish.release.making import Release as Release
+    from tallytree.publish.release.making import release as release
+    from tallytree.publish.release.making import resume as resume
+    from tallytree.publish.verify import verify as verify
+    from tallytree.schema import Attribute as Attribute
+    from tallytree.schema import Marginal as Marginal
+    from tallytree.schema import Schema as Schema
+    from tallytree.synthesis.workload import Workload as Workload
+    from tallytree.tables.codebook import schema_from_codebook as schema_from_codebook
+    from tallytree.tables.codebook import schema_from_sample as schema_from_sample
+    from tallytree.tables.group_sizes import GroupSizes as GroupSizes
+    from tallytree.tables.households import Households as Households
+    from tallytree.tables.households import read_households as read_households
+    from tallytree.tables.reading import read as read
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
-# Names are loaded when first used, so that `tallytree --help` need not wait for engines and compilers.
+# Each public name and the module it comes from. They are loaded when first used, so that `tallytree --help` need not
+# wait for engines and compilers; the imports above tell the same to type checkers, and a test holds the two together.
 _HOME = {
-    "Hierarchy": "hierarchy",
-    "TallytreeError": "errors",
-    "SpecError": "errors",
-    "DataError": "errors",
     "BudgetError": "errors",
+    "DataError": "errors",
     "ReleaseError": "errors",
-    "GroupSizes": "tables",
-    "read": "tables",
-    "PrivacyUnit": "privacy",
-    "one_entity": "privacy",
-    "one_group": "privacy",
-    "Budget": "privacy",
-    "Neighbours": "privacy",
-    "Plan": "privacy",
-    "Measurements": "privacy",
-    "measure": "privacy",
-    "Ledger": "privacy",
-    "Answer": "publish",
-    "plan": "publish",
-    "PlanReport": "publish",
-    "Prior": "publish",
-    "Release": "publish",
-    "release": "publish",
-    "resume": "publish",
-    "verify": "publish",
+    "SpecError": "errors",
+    "TallytreeError": "errors",
+    "Hierarchy": "hierarchy",
     "Attribute": "schema",
     "Marginal": "schema",
     "Schema": "schema",
-    "HouseholdNeighbours": "privacy.household_unit",
-    "HouseholdUnit": "privacy.household_unit",
+    "GroupSizes": "tables.group_sizes",
+    "read": "tables.reading",
     "Households": "tables.households",
     "read_households": "tables.households",
     "schema_from_codebook": "tables.codebook",
     "schema_from_sample": "tables.codebook",
+    "Neighbours": "privacy.neighbours",
+    "PrivacyUnit": "privacy.neighbours",
+    "one_entity": "privacy.neighbours",
+    "one_group": "privacy.neighbours",
+    "Budget": "privacy.budget",
+    "Plan": "privacy.plan",
+    "Measurements": "privacy.measurements",
+    "measure": "privacy.measure",
+    "Ledger": "privacy.ledger",
+    "HouseholdNeighbours": "privacy.households.neighbours",
+    "HouseholdUnit": "privacy.households.neighbours",
     "Workload": "synthesis.workload",
-    "Synthesis": "publish.synthesis",
-    "synthesize": "publish.synthesis",
+    "Prior": "planning.prior",
+    "PlanReport": "planning.report",
+    "plan": "planning.report",
+    "Answer": "publish.release.answers",
+    "Release": "publish.release.making",
+    "release": "publish.release.making",
+    "resume": "publish.release.making",
+    "Synthesis": "publish.microdata.making",
+    "synthesize": "publish.microdata.making",
+    "verify": "publish.verify",
 }
 
-__all__ = [
-    "Answer",
-    "Attribute",
-    "Budget",
-    "BudgetError",
-    "DataError",
-    "GroupSizes",
-    "Hierarchy",
-    "HouseholdNeighbours",
-    "HouseholdUnit",
-    "Households",
-    "Ledger",
-    "Marginal",
-    "Measurements",
-    "Neighbours",
-    "Plan",
-    "PlanReport",
-    "Prior",
-    "PrivacyUnit",
-    "Release",
-    "ReleaseError",
-    "Schema",
-    "SpecError",
-    "Synthesis",
-    "TallytreeError",
-    "Workload",
-    "measure",
-    "one_entity",
-    "one_group",
-    "plan",
-    "read",
-    "read_households",
-    "release",
-    "resume",
-    "schema_from_codebook",
-    "schema_from_sample",
-    "synthesize",
-    "verify",
-]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
@@ -123,4 +100,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.kernels import blocks, in_threads, kernel
-
-Integers = NDArray[np.int64]
 
 ROOT = "total"
 

@@ -8,9 +8,8 @@ The last axis is always the size; the last size means "K or more".
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
+from tallytree.arrays import Integers
 
 
 def at_least(counts: Integers, first_size: int) -> Integers:

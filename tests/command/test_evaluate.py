@@ -7,12 +7,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from tallytree.cli import app
+from tallytree.command.main import app
 from tallytree.errors import SpecError
 from tallytree.evaluate import Results, compare
 from tallytree.privacy import Budget
+from tests.command.test_main import run
 from tests.evaluate import helpers
-from tests.test_cli import run
 
 TWO = ["--mechanism", "pgsr-hierarchical-dp", "--mechanism", "pgsr-cumulative-dp"]
 QUICK = ["--scale", "0.0001", "--runs", "2", "--jobs", "1"]

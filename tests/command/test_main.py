@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import tallytree.cli
-from tests.test_spec import GOOD
+import tallytree.command.main
+from tests.command.test_release_spec import GOOD
 
-COMMAND = [sys.executable, "-c", "from tallytree.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from tallytree.command.main import main; main()"]
 
 
 def run(*arguments, folder, code=0):
@@ -76,9 +76,9 @@ def test_an_existing_target_is_refused_before_anything_is_spent(folder):
 
 def test_an_interrupted_release_can_be_finished(folder):
     code = (
-        "import tallytree.publish.package as package, tallytree.cli, os\n"
+        "import tallytree.publish.release.package as package, tallytree.command.main, os\n"
         "package._write_regions = lambda *_: os._exit(9)\n"
-        "tallytree.cli.main()"
+        "tallytree.command.main.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "release", "release.toml", "--out", "mine"], cwd=folder, check=False, timeout=300
@@ -118,7 +118,7 @@ def here(folder, monkeypatch, capsys):
     def here(*arguments, code=0):
         monkeypatch.setattr(sys, "argv", ["tallytree", *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
-            tallytree.cli.main()
+            tallytree.command.main.main()
         shown = capsys.readouterr()
         assert stop.value.code == code, shown
         return " ".join((shown.out + shown.err).split())
@@ -179,7 +179,7 @@ def test_an_interrupted_release_with_options_is_finished_with_the_same(folder, h
     with_options(folder, "totals_share = 0.2")
     here("ledger", "open", "release.toml", "--epsilon", "0.1")
     with monkeypatch.context() as patch:
-        patch.setattr("tallytree.publish.package._write_regions", lambda *_: sys.exit(9))
+        patch.setattr("tallytree.publish.release.package._write_regions", lambda *_: sys.exit(9))
         here("release", "release.toml", "--out", "mine", code=9)
     here("release", "release.toml", "--out", "mine", "--resume")
     assert "The release keeps all its promises." in here("verify", "mine")
@@ -201,10 +201,10 @@ def test_a_defect_shows_its_place_and_not_its_message(monkeypatch, capsys, tmp_p
     def fail(*_):
         raise ValueError(value)
 
-    monkeypatch.setattr("tallytree.spec.Spec.load", fail)
+    monkeypatch.setattr("tallytree.command.release_spec.Spec.load", fail)
     monkeypatch.setattr(sys, "argv", ["tallytree", "validate", str(Path(tmp_path, "x.toml"))])
     with pytest.raises(SystemExit) as stop:
-        tallytree.cli.main()
+        tallytree.command.main.main()
     assert stop.value.code == 1
     shown = capsys.readouterr()
     assert value not in shown.out + shown.err

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-import tallytree.cli
+import tallytree.command.main
 from tallytree import SpecError
-from tallytree.spec import Spec
+from tallytree.command.release_spec import Spec
 
 SPEC = """
 [regions]
@@ -47,7 +47,7 @@ def run(monkeypatch, capsys):
     def run(*words, code=0):
         monkeypatch.setattr(sys, "argv", ["tallytree", *map(str, words)])
         with pytest.raises(SystemExit) as stop:
-            tallytree.cli.main()
+            tallytree.command.main.main()
         shown = capsys.readouterr()
         assert (stop.value.code or 0) == code, shown.out + shown.err
         return shown.out + shown.err

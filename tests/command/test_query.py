@@ -7,10 +7,10 @@ import warnings
 
 import pytest
 
-import tallytree.cli
+import tallytree.command.main
 from tallytree import Budget, Release, one_entity, release
 from tests.oracles.example import made_up
-from tests.publish.test_answers import nearly_empty, without_noise
+from tests.publish.release.test_answers import nearly_empty, without_noise
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def query(saved, monkeypatch, capsys):
     def query(*arguments, of="release", code=0):
         monkeypatch.setattr(sys, "argv", ["tallytree", "query", of, *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
-            tallytree.cli.main()
+            tallytree.command.main.main()
         shown = capsys.readouterr()
         assert stop.value.code == code, shown
         text = shown.out + shown.err

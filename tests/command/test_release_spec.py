@@ -4,9 +4,9 @@ from fractions import Fraction
 import pytest
 
 from tallytree import SpecError
+from tallytree.command.release_spec import Spec
 from tallytree.mechanisms import choose
 from tallytree.privacy import Neighbours
-from tallytree.spec import Spec
 
 GOOD = """
 [regions]

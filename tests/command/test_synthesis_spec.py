@@ -3,8 +3,8 @@ from fractions import Fraction
 import pytest
 
 from tallytree import Attribute, HouseholdNeighbours, HouseholdUnit, Marginal, SpecError
-from tallytree.synth_spec import SynthSpec, is_synth_spec
-from tests.test_spec import GOOD as RELEASE
+from tallytree.command.synthesis_spec import SynthSpec, is_synth_spec
+from tests.command.test_release_spec import GOOD as RELEASE
 
 GOOD = """
 [households]

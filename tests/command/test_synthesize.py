@@ -9,14 +9,14 @@ from fractions import Fraction
 
 import pytest
 
-import tallytree.cli
-from tests.test_cli import run
-from tests.test_synth_spec import GOOD, HOUSEHOLDS, PERSONS
+import tallytree.command.main
+from tests.command.test_main import run
+from tests.command.test_synthesis_spec import GOOD, HOUSEHOLDS, PERSONS
 
 LEDGERED = GOOD.replace("rho = 0.5", 'rho = 0.5\nledger = "ledger.db"')
 KILLED = """
 import os, signal
-from tallytree.privacy.round_journal import RoundJournal
+from tallytree.privacy.households.journal import RoundJournal
 
 real, seen = RoundJournal.record, []
 
@@ -27,16 +27,16 @@ def record(self, result):
     real(self, result)
 
 RoundJournal.record = record
-from tallytree.cli import main
+from tallytree.command.main import main
 main()
 """
 
 KILLED_WHILE_WRITING = """
 import os, signal
-import tallytree.publish.microdata as microdata
+import tallytree.publish.microdata.files as microdata
 
 microdata.data_package = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-from tallytree.cli import main
+from tallytree.command.main import main
 main()
 """
 
@@ -59,7 +59,7 @@ def typed(folder, monkeypatch, capsys):
         monkeypatch.setenv("TERM", "dumb")
         monkeypatch.setattr(sys, "argv", ["tallytree", *map(str, words)])
         with pytest.raises(SystemExit) as stop:
-            tallytree.cli.main()
+            tallytree.command.main.main()
         shown = capsys.readouterr()
         text = " ".join((shown.out + shown.err).split())
         assert (stop.value.code or 0) == code, text

@@ -7,7 +7,7 @@ import pytest
 
 from tallytree import Budget
 from tallytree.errors import SpecError
-from tallytree.evaluate.synthesis import (
+from tallytree.evaluate.microdata import (
     HouseholdTruth,
     as_in_the_paper,
     compare_synthesis,
@@ -15,9 +15,9 @@ from tallytree.evaluate.synthesis import (
     made_up,
     model_errors,
 )
-from tallytree.privacy.household_unit import HouseholdUnit
+from tallytree.privacy.households.neighbours import HouseholdUnit
 from tallytree.schema import Marginal
-from tallytree.synthesis.histogram import Histogram
+from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.workload import Workload, all_sets
 from tallytree.tables.contingency import grouped
 from tests.oracles.households import count, schema_of

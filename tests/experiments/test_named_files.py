@@ -6,13 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from experiments.named_files import LOADERS, REGION_TABLES, TWO_TABLES, load, load_regions, load_tables, read_counts
 from pyarrow import csv
 
 from tallytree.errors import SpecError
 from tallytree.evaluate.datasets import make
-from tallytree.evaluate.files import LOADERS, REGION_TABLES, TWO_TABLES, load, load_regions, load_tables, read_counts
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
+from tests.real_data import DATA
 
 
 def real(name):

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from experiments.omniscient import omniscient, omniscient_errors
 
 from tallytree import Budget, Hierarchy, SpecError
 from tallytree.evaluate import Truth
-from tallytree.evaluate.omniscient import omniscient, omniscient_errors
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.trees import even_tree
 

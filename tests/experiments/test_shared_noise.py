@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from experiments.named_files import load
+from experiments.shared_noise import estimate_with_shared_noise, shared_noise_measurements
 
 from tallytree import Budget, SpecError, one_entity
 from tallytree.evaluate import Truth
-from tallytree.evaluate.files import load
 from tallytree.evaluate.metrics import level_errors
-from tallytree.evaluate.shared_noise import estimate_with_shared_noise, shared_noise_measurements
 from tallytree.evaluate.truth import seeded_measurements
 from tallytree.histogram import at_least
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.trees import even_tree
+from tests.real_data import DATA
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 TAXI = "nyc_taxi_medallion_pickups.csv"
 CUMULATIVE = MECHANISMS["coc-matching"].configured({"methods": ["cumulative"] * 3})
 # Section 6.2.2 of the paper: mean earth mover's distance per region over 10 runs, total ε = 1, K = 100,000.

@@ -16,9 +16,9 @@ from tallytree.mechanisms import MECHANISMS, prepare
 from tallytree.mechanisms.count_of_counts import CERTAINTY, MATCHED, METHODS, Settings, by_matching
 from tallytree.privacy import Neighbours
 from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.privacy.noise import laplace_variance
-from tallytree.privacy.unit import Sensitivity
-from tallytree.publish import estimated
+from tallytree.privacy.neighbours import Sensitivity
+from tallytree.privacy.noise.draws import laplace_variance
+from tallytree.publish.release.making import estimated
 from tests.oracles.example import made_up
 from tests.oracles.trees import random_tree
 

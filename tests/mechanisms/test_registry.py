@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, SpecError, one_entity, one_group, release, verify
-from tallytree.estimate.cost_tables import MOST_ENTRIES
-from tallytree.estimate.solvers import MOST_CELLS
+from tallytree.estimate.baselines.cost_tables import MOST_ENTRIES
+from tallytree.estimate.baselines.solvers import MOST_CELLS
 from tallytree.evaluate import Truth
 from tallytree.evaluate.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose, mechanism_named

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.measure import _measured
 from tallytree.privacy.measurements import Settle
-from tallytree.privacy.noise import checked_scale
+from tallytree.privacy.neighbours import PrivacyUnit
+from tallytree.privacy.noise.draws import checked_scale
 from tallytree.privacy.plan import Plan
-from tallytree.privacy.unit import PrivacyUnit
 from tallytree.tables import GroupSizes, Sealed
 
 US = Hierarchy.from_edges([("GA", "US"), ("NY", "US")], levels=["nation", "state"])

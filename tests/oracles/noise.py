@@ -11,7 +11,8 @@ from itertools import count
 
 import numpy as np
 
-from tallytree.privacy.keystream import Keystream, Words
+from tallytree.arrays import Words
+from tallytree.privacy.noise.keystream import Keystream
 
 ACCURACY = 120  # intervals are about 2^-ACCURACY wide
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallytree import Budget, Hierarchy, Prior, SpecError, one_entity, release
-from tallytree.publish.prior import SHAPES, poisson
+from tallytree.planning.prior import SHAPES, poisson
 from tests.oracles.example import made_up
 
 TREE = Hierarchy.from_levels(

@@ -2,28 +2,27 @@
 
 import json
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.named_files import load
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Budget, Hierarchy, Prior, SpecError, one_entity, one_group, plan, release, resume, verify
-from tallytree.estimate.guaranteed import guaranteed
-from tallytree.evaluate.files import load
+from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.histogram import earth_movers_distance, l1_distance
 from tallytree.mechanisms import MECHANISMS, choose, prepare
+from tallytree.planning.goals import Goal, suggest
+from tallytree.planning.report import planned, predicted_best
+from tallytree.planning.smaller_tree import smaller_tree
+from tallytree.planning.widths import half_widths
 from tallytree.privacy import Neighbours
 from tallytree.privacy.plan import divided, priority_shares
-from tallytree.publish.goals import Goal, suggest
-from tallytree.publish.planning import planned, predicted_best
-from tallytree.publish.smaller_tree import smaller_tree
-from tallytree.publish.widths import half_widths
 from tests.oracles.example import made_up
+from tests.real_data import DATA
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 ENTITY = one_entity()
 ONE = Budget(epsilon=1)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tallytree import Budget, BudgetError, Hierarchy, SpecError, one_entity
 from tallytree.privacy.accounting import cost_of, scale_for
 from tallytree.privacy.budget import epsilon_of, exact, largest_rho
+from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.plan import Plan, Question, every_level, level_shares
-from tallytree.privacy.unit import Sensitivity
 
 TREE = Hierarchy.from_levels({"state": ["A", "B"], "county": ["a", "b"]}, ["state", "county"])
 

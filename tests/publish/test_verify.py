@@ -9,10 +9,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-import tallytree.publish.package
+import tallytree.publish.release.package
 from tallytree import Budget, Release, ReleaseError, one_entity, release, verify
 from tallytree.privacy.measurements import Settled
-from tallytree.publish.stored import FILES, MANIFEST, digest
+from tallytree.publish.release.stored import FILES, MANIFEST, digest
 from tests.oracles.example import made_up
 
 
@@ -216,7 +216,7 @@ def test_measurements_of_another_release_are_found(folder, tmp_path):
 
 
 def test_large_releases_leave_their_zero_cells_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(tallytree.publish.package, "CELLS_WITH_ZEROS", 10)
+    monkeypatch.setattr(tallytree.publish.release.package, "CELLS_WITH_ZEROS", 10)
     made = release(made_up(2, public_totals=True, max_size=40), budget=Budget(epsilon=1), unit=one_entity())
     made.save(tmp_path / "sparse")
     assert verify(tmp_path / "sparse").faults == ()
@@ -242,7 +242,7 @@ def test_a_failed_write_leaves_nothing_behind(folder, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(tallytree.publish.package, "_write_regions", fail)
+    monkeypatch.setattr(tallytree.publish.release.package, "_write_regions", fail)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(OSError, match="disk full"):
         made.save(tmp_path / "new")

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from tallytree import Budget, SpecError
 from tallytree.histogram import at_least
 from tallytree.privacy.budget import epsilon_of
-from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.unit import Neighbours, one_entity, one_group
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.neighbours import Neighbours, one_entity, one_group
 from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table, together
-from tallytree.synthesis.histogram import Histogram
-from tallytree.synthesis.measured import MeasuredCell
-from tallytree.synthesis.mixture import Mixture
-from tallytree.synthesis.public_stream import PublicStream
-from tallytree.synthesis.sampling import Households
+from tallytree.synthesis.models.histogram import Histogram
+from tallytree.synthesis.models.measured import MeasuredCell
+from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.public_stream import PublicStream
+from tallytree.synthesis.models.sampling import Households
 from tallytree.synthesis.tally import counted
 
 SCHEMA = Schema(
@@ -113,7 +113,7 @@ def test_the_rest_has_the_models_chances_given_region_and_size(name):
 
 
 def test_a_network_agrees_too():
-    network = pytest.importorskip("tallytree.synthesis.network")
+    network = pytest.importorskip("tallytree.synthesis.models.network")
     model = network.Generator.start(SCHEMA, batch=5, empty=True)
     released = table_of([[1, 2, 3, 4], [0, 0, 0, 0], [5, 0, 1, 0]])
     drawn = joined(draw_agreeing(model, released))

@@ -101,8 +101,9 @@ def test_a_workload_survives_json():
 
 def test_the_package_loads_without_the_fitting_engine():
     code = (
-        "import sys, tallytree, tallytree.synthesis, tallytree.synthesis.workload, tallytree.synthesis.mixture, "
-        "tallytree.synthesis.histogram, tallytree.synthesis.sampling; print({'jax', 'optax'} & set(sys.modules))"
+        "import sys, tallytree, tallytree.synthesis, tallytree.synthesis.workload, tallytree.synthesis.models.mixture, "
+        "tallytree.synthesis.models.histogram, tallytree.synthesis.models.sampling; "
+        "print({'jax', 'optax'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

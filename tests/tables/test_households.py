@@ -4,7 +4,6 @@ import copy
 import logging
 import pickle
 import traceback
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +20,8 @@ from tallytree.tables.codebook import schema_from_codebook, schema_from_sample
 from tallytree.tables.contingency import HouseholdCodes, check_size, grouped, marginal_counts
 from tallytree.tables.households import households_from_codes, read_households
 from tests.oracles.households import count, schema_of
+from tests.real_data import DATA
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 SECRET = "SECRET-4711"
 
 SCHEMA = Schema(

@@ -104,9 +104,9 @@ def _truth(data: str, scale: float, seed: int) -> Truth:
         return make(data, scale=scale, seed=seed)  # which says what there is, and the nearest name
     if scale != 1:
         raise SpecError(f"--scale is for made-up data sets; {data} is a file")
-    from tallytree.evaluate.files import load
+    from tallytree.evaluate.plain import read_counts
 
-    return load(data)
+    return read_counts(data)
 
 
 def _budget(text: str) -> Budget:
@@ -119,7 +119,7 @@ def _budget(text: str) -> Budget:
 
 
 def _unit(kind: str) -> Any:
-    from tallytree.privacy.unit import PrivacyUnit
+    from tallytree.privacy.neighbours import PrivacyUnit
 
     named: Literal["one_entity", "one_group"] = kind  # type: ignore[assignment]
     return PrivacyUnit(named)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import tallytree
+from tallytree.command.evaluate import evaluate
 from tallytree.errors import BudgetError, SpecError, TallytreeError
-from tallytree.evaluate.command import evaluate
+from tallytree.version import VERSION
 
 if TYPE_CHECKING:
+    from tallytree.command.release_spec import Spec
     from tallytree.privacy.ledger import Account
-    from tallytree.publish.release import Progress, Release
-    from tallytree.spec import Spec
+    from tallytree.publish.release.making import Progress, Release
 
 app = typer.Typer(
     name="tallytree",
@@ -43,7 +43,7 @@ COUNTED = re.compile(r"(.*), (\d+) of (\d+)")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"tallytree {tallytree.__version__}")
+        typer.echo(f"tallytree {VERSION}")
         raise typer.Exit
 
 
@@ -64,9 +64,9 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Make up a country, release it with ε = 1, and verify the release."""
+    from tallytree.command.release_spec import Spec
     from tallytree.evaluate.country import make_country
     from tallytree.publish.folder import refuse_existing
-    from tallytree.spec import Spec
 
     refuse_existing(out, replace=True)
     with _steps(quiet) as step:
@@ -87,14 +87,14 @@ def validate(spec: SpecPath, quiet: Quiet = False) -> None:
 
     The counts of problems are computed from private data without noise: they are for the data holder's eyes only.
     """
+    from tallytree.command.release_spec import Spec
+    from tallytree.command.synthesis_spec import is_synth_spec
     from tallytree.mechanisms import prepare
-    from tallytree.privacy.unit import Neighbours
-    from tallytree.publish.release import decided
-    from tallytree.spec import Spec
-    from tallytree.synth_spec import is_synth_spec
+    from tallytree.privacy.neighbours import Neighbours
+    from tallytree.publish.release.making import decided
 
     if is_synth_spec(spec):
-        from tallytree.synth_command import validate_synthesis
+        from tallytree.command.synthesize import validate_synthesis
 
         validate_synthesis(spec, quiet=quiet)
         return
@@ -119,7 +119,7 @@ def validate(spec: SpecPath, quiet: Quiet = False) -> None:
             priority=priority,
         )
     _say(f"{spec} and its data can be released. Nothing was spent.", quiet)
-    from tallytree import screen
+    from tallytree.command import screen
 
     screen.console(quiet=quiet).print(screen.readiness(group_sizes, neighbours, loaded.budget, mechanism))
 
@@ -154,12 +154,12 @@ def plan(
 
     Nothing is spent, and the microdata are not opened.
     """
-    from tallytree import screen
+    from tallytree.command import screen
+    from tallytree.command.release_spec import Spec
+    from tallytree.planning import plots as plan_plots
+    from tallytree.planning.goals import suggest as suggested
+    from tallytree.planning.report import planned, splits_with
     from tallytree.privacy.budget import Budget
-    from tallytree.publish import plan_plots
-    from tallytree.publish.goals import suggest as suggested
-    from tallytree.publish.planning import planned, splits_with
-    from tallytree.spec import Spec
 
     loaded = Spec.load(spec)
     budgets = [Budget(epsilon=one, delta=loaded.privacy.delta) for one in epsilon or ()] or [loaded.budget]
@@ -211,8 +211,8 @@ def release(
     quiet: Quiet = False,
 ) -> None:
     """Read, measure, estimate and write a release. The budget is spent once the noise is drawn."""
+    from tallytree.command.release_spec import Spec
     from tallytree.publish.folder import refuse_existing
-    from tallytree.spec import Spec
 
     refuse_existing(out)
     loaded = Spec.load(spec)
@@ -233,7 +233,7 @@ def synthesize(
     quiet: Quiet = False,
 ) -> None:
     """Make synthetic households and persons from private ones. The budget is spent, round by round."""
-    from tallytree.synth_command import run_synthesis
+    from tallytree.command.synthesize import run_synthesis
 
     run_synthesis(spec, out, resume=resume, quiet=quiet)
 
@@ -286,10 +286,10 @@ def query(
     quiet: Quiet = False,
 ) -> None:
     """Answer questions about a release: sums, shares, means, ratios and differences, with error bars."""
-    from tallytree import screen
-    from tallytree.publish.answers import Question, answers
-    from tallytree.publish.region_names import regions_of_level
-    from tallytree.publish.release import Release
+    from tallytree.command import screen
+    from tallytree.publish.release.answers import Question, answers
+    from tallytree.publish.release.making import Release
+    from tallytree.publish.release.region_names import regions_of_level
 
     kinds = {"share": share, "mean": mean, "ratio": bool(ratio_to), "difference": bool(difference_to)}
     asked = [name for name, wanted in kinds.items() if wanted]
@@ -332,7 +332,7 @@ def mechanisms(
         rows = [row.described() for row in MECHANISMS.values()]
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
     else:
-        from tallytree import screen
+        from tallytree.command import screen
 
         screen.console().print(screen.mechanism_list())
 
@@ -350,10 +350,10 @@ def ledger_open(
     ] = None,
 ) -> None:
     """Give the data set of a spec its total budget, once. Its name and neighbour relation come from the spec."""
+    from tallytree.command.release_spec import Spec
+    from tallytree.command.synthesis_spec import SynthSpec, is_synth_spec
     from tallytree.privacy.budget import Budget
     from tallytree.privacy.ledger import Ledger
-    from tallytree.spec import Spec
-    from tallytree.synth_spec import SynthSpec, is_synth_spec
 
     of_households = is_synth_spec(spec)
     loaded: Spec | SynthSpec = SynthSpec.load(spec) if of_households else Spec.load(spec)
@@ -386,11 +386,12 @@ def _make(spec: Spec, out: Path, step: Progress, *, resume: bool, replace: bool)
     """The whole way from a spec to a release directory; measurements are kept beside it until it is written."""
     import shutil
 
-    from tallytree import publish
+    from tallytree.publish.release.making import release
+    from tallytree.publish.release.making import resume as resume_release
 
     kept = out.absolute().with_name(f"{out.name}.partial")
     if resume:
-        made = publish.resume(
+        made = resume_release(
             kept,
             mechanism=spec.release.mechanism,
             options=spec.release.options,
@@ -407,7 +408,7 @@ def _make(spec: Spec, out: Path, step: Progress, *, resume: bool, replace: bool)
             )
         step("reading the data")
         group_sizes = spec.read()
-        made = publish.release(
+        made = release(
             group_sizes,
             budget=spec.budget,
             unit=spec.unit,
@@ -431,29 +432,30 @@ def _make(spec: Spec, out: Path, step: Progress, *, resume: bool, replace: bool)
 
 
 def _show_release(made: Release, out: Path, release_id: str, quiet: bool) -> None:
-    from tallytree import screen
+    from tallytree.command import screen
 
     screen.console(quiet=quiet).print(screen.summary(made, out, release_id))
 
 
 def _show_accounts(accounts: Sequence[Account]) -> None:
-    from tallytree import screen
+    from tallytree.command import screen
 
     screen.console().print(screen.accounts(accounts))
 
 
 def _verify(directory: Path, release_id: str | None, quiet: bool) -> bool:
-    from tallytree import publish, screen
+    from tallytree.command import screen
+    from tallytree.publish.verify import verify as verified
 
     with _steps(quiet) as step:
         step("verifying")
-        verification = publish.verify(directory, id=release_id)
+        verification = verified(directory, id=release_id)
     screen.console(quiet=quiet and verification.ok).print(screen.outcome(verification))
     return verification.ok
 
 
 def _say(text: str, quiet: bool) -> None:
-    from tallytree import screen
+    from tallytree.command import screen
 
     screen.console(quiet=quiet).print(text, markup=False)
 

@@ -15,20 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from tallytree.command.toml_spec import Number, Section, load_spec
 from tallytree.errors import SpecError
-from tallytree.estimate.intervals import checked_level
+from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import ROOT, Hierarchy
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
-from tallytree.privacy.unit import Neighbours, PrivacyUnit, UnitKind
 from tallytree.tables import GroupSizes, read
 from tallytree.tables.public_groups import read_groups
 from tallytree.tables.regions import region_keys
 from tallytree.tables.source import stem
-from tallytree.toml_spec import Number, Section, load_spec
 
 if TYPE_CHECKING:
-    from tallytree.publish.prior import Prior
+    from tallytree.planning.prior import Prior
 
 
 class RegionsSection(Section):
@@ -201,7 +201,7 @@ class Spec:
 
     def prior(self, hierarchy: Hierarchy, *, source: str | None = None, groups: int | None = None) -> Prior | None:
         """What [plan] says may be expected; `source` and `groups` stand in for its prior and groups."""
-        from tallytree.publish.prior import SHAPES, Prior
+        from tallytree.planning.prior import SHAPES, Prior
 
         section = self.plan
         named = source if source is not None else None if section is None else section.prior
@@ -214,7 +214,7 @@ class Spec:
 
     def _spread(self, hierarchy: Hierarchy, column: str) -> NDArray[np.float64]:
         """The numbers of a column of the regions table, leaf by leaf."""
-        from tallytree.publish.prior import numbers, public_table
+        from tallytree.planning.prior import numbers, public_table
 
         regions = self.regions
         if regions is None or regions.edges:

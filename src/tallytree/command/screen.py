@@ -16,18 +16,18 @@ from rich.text import Text
 
 from tallytree.histogram import size_label
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
+from tallytree.planning.goals import Suggestion, in_words
+from tallytree.planning.report import PlanReport, Prediction
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.ledger import Account
-from tallytree.privacy.unit import Neighbours
-from tallytree.publish.answers import Answer
-from tallytree.publish.goals import Suggestion, in_words
-from tallytree.publish.planning import PlanReport, Prediction
-from tallytree.publish.region_names import places
-from tallytree.publish.release import Release
-from tallytree.publish.release_intervals import in_percent
-from tallytree.publish.statement import guarantee, totals_in_words
-from tallytree.publish.stored import FILES
-from tallytree.publish.verification import Verification
+from tallytree.privacy.neighbours import Neighbours
+from tallytree.publish.release.answers import Answer
+from tallytree.publish.release.error_bars import in_percent
+from tallytree.publish.release.making import Release
+from tallytree.publish.release.region_names import places
+from tallytree.publish.release.statement import guarantee, totals_in_words
+from tallytree.publish.release.stored import FILES
+from tallytree.publish.verify import Verification
 from tallytree.tables.group_sizes import GroupSizes
 
 WIDTH = 80  # characters of a line

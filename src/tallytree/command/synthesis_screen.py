@@ -12,14 +12,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tallytree.command.screen import facts, plain_table
 from tallytree.privacy.budget import Budget, as_decimal
-from tallytree.publish.microdata import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS
-from tallytree.publish.microdata_statement import in_words
-from tallytree.publish.statement import guarantee
-from tallytree.publish.stored import PRIVACY
-from tallytree.publish.synthesis import Ready, Synthesis
+from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS
+from tallytree.publish.microdata.making import Ready, Synthesis
+from tallytree.publish.microdata.statement import in_words
+from tallytree.publish.release.statement import guarantee
+from tallytree.publish.release.stored import PRIVACY
 from tallytree.schema import Schema
-from tallytree.screen import facts, plain_table
 
 WORST = 5  # tables shown by name
 

@@ -14,15 +14,15 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from tallytree.command.toml_spec import Number, Section, load_spec, read_toml
 from tallytree.errors import SpecError
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
 from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.workload import Workload, all_sets, named, sampled_sets
 from tallytree.tables.codebook import schema_from_codebook
 from tallytree.tables.households import Households, Oversize, read_households
 from tallytree.tables.source import stem
-from tallytree.toml_spec import Number, Section, load_spec, read_toml
 
 Texts = list[str | int]
 

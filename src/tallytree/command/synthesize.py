@@ -9,14 +9,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from tallytree.command.synthesis_screen import synthesis_readiness, synthesis_summary
+from tallytree.command.synthesis_spec import SynthSpec
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.privacy.budget import as_decimal
 from tallytree.publish.folder import refuse_existing
-from tallytree.publish.synthesis import Synthesis, check, check_workload, default_workload, prepared, synthesize
-from tallytree.synth_screen import synthesis_readiness, synthesis_summary
-from tallytree.synth_spec import SynthSpec
-from tallytree.synthesis.fitted import Progress
-from tallytree.synthesis.methods import DEFAULT
+from tallytree.publish.microdata.making import Synthesis, check, check_workload, default_workload, prepared, synthesize
+from tallytree.synthesis.methods.fitted import Progress
+from tallytree.synthesis.methods.table import DEFAULT
 from tallytree.tables.households import Households
 
 SPEED_OVER = 900.0  # seconds over which the speed of rounds is told
@@ -24,7 +24,7 @@ SPEED_OVER = 900.0  # seconds over which the speed of rounds is told
 
 def validate_synthesis(path: Path, *, quiet: bool) -> None:
     """Check spec and data; nothing is spent."""
-    from tallytree import screen
+    from tallytree.command import screen
 
     spec = SynthSpec.load(path)
     with shown(quiet) as (step, _):
@@ -40,7 +40,7 @@ def validate_synthesis(path: Path, *, quiet: bool) -> None:
 
 def run_synthesis(path: Path, out: Path, *, resume: bool, quiet: bool) -> None:
     """The whole way from a spec to a directory; the journal of rounds is kept beside it until it is written."""
-    from tallytree import screen
+    from tallytree.command import screen
 
     refuse_existing(out)
     spec = SynthSpec.load(path)

@@ -17,7 +17,7 @@ from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.unit import Neighbours, PrivacyUnit
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 
 MEGABYTE = 1 << 20
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.evaluate.geography import (
-    Floats,
-    Geography,
-    Integers,
-    checked_scale,
-    checked_size,
-    geography,
-    with_size_zero,
-)
+from tallytree.evaluate.geography import Geography, checked_scale, checked_size, geography, with_size_zero
 from tallytree.evaluate.truth import Truth
 
 # 2010 Census, households of 1, 2, … 6, 7 or more persons, in per cent.

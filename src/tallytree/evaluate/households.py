@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.evaluate.census import SHARES
-from tallytree.evaluate.geography import Floats, Integers, checked_scale
+from tallytree.evaluate.geography import checked_scale
 
 HOUSEHOLDS = 75_000
 CLASSES = 8  # kinds of household

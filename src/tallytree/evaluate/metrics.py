@@ -12,14 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import at_least
 from tallytree.long_table import region_blocks
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 ALL_LEVELS = "all levels"
 MOST_POINTS = 100  # of an error profile over sizes; more sizes than this are put into classes

@@ -15,21 +15,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.evaluate.households import DOMAINS, make_households
 from tallytree.evaluate.truth import SeededWords
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.rounds import _private_tables
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.households.rounds import _private_tables
 from tallytree.schema import Attribute, Marginal, Schema
-from tallytree.synthesis.methods import method
-from tallytree.synthesis.model import Model
-from tallytree.synthesis.sampling import draw
+from tallytree.synthesis.methods.table import method
+from tallytree.synthesis.models.model import Model
+from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.contingency import HouseholdCodes, code_type, grouped, marginal_counts
 from tallytree.tables.households import Households, SealedCodes
 
-Floats = NDArray[np.float64]
 Row = dict[str, Any]
 
 

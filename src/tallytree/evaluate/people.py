@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.evaluate.census import household_shares, size_shares
-from tallytree.evaluate.geography import Geography, Integers, checked_scale, checked_size, geography, with_size_zero
+from tallytree.evaluate.geography import Geography, checked_scale, checked_size, geography, with_size_zero
 from tallytree.evaluate.truth import Truth
 
 FULL_SCALE = 300_000_000

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.evaluate.geography import checked_size
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
-
-Integers = NDArray[np.int64]
 
 MOST_CELLS = 250_000_000  # 2 GB of counts
 SIZE_COLUMN = re.compile(r"(?P<prefix>.*?)(?P<size>[0-9]+)(?P<open>plus|\+)?", re.IGNORECASE)

@@ -15,7 +15,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import tallytree
 from tallytree.errors import SpecError
 from tallytree.evaluate.cell import Cell, CellWorker, save_truth
 from tallytree.evaluate.journal import Journal
@@ -24,7 +23,8 @@ from tallytree.evaluate.truth import Truth
 from tallytree.evaluate.workers import Lost, run_all
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.unit import PrivacyUnit, one_entity
+from tallytree.privacy.neighbours import PrivacyUnit, one_entity
+from tallytree.version import VERSION
 
 FORMAT = 1
 
@@ -91,7 +91,7 @@ def definition(truth: Truth, unit: PrivacyUnit, seed: int) -> dict[str, Any]:
     return {
         "privacy": WARNING,
         "format": FORMAT,
-        "tallytree": tallytree.__version__,
+        "tallytree": VERSION,
         "dataset": truth.name,
         "counts": digest.hexdigest()[:16],
         "unit": unit.kind,

@@ -10,16 +10,15 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.measure import _measured
 from tallytree.privacy.measurements import Measurements, Settle
-from tallytree.privacy.noise import checked_scale, checked_variance
+from tallytree.privacy.noise.draws import checked_scale, checked_variance
+from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tallytree.privacy.plan import Plan
-from tallytree.privacy.samplers import gaussian_sampler, laplace_sampler
 from tallytree.tables.group_sizes import GroupSizes, Sealed
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +75,7 @@ def seeded_measurements(
     """NOT PRIVATE: what `measure` would give, with noise of the same distribution that the seed determines.
 
     With `repeat_after` each question's noise starts anew from the seed and repeats after that many numbers, so that
-    regions share theirs: for `tallytree.evaluate.shared_noise`.
+    regions share theirs: for `experiments.shared_noise`.
     """
     kind = NOISE_FOR[plan.budget.currency]
     laplace = kind == "discrete_laplace"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.errors import SpecError
-from tallytree.estimate.solvers import MOST_CELLS
+from tallytree.estimate.baselines.solvers import MOST_CELLS
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms.chain import chain
 from tallytree.mechanisms.count_of_counts import Leaves, Matching, Settings, by_leaves, by_matching
@@ -28,8 +28,8 @@ from tallytree.mechanisms.solver_based import (
 )
 from tallytree.mechanisms.topdown import topdown
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan, Shares, divided
-from tallytree.privacy.unit import Neighbours
 
 __all__ = ["MECHANISMS", "Estimate", "Mechanism", "choose", "mechanism_named", "prepare"]
 

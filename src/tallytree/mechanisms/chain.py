@@ -8,7 +8,7 @@ data, useless.
 
 from __future__ import annotations
 
-from tallytree.estimate.chain import nearest_chain
+from tallytree.estimate.tree.chain import nearest_chain
 from tallytree.mechanisms.estimate import Estimate
 from tallytree.mechanisms.inputs import grand_total, precisions
 from tallytree.privacy.measurements import Measurements

@@ -17,14 +17,14 @@ from math import ceil, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.isotonic import non_increasing
-from tallytree.estimate.matching import SPREAD_RANGE, matched
-from tallytree.estimate.simplex import nearest_with_total
-from tallytree.estimate.sorted_lists import counts_of, non_decreasing_in_place
-from tallytree.estimate.tree import nearest_consistent
+from tallytree.estimate.regions.isotonic import non_increasing
+from tallytree.estimate.regions.simplex import nearest_with_total
+from tallytree.estimate.regions.sorted_lists import counts_of, non_decreasing_in_place
+from tallytree.estimate.tree.matching import SPREAD_RANGE, matched
+from tallytree.estimate.tree.nearest import nearest_consistent
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.estimate import Estimate
@@ -32,11 +32,9 @@ from tallytree.mechanisms.inputs import precisions
 from tallytree.mechanisms.mechanism import Mechanism
 from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question, Shares, level_shares
 from tallytree.privacy.size_lists import list_starts
-from tallytree.privacy.unit import Neighbours, PrivacyUnit, View
-
-Integers = NDArray[np.int64]
 
 CERTAINTY = 5  # standard deviations of noise by which a measured largest size is raised
 GENEROUS = 10  # a public largest size is taken to be this many times the sizes that matter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.unit import View
+from tallytree.privacy.neighbours import View
 
 LEAST_VARIANCE = 1e-300
 

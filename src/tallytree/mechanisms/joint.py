@@ -9,9 +9,9 @@ estimate.
 from __future__ import annotations
 
 from tallytree.errors import ReleaseError
-from tallytree.estimate.joint_counts import joint_counts as nearest_counts
-from tallytree.estimate.joint_cumulative import joint_cumulative as nearest_at_least
-from tallytree.estimate.joint_problem import Proved
+from tallytree.estimate.joint.counts import joint_counts as nearest_counts
+from tallytree.estimate.joint.cumulative import joint_cumulative as nearest_at_least
+from tallytree.estimate.joint.problem import Proved
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.estimate import Estimate
 from tallytree.mechanisms.inputs import precisions

@@ -14,8 +14,8 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms.estimate import Estimate
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Shares, every_level
-from tallytree.privacy.unit import Neighbours, PrivacyUnit, View
 
 
 @dataclass(frozen=True)

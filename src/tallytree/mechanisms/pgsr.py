@@ -8,19 +8,15 @@ M_c^dp works on `at_least` counts, because the paper's cumulative counts all shi
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
-from tallytree.estimate.isotonic import non_increasing
-from tallytree.estimate.tree import is_optimal, nearest_consistent
+from tallytree.estimate.regions.isotonic import non_increasing
+from tallytree.estimate.tree.nearest import is_optimal, nearest_consistent
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.estimate import Estimate
 from tallytree.mechanisms.inputs import grand_total, precisions
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.unit import View
-
-Integers = NDArray[np.int64]
+from tallytree.privacy.neighbours import View
 
 
 def hierarchical_dp(measurements: Measurements) -> Estimate:

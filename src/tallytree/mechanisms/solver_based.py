@@ -1,6 +1,6 @@
 """M_H and M_c of the PGSR paper by generic solvers: exact (SCIP), relaxed and rounded (Clarabel), and the cost tables.
 
-The paper's Models 1 and 2, in the readings that `tallytree.estimate.solvers` and `…cost_tables` explain. With public
+The paper's Models 1 and 2, in the readings that `baselines.solvers` and `…cost_tables` explain. With public
 totals M_c knows every region's number of groups, so it bounds its survival counts and gives size 0 the rest.
 """
 
@@ -12,8 +12,8 @@ from fractions import Fraction
 import numpy as np
 
 from tallytree.errors import SpecError
-from tallytree.estimate import solvers
-from tallytree.estimate.cost_tables import MOST_ENTRIES, paper_reach, table_entries, table_estimate, too_large
+from tallytree.estimate.baselines import solvers
+from tallytree.estimate.baselines.cost_tables import MOST_ENTRIES, paper_reach, table_entries, table_estimate, too_large
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.estimate import Estimate
@@ -21,8 +21,8 @@ from tallytree.mechanisms.inputs import grand_total, precisions
 from tallytree.mechanisms.mechanism import Mechanism, sizes_of
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan
-from tallytree.privacy.unit import Neighbours
 
 MAY_NOT_ADD_UP = "rounded cell by cell, so regions need not add up"
 

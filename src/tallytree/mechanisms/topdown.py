@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallytree.estimate.topdown import top_down
+from tallytree.estimate.tree.topdown import top_down
 from tallytree.mechanisms.estimate import Estimate
 from tallytree.mechanisms.inputs import grand_total, precisions
 from tallytree.privacy.measurements import Measurements

@@ -19,13 +19,13 @@ from fractions import Fraction
 from typing import Any
 
 from tallytree.errors import SpecError
-from tallytree.estimate.noise_tails import NORMAL
+from tallytree.estimate.intervals.noise_tails import NORMAL
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import choose
 from tallytree.mechanisms.count_of_counts import Leaves
+from tallytree.planning.widths import CellErrors
 from tallytree.privacy.budget import Budget, epsilon_of
-from tallytree.privacy.unit import Neighbours
-from tallytree.publish.widths import CellErrors
+from tallytree.privacy.neighbours import Neighbours
 
 GOAL = re.compile(r"\s*(.+?)\s+within\s+(?:±|\+/-)?\s*([0-9]+(?:\.[0-9]+)?)\s+at\s+([0-9]+(?:\.[0-9]+)?)\s*%?\s*")
 LEAST = Fraction(1, 4)  # of an equal share: what every level gets at the least

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
+from tallytree.planning.prior import Prior
+from tallytree.planning.report import PlanReport, planned, planned_by_default
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares, level_shares
-from tallytree.privacy.unit import Neighbours
-from tallytree.publish.planning import PlanReport, planned, planned_by_default
-from tallytree.publish.prior import Prior
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#22303c"]

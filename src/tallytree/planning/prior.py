@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
-from tallytree.privacy.keystream import Keystream
+from tallytree.privacy.noise.keystream import Keystream
 
 if TYPE_CHECKING:
-    from tallytree.publish.release import Release
+    from tallytree.publish.release.making import Release
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Shape = Callable[[int, int], Floats]  # (first size, largest size) to shares that add up to 1
 
 HOUSEHOLDS = (26.7, 32.8, 16.1, 13.4, 6.5, 2.6)  # % of U.S. households of 1 … 6 persons in 2010; the rest is a tail
@@ -74,7 +73,7 @@ class Prior:
     @classmethod
     def of(cls, value: Any, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
         """A prior from whatever names one: a shape's name, a table or its path, a release or its directory."""
-        from tallytree.publish.release import Release
+        from tallytree.publish.release.making import Release
 
         if isinstance(value, Prior):
             stated = {"groups": groups, "weights": weights}
@@ -123,7 +122,7 @@ class Prior:
         cls, release: Release | str | PathLike[str], *, groups: int | None = None, weights: Floats | None = None
     ) -> Prior:
         """An earlier release: its counts of every region, which are public."""
-        from tallytree.publish.release import Release
+        from tallytree.publish.release.making import Release
 
         made = release if isinstance(release, Release) else Release.load(release)
         region, cell = np.nonzero(made.counts)

@@ -13,27 +13,25 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.intervals import checked_level
+from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, choose, prepare
 from tallytree.mechanisms.count_of_counts import Leaves
 from tallytree.mechanisms.mechanism import sizes_of
 from tallytree.mechanisms.solver_based import TableMechanism
+from tallytree.planning.prior import Prior
+from tallytree.planning.simulation import Scenario, simulated
+from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares, priority_shares
-from tallytree.privacy.unit import Neighbours, PrivacyUnit
-from tallytree.publish.prior import Prior
-from tallytree.publish.simulation import Scenario, simulated
-from tallytree.publish.widths import half_widths
 
 if TYPE_CHECKING:
-    from tallytree.publish.goals import Suggestion
+    from tallytree.planning.goals import Suggestion
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 
 MOST_CELLS = 500_000  # regions × sizes that are simulated
@@ -105,7 +103,7 @@ class PlanReport:
         self, goals: str | Sequence[str], *, budget: Budget | None = None, mechanism: str = "auto"
     ) -> Suggestion:
         """Shares that meet a goal such as "county within 20 at 95%", or the budget that it would take."""
-        from tallytree.publish.goals import suggest
+        from tallytree.planning.goals import suggest
 
         wanted = self.budgets[0] if budget is None else budget
         return suggest(self.hierarchy, self.neighbours, wanted, goals, mechanism=mechanism)

@@ -10,22 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import earth_movers_distance, l1_distance
 from tallytree.mechanisms import Mechanism
 from tallytree.mechanisms.count_of_counts import Leaves
+from tallytree.planning.prior import Fitted
+from tallytree.planning.smaller_tree import smaller_tree
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import measure
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares
-from tallytree.privacy.unit import Neighbours
-from tallytree.publish.prior import Fitted
-from tallytree.publish.smaller_tree import smaller_tree
 from tallytree.tables.group_sizes import GroupSizes, Sealed
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

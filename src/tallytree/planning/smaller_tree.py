@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.arrays import Integers
+from tallytree.hierarchy import Hierarchy
 
 
 def smaller_tree(

@@ -13,16 +13,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from tallytree.estimate.guaranteed import FEWEST_SIZES, WINDOW_PART
-from tallytree.estimate.intervals import checked_level
-from tallytree.estimate.measured_view import LINEAR_VIEWS
-from tallytree.estimate.noise_tails import quantile
-from tallytree.estimate.tree_variances import TreeVariances
+from tallytree.estimate.intervals.guaranteed import FEWEST_SIZES, WINDOW_PART
+from tallytree.estimate.intervals.measured_view import LINEAR_VIEWS
+from tallytree.estimate.intervals.noise_tails import quantile
+from tallytree.estimate.intervals.value import checked_level
+from tallytree.estimate.tree.variances import TreeVariances
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
-from tallytree.privacy.noise import gaussian_variance, laplace_variance
+from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
 from tallytree.privacy.plan import Plan
-from tallytree.privacy.unit import Neighbours
 
 ROUNDED = 256  # parts of the variance are put into so many classes
 

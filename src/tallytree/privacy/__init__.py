@@ -4,8 +4,8 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, Sensitivity, one_entity, one_group
 from tallytree.privacy.plan import Plan, Question, every_level
-from tallytree.privacy.unit import Neighbours, PrivacyUnit, Sensitivity, one_entity, one_group
 
 __all__ = [
     "Budget",

@@ -13,7 +13,7 @@ from typing import Literal
 
 from tallytree.errors import BudgetError
 from tallytree.privacy.budget import Currency
-from tallytree.privacy.unit import Sensitivity
+from tallytree.privacy.neighbours import Sensitivity
 
 NoiseKind = Literal["discrete_laplace", "discrete_gaussian"]
 

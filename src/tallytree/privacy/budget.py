@@ -123,7 +123,7 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
         a = 1 + math.exp(log_order)
         return a * r - (log_delta + math.log(a)) / (a - 1) + math.log1p(-1 / a)
 
-    from tallytree.privacy.thresholds import ball, working_precision
+    from tallytree.privacy.noise.thresholds import ball, working_precision
 
     with working_precision(PRECISION):
         a, log_terms = _enclosed_terms(_best_order(bound), delta)
@@ -141,7 +141,7 @@ def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
         a = 1 + math.exp(log_order)
         return -(e + (log_delta + math.log(a)) / (a - 1) - math.log1p(-1 / a)) / a
 
-    from tallytree.privacy.thresholds import ball, working_precision
+    from tallytree.privacy.noise.thresholds import ball, working_precision
 
     with working_precision(PRECISION):
         a, log_terms = _enclosed_terms(_best_order(loss), delta)
@@ -183,7 +183,7 @@ def _best_order(function: Any) -> float:
 
 def _enclosed_terms(order: float, delta: Fraction) -> tuple[Any, Any]:
     """α as an exact ball, and log(δα)/(α − 1) − log(1 − 1/α) enclosed."""
-    from tallytree.privacy.thresholds import ball
+    from tallytree.privacy.noise.thresholds import ball
 
     a = ball(Fraction(order))
     return a, (ball(delta) * a).log() / (a - 1) - (1 - 1 / a).log()

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from tallytree.errors import BudgetError
 from tallytree.privacy.budget import Budget, Currency, as_decimal
-from tallytree.privacy.household_unit import HOUSEHOLDS, HouseholdNeighbours
-from tallytree.privacy.unit import Neighbours
+from tallytree.privacy.households.neighbours import HOUSEHOLDS, HouseholdNeighbours
+from tallytree.privacy.neighbours import Neighbours
 
 Relation = Neighbours | HouseholdNeighbours
 

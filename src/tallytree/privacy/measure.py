@@ -18,17 +18,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.histogram import at_least
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurement, Measurements, Settle
+from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
 from tallytree.privacy.plan import Plan, Question
 from tallytree.privacy.size_lists import SMALL, noisy_lists
-from tallytree.privacy.unit import Neighbours, Sensitivity, View
 from tallytree.tables.group_sizes import GroupSizes
 
-Integers = NDArray[np.int64]
 NoiseSource = Literal["tallytree", "opendp"]
 Draw = Callable[[Fraction, int], Integers]
 
@@ -36,8 +36,8 @@ FIRST: tuple[View, ...] = ("totals", "largest")  # measured before the others
 
 # Where each source draws from, and the scale it really uses for the one asked for: never a smaller one.
 _SOURCES: dict[NoiseSource, tuple[str, dict[NoiseKind, str]]] = {
-    "tallytree": ("noise", {"discrete_laplace": "checked_scale", "discrete_gaussian": "checked_variance"}),
-    "opendp": ("opendp_noise", {"discrete_laplace": "usable_scale", "discrete_gaussian": "usable_variance"}),
+    "tallytree": ("draws", {"discrete_laplace": "checked_scale", "discrete_gaussian": "checked_variance"}),
+    "opendp": ("opendp", {"discrete_laplace": "usable_scale", "discrete_gaussian": "usable_variance"}),
 }
 
 
@@ -205,11 +205,11 @@ def _chain(counts: Integers) -> Integers:
 
 def _source(noise: NoiseSource, kind: NoiseKind) -> tuple[Draw, Callable[[Fraction], Fraction]]:
     module, usable = _SOURCES[noise]
-    source = import_module(f"tallytree.privacy.{module}")
+    source = import_module(f"tallytree.privacy.noise.{module}")
     return getattr(source, kind), getattr(source, usable[kind])
 
 
 def _variance(kind: NoiseKind, scale: Fraction) -> float:
-    from tallytree.privacy.noise import gaussian_variance, laplace_variance
+    from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
 
     return laplace_variance(scale) if kind == "discrete_laplace" else gaussian_variance(scale)

@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import key_columns, list_columns, region_blocks
 from tallytree.privacy.accounting import NoiseKind, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Receipt
+from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
 from tallytree.privacy.size_lists import list_starts
-from tallytree.privacy.unit import Neighbours, Sensitivity, View
-
-Integers = NDArray[np.int64]
 
 FORMAT = 1
 UNREADABLE = (OSError, LookupError, ArithmeticError, TypeError, ValueError, TallytreeError)  # what bad files lead to

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from tallytree.errors import BudgetError, SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget, Number, exact
-from tallytree.privacy.unit import PrivacyUnit, View
+from tallytree.privacy.neighbours import PrivacyUnit, View
 
 Shares = Mapping[str, Number] | Sequence[Number]
 Priority = Literal["upper", "balanced", "leaves"]

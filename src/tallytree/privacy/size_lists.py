@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.kernels import kernel
-
-Integers = NDArray[np.int64]
 
 AT_A_TIME = 1 << 22
 SMALL = np.iinfo(np.int32)

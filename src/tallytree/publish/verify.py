@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-import tallytree
+from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism, mechanism_named
@@ -20,12 +19,12 @@ from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import FIRST
 from tallytree.privacy.measurements import Measurements, Settled
-from tallytree.privacy.unit import Neighbours
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.folder import changed_files
-from tallytree.publish.interval_verification import INTERVAL_PROMISES
-from tallytree.publish.release_intervals import ErrorBars
-from tallytree.publish.statement import described, guarantee, measured_first, size_description
-from tallytree.publish.stored import (
+from tallytree.publish.release.error_bars import ErrorBars
+from tallytree.publish.release.interval_verification import INTERVAL_PROMISES
+from tallytree.publish.release.statement import described, guarantee, measured_first, size_description
+from tallytree.publish.release.stored import (
     COUNTS,
     COUNTS_CSV,
     FILES,
@@ -43,8 +42,7 @@ from tallytree.publish.stored import (
     read_regions,
     stored_error_bars,
 )
-
-Integers = NDArray[np.int64]
+from tallytree.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ def verify(directory: str | PathLike[str], *, id: str | None = None) -> Verifica
 
 def _promises(folder: Path) -> tuple[dict[str, Callable[[Any], Iterator[str]]], Any]:
     """What is promised depends on what the directory holds."""
-    from tallytree.publish import microdata_verification as microdata
+    from tallytree.publish.microdata import verification as microdata
 
     if microdata.is_microdata(folder):
         return microdata.PROMISES, microdata.Stored(folder)
@@ -330,7 +328,7 @@ def _privacy_adds_up(stored: _Stored) -> Iterator[str]:
 
 def _follows(stored: _Stored) -> Iterator[str]:
     """Estimation is a pure function of the measurements. Another version may differ, so only our own is run again."""
-    if stored.statement["software"]["tallytree"] != tallytree.__version__:
+    if stored.statement["software"]["tallytree"] != VERSION:
         return
     measurements = stored.measurements
     plan = stored.mechanism.plan(

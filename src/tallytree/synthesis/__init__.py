@@ -6,22 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallytree.synthesis.histogram import Histogram
-    from tallytree.synthesis.measured import Measured, MeasuredCell
-    from tallytree.synthesis.mixture import Mixture
-    from tallytree.synthesis.network import Generator
-    from tallytree.synthesis.sampling import draw
+    from tallytree.synthesis.models.histogram import Histogram
+    from tallytree.synthesis.models.measured import Measured, MeasuredCell
+    from tallytree.synthesis.models.mixture import Mixture
+    from tallytree.synthesis.models.network import Generator
+    from tallytree.synthesis.models.sampling import draw
     from tallytree.synthesis.workload import Workload
 
 # Loaded when first used: fitting needs an engine that takes a while to load.
 _HOME = {
-    "Generator": "network",
-    "Histogram": "histogram",
-    "Measured": "measured",
-    "MeasuredCell": "measured",
-    "Mixture": "mixture",
+    "Generator": "models.network",
+    "Histogram": "models.histogram",
+    "Measured": "models.measured",
+    "MeasuredCell": "models.measured",
+    "Mixture": "models.mixture",
     "Workload": "workload",
-    "draw": "sampling",
+    "draw": "models.sampling",
 }
 
 __all__ = ["Generator", "Histogram", "Measured", "MeasuredCell", "Mixture", "Workload", "draw"]

@@ -30,21 +30,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
-from tallytree.privacy.household_unit import HouseholdNeighbours
-from tallytree.privacy.unit import Neighbours
+from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.schema import Schema
-from tallytree.synthesis.histogram import Histogram
-from tallytree.synthesis.mixture import Mixture
-from tallytree.synthesis.public_stream import uniform
-from tallytree.synthesis.sampling import CHUNK, Households, _Block, _spread
+from tallytree.synthesis.models.histogram import Histogram
+from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.public_stream import uniform
+from tallytree.synthesis.models.sampling import CHUNK, Households, _Block, _spread
 
 if TYPE_CHECKING:
-    from tallytree.privacy.keystream import Source
+    from tallytree.privacy.noise.keystream import Source
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 CELLS_AT_A_TIME = 4096  # of the table, for which chances of all components are held
 
@@ -185,7 +184,7 @@ def draw_agreeing(
 ) -> Iterator[Households]:
     """Households by region, then size, as many as the table says, in chunks of at most `chunk`."""
     if source is None:
-        from tallytree.privacy.keystream import Keystream
+        from tallytree.privacy.noise.keystream import Keystream
 
         source = Keystream()
     if not isinstance(model, Histogram | Mixture):

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.kernels import kernel
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.sampling import Households
+from tallytree.synthesis.models.sampling import Households
 from tallytree.synthesis.workload import Workload
-
-Integers = NDArray[np.int64]
 
 
 class Tally:

@@ -25,11 +25,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.measured import Measured, MeasuredCell
+from tallytree.synthesis.models.measured import Measured, MeasuredCell
 from tallytree.synthesis.workload import Workload
 
-Floats = NDArray[np.float64]
 Exact = Mapping[Marginal, NDArray[Any]]  # tables that the privacy unit lets be published without noise
 How = Literal["published exactly", "measured", "sum of measured", "partly measured", "not measured"]
 

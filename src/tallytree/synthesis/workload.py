@@ -14,7 +14,7 @@ from typing import Any
 
 from tallytree.errors import SpecError
 from tallytree.schema import SIZE, Marginal, Schema, check_all
-from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.models.public_stream import PublicStream
 
 
 @dataclass(frozen=True)

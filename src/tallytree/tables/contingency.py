@@ -1,7 +1,7 @@
 """Household microdata as integer codes, and the true counts of any table over them.
 
 A table is counted in one pass over the codes, never query by query. What it returns is as private as the codes are:
-on private data only `tallytree.privacy.rounds` calls it, on data that are public or made up `tallytree.evaluate` does.
+on private data only `privacy.households.rounds` calls it, on data that are public or made up `tallytree.evaluate` does.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import DataError, SpecError
 from tallytree.kernels import kernel
 from tallytree.schema import Attribute, Marginal, Schema
 
-Integers = NDArray[np.int64]
 Codes = NDArray[Any]  # of the smallest unsigned type that holds an attribute's codes
 
 MOST_CELLS = 1 << 27  # of one table: a gigabyte of counts

@@ -9,12 +9,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
+from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
-
-Integers = NDArray[np.int64]
 
 
 class Sealed:

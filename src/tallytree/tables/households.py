@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Attribute, Schema
 from tallytree.tables import household_problems as problems
@@ -25,7 +26,6 @@ from tallytree.tables.problems import InputProblems, Problem, missing_columns
 from tallytree.tables.source import KINDS, Opened, _load, guarded, paths_of, stem, workspace
 
 Oversize = Literal["error", "drop", "subsample"]
-Integers = NDArray[np.int64]
 
 UNKNOWN, EMPTY = -1, -2
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tallytree import Hierarchy, ReleaseError, SpecError
-from tallytree.estimate import nearest_consistent, solvers
-from tallytree.estimate.solvers import (
+from tallytree.estimate import nearest_consistent
+from tallytree.estimate.baselines import solvers
+from tallytree.estimate.baselines.solvers import (
     MOST_CELLS,
     cumulative_exact,
     cumulative_relaxed,

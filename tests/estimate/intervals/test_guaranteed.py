@@ -5,25 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.covered import KINDS, kinds_of, strata, with_clusters
+from experiments.named_files import load
 
 import tallytree as tt
 from tallytree.errors import SpecError
-from tallytree.estimate.guaranteed import WINDOWS, guaranteed
-from tallytree.estimate.measured_view import no_guarantee
-from tallytree.evaluate.coverage import KINDS, kinds_of, strata, with_clusters
+from tallytree.estimate.intervals.guaranteed import WINDOWS, guaranteed
+from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.evaluate.datasets import make
-from tallytree.evaluate.files import load
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan, Question
-from tallytree.privacy.unit import Neighbours
 from tests.oracles.trees import even_tree
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
+from tests.real_data import DATA
 
 
 def real(name, **options):
@@ -150,8 +148,8 @@ def test_simultaneous_bands_hold_all_sizes_of_a_region_at_once():
 
 def test_the_ends_are_the_formula_s():
     """A slow twin of the kernel: direct bound and all windows, from estimates and quantiles by hand."""
-    from tallytree.estimate.guaranteed import WINDOW_PART, _half_widths, _window_reaches
-    from tallytree.estimate.measured_view import MeasuredView
+    from tallytree.estimate.intervals.guaranteed import WINDOW_PART, _half_widths, _window_reaches
+    from tallytree.estimate.intervals.measured_view import MeasuredView
     from tests.oracles.least_squares import dense_weights
 
     for public in (True, False):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import tallytree as tt
 from tallytree.errors import ReleaseError, SpecError
-from tallytree.estimate.linear import difference, entities, groups, linear_estimate, mean_size, ratio
-from tallytree.estimate.measured_view import MeasuredView
+from tallytree.estimate.intervals.linear import difference, entities, groups, linear_estimate, mean_size, ratio
+from tallytree.estimate.intervals.measured_view import MeasuredView
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.least_squares import dense_covariance, dense_weights

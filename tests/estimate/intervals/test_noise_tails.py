@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tallytree.estimate.noise_tails import noise_tail, quantile
+from tallytree.estimate.intervals.noise_tails import noise_tail, quantile
 
 
 def probabilities(kind, scale, reach):

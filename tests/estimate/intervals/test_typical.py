@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import math
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.covered import kinds_of, strata, with_clusters
+from experiments.named_files import load
 
 import tallytree as tt
 from tallytree.errors import SpecError
-from tallytree.estimate import typical as module
-from tallytree.estimate.guaranteed import guaranteed
-from tallytree.estimate.typical import factor_for, remeasured, typical, views_of
-from tallytree.evaluate.coverage import kinds_of, strata, with_clusters
+from tallytree.estimate.intervals import typical as module
+from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.typical import factor_for, remeasured, typical, views_of
 from tallytree.evaluate.datasets import make
-from tallytree.evaluate.files import load
 from tallytree.evaluate.truth import SeededWords, Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.mechanisms.count_of_counts import CountOfCounts
-from tallytree.privacy.samplers import gaussian_sampler, laplace_sampler
-from tallytree.privacy.unit import Neighbours
+from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tests.oracles.trees import even_tree
+from tests.real_data import DATA
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 RELEASED = [name for name, each in MECHANISMS.items() if not each.refused and each.most_cells is None]
 
 

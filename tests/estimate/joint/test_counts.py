@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree.errors import ReleaseError, SpecError
-from tallytree.estimate.joint_counts import joint_counts
-from tallytree.estimate.margin_rounding import simplex_threshold, whole_simplex
+from tallytree.estimate.joint.counts import joint_counts
+from tallytree.estimate.joint.margin_rounding import simplex_threshold, whole_simplex
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms.joint import joint_counts as joint_counts_mechanism
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.neighbours import one_group
 from tallytree.privacy.plan import every_level
-from tallytree.privacy.unit import one_group
 from tests.oracles.joint import adds_up, least_by_enumeration, proved_counts, rows_with_total, squares
 from tests.oracles.trees import even_tree, random_tree
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from tallytree.errors import SpecError
 from tallytree.estimate import non_increasing
-from tallytree.estimate.joint_cumulative import joint_cumulative
-from tallytree.estimate.tree_least_squares import tree_least_squares
+from tallytree.estimate.joint.cumulative import joint_cumulative
+from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms.joint import joint_cumulative as joint_cumulative_mechanism
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.neighbours import one_entity
 from tallytree.privacy.plan import every_level
-from tallytree.privacy.unit import one_entity
 from tests.oracles.joint import (
     adds_up,
     dense_least_squares,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree.errors import SpecError
-from tallytree.estimate.isotonic import non_increasing
-from tallytree.estimate.sorted_lists import counts_of, non_decreasing_in_place
+from tallytree.estimate.regions.isotonic import non_increasing
+from tallytree.estimate.regions.sorted_lists import counts_of, non_decreasing_in_place
 from tests.oracles.isotonic import (
     chosen_among_all,
     chosen_by_thresholds,

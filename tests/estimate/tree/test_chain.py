@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Hierarchy, SpecError
-from tallytree.estimate.chain import _is_less, nearest_chain
+from tallytree.estimate.tree.chain import _is_less, nearest_chain
 from tests.oracles.trees import random_tree
 
 US = Hierarchy.from_edges([("GA", "US"), ("NY", "US")], levels=["nation", "state"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tallytree.errors import SpecError
 from tallytree.estimate import non_increasing
-from tallytree.estimate.matching import matched, matching
+from tallytree.estimate.tree.matching import matched, matching
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import at_least, counts_from_at_least, earth_movers_distance
 from tests.oracles.matching import group_pairs, listed, slow_matched

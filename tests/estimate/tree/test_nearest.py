@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tallytree.errors import SpecError
 from tallytree.estimate import is_optimal, nearest_consistent
-from tallytree.estimate.tree import whole_weights
+from tallytree.estimate.tree.nearest import whole_weights
 from tallytree.hierarchy import Hierarchy
 from tests.oracles.trees import (
     cost,

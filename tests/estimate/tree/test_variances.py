@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Hierarchy, SpecError
-from tallytree.estimate.tree_least_squares import tree_least_squares
-from tallytree.estimate.tree_variances import TreeVariances
+from tallytree.estimate.tree.least_squares import tree_least_squares
+from tallytree.estimate.tree.variances import TreeVariances
 from tests.oracles.least_squares import dense_covariance, dense_weights
 from tests.oracles.trees import random_tree
 

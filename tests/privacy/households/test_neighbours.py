@@ -8,7 +8,7 @@ import pytest
 from tallytree import Budget, BudgetError, Ledger, one_entity
 from tallytree.errors import SpecError
 from tallytree.privacy import Neighbours, Sensitivity
-from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.schema import Marginal
 from tests.oracles.households import count, neighbouring_households, schema_of
 

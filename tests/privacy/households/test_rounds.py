@@ -17,12 +17,12 @@ from tallytree import Budget, BudgetError, Ledger
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.evaluate.truth import SeededWords
 from tallytree.privacy.accounting import cost_of
-from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.noise import gaussian_variance
-from tallytree.privacy.round_journal import FILE, RoundJournal
-from tallytree.privacy.rounds import PrivateTables, _private_tables
-from tallytree.privacy.samplers import gaussian_sampler
-from tallytree.privacy.selection import candidates, choose
+from tallytree.privacy.households.journal import FILE, RoundJournal
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.households.rounds import PrivateTables, _private_tables
+from tallytree.privacy.households.selection import candidates, choose
+from tallytree.privacy.noise.draws import gaussian_variance
+from tallytree.privacy.noise.samplers import gaussian_sampler
 from tallytree.schema import Marginal
 from tallytree.tables.households import households_from_codes
 from tests.oracles.households import count, schema_of
@@ -364,8 +364,8 @@ def test_a_journal_cut_at_any_byte_resumes_with_nothing_forgotten(tmp_path):
 PROGRAM = """
 import os, signal, sys
 from tallytree import Budget, Ledger
-from tallytree.privacy import rounds
-from tests.privacy.test_rounds import households, loop, relation
+from tallytree.privacy.households import rounds
+from tests.privacy.households.test_rounds import households, loop, relation
 border = rounds.PrivateTables(
     households(), relation(), Budget(rho=1), ledger=Ledger(sys.argv[1]), journal=sys.argv[2]
 )

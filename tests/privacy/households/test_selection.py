@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from tallytree.errors import SpecError
 from tallytree.evaluate.truth import SeededWords
-from tallytree.privacy import selection
-from tallytree.privacy.inversion import Uniform
-from tallytree.privacy.keystream import Keystream
-from tallytree.privacy.selection import (
+from tallytree.privacy.households import selection
+from tallytree.privacy.households.selection import (
     INVERSE_FACTORIALS,
     LOWEST,
     CumulativeWeights,
@@ -25,6 +23,8 @@ from tallytree.privacy.selection import (
     cost_of_selection,
     select,
 )
+from tallytree.privacy.noise.inversion import Uniform
+from tallytree.privacy.noise.keystream import Keystream
 from tests.oracles.noise import Interval, Script, exp_minus, try_all_words
 
 

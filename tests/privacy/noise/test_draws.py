@@ -18,15 +18,17 @@ import pytest
 from scipy import stats
 
 from tallytree.errors import SpecError
-from tallytree.privacy import keystream, noise, opendp_noise
-from tallytree.privacy.keystream import Keystream
-from tallytree.privacy.noise import (
+from tallytree.privacy.noise import draws as noise
+from tallytree.privacy.noise import keystream
+from tallytree.privacy.noise import opendp as opendp_noise
+from tallytree.privacy.noise.draws import (
     discrete_gaussian,
     discrete_laplace,
     gaussian_variance,
     laplace_variance,
 )
-from tallytree.privacy.samplers import gaussian_sampler, laplace_sampler
+from tallytree.privacy.noise.keystream import Keystream
+from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tests.oracles.noise import ShortWords
 
 UNLIKELY = 1e-8

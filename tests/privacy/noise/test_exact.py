@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.privacy.inversion import Table
-from tallytree.privacy.samplers import (
+from tallytree.privacy.noise.inversion import Table
+from tallytree.privacy.noise.samplers import (
     GaussianSampler,
     LaplaceSampler,
     WideGaussianSampler,
     gaussian_sampler,
     laplace_sampler,
 )
-from tallytree.privacy.thresholds import Gaussian, GeometricDigit, LaplaceQuotient, Rejection, Thresholds
+from tallytree.privacy.noise.thresholds import Gaussian, GeometricDigit, LaplaceQuotient, Rejection, Thresholds
 from tests.oracles.noise import (
     Interval,
     Script,

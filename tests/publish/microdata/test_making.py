@@ -20,8 +20,8 @@ from tallytree import (
     one_entity,
     synthesize,
 )
-from tallytree.privacy.round_journal import RoundJournal
-from tallytree.publish.synthesis import MOST_TABLES, default_workload
+from tallytree.privacy.households.journal import RoundJournal
+from tallytree.publish.microdata.making import MOST_TABLES, default_workload
 from tallytree.synthesis.tally import counted
 from tallytree.synthesis.workload import named
 from tests.synthesis.helpers import schema_of
@@ -122,7 +122,7 @@ def test_a_domain_too_large_for_mwem_says_what_to_use(book):
 
 
 def test_a_missing_extra_is_told_before_anything_is_spent(book, monkeypatch):
-    monkeypatch.setattr("tallytree.publish.synthesis.find_spec", lambda module: None)
+    monkeypatch.setattr("tallytree.publish.microdata.making.find_spec", lambda module: None)
     with pytest.raises(SpecError, match=r"needs jax and optax.*tallytree\[synth\]"):
         synthesize(made_up(), budget=RHO, ledger=book)
     assert not book.account("homes").spendings

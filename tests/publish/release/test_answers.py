@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Answer, Budget, Hierarchy, ReleaseError, SpecError, one_entity, one_group, release
-from tallytree.estimate.guaranteed import guaranteed
-from tallytree.estimate.typical import views_of
+from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.typical import views_of
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.publish import estimated
-from tallytree.publish.answers import Question, answers
-from tallytree.publish.region_names import named_regions, regions_of_level
-from tallytree.publish.size_range import in_words, sizes_in
+from tallytree.publish.release.answers import Question, answers
+from tallytree.publish.release.making import estimated
+from tallytree.publish.release.region_names import named_regions, regions_of_level
+from tallytree.publish.release.size_range import in_words, sizes_in
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 from tests.oracles.least_squares import dense_weights

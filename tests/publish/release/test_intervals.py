@@ -10,19 +10,20 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-import tallytree.publish.package
+import tallytree.publish.release.package
 from tallytree import Budget, Hierarchy, Ledger, Release, SpecError, one_entity, one_group, release, resume, verify
-from tallytree.estimate.guaranteed import guaranteed
-from tallytree.estimate.measured_view import no_guarantee
+from tallytree.command.release_spec import Spec
+from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours
-from tallytree.publish import estimated, release_intervals
-from tallytree.publish.stored import FILES, MANIFEST, digest
-from tallytree.spec import Spec
+from tallytree.publish.release import error_bars as release_intervals
+from tallytree.publish.release.making import estimated
+from tallytree.publish.release.stored import FILES, MANIFEST, digest
 from tallytree.tables import GroupSizes, Sealed
+from tests.command.test_release_spec import GOOD
 from tests.oracles.example import made_up
-from tests.test_spec import GOOD
 
 COLUMNS = ["lower", "upper", "typical_lower", "typical_upper"]
 LISTS = {"methods": ["sorted-sizes"] * 3}
@@ -146,7 +147,7 @@ def package_fields(folder):
 
 
 def test_a_missing_row_has_an_interval_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(tallytree.publish.package, "CELLS_WITH_ZEROS", 10)
+    monkeypatch.setattr(tallytree.publish.release.package, "CELLS_WITH_ZEROS", 10)
     made = release(made_up(2, public_totals=False, max_size=40), budget=Budget(epsilon="0.2"), unit=one_entity())
     folder = tmp_path / "sparse"
     made.save(folder)

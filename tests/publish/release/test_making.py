@@ -25,7 +25,7 @@ from tallytree import (
 from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.mechanisms.count_of_counts import MATCHED, METHODS
 from tallytree.privacy import Neighbours
-from tallytree.publish import estimated
+from tallytree.publish.release.making import estimated
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import TABLE_4, eleven_persons, made_up
 

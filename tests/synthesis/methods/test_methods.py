@@ -11,14 +11,14 @@ import pytest
 from tallytree import Budget
 from tallytree.errors import BudgetError, SpecError
 from tallytree.evaluate.truth import SeededWords
-from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.round_journal import FILE
-from tallytree.privacy.rounds import PrivateTables, _private_tables
+from tallytree.privacy.households.journal import FILE
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.households.rounds import PrivateTables, _private_tables
 from tallytree.schema import Marginal
-from tallytree.synthesis import checkpoints
-from tallytree.synthesis.measured import Measured
-from tallytree.synthesis.methods import DEFAULT, METHODS, method
-from tallytree.synthesis.sampling import draw
+from tallytree.synthesis.methods import checkpoints
+from tallytree.synthesis.methods.table import DEFAULT, METHODS, method
+from tallytree.synthesis.models.measured import Measured
+from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import all_sets, named
 from tallytree.tables.contingency import marginal_counts
 from tallytree.tables.households import households_from_codes

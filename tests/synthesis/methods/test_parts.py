@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from tallytree.schema import Marginal
-from tallytree.synthesis.asking import epsilon_for, share
-from tallytree.synthesis.fitting import seldom_exceeded
-from tallytree.synthesis.marginals import first_tables, helping_tables, is_part, parts_of
+from tallytree.synthesis.methods.asking import epsilon_for, share
+from tallytree.synthesis.methods.marginals import first_tables, helping_tables, is_part, parts_of
+from tallytree.synthesis.models.fitting import seldom_exceeded
 from tests.oracles.households import all_households, count, schema_of
 from tests.synthesis.helpers import every_table
 

@@ -15,11 +15,11 @@ import pytest
 
 from tallytree import Budget
 from tallytree.evaluate.truth import SeededWords
-from tallytree.privacy import selection
-from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.rounds import _Chance, _private_tables
+from tallytree.privacy.households import selection
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.households.rounds import _Chance, _private_tables
 from tallytree.schema import Marginal
-from tallytree.synthesis.asking import Asking, epsilon_for
+from tallytree.synthesis.methods.asking import Asking, epsilon_for
 from tallytree.tables.households import households_from_codes
 from tests.oracles.households import neighbouring_households, schema_of
 

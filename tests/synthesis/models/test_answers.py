@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal
-from tallytree.synthesis import Histogram, Mixture, containing, mixture
-from tallytree.synthesis.queries import expected_counts, queries_of
+from tallytree.synthesis import Histogram, Mixture
+from tallytree.synthesis.models import containing, mixture
+from tallytree.synthesis.models.queries import expected_counts, queries_of
 from tallytree.synthesis.workload import all_sets
 from tests.oracles.synthesis import expected_table, histogram_chances, mixture_chances
 from tests.synthesis.helpers import every_table, schema_of

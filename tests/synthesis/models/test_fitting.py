@@ -9,8 +9,8 @@ import pytest
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal
 from tallytree.synthesis import Measured, MeasuredCell, Mixture
-from tallytree.synthesis.fitting import Fitting, fit, loss, loss_and_gradient, slopes_by_logits, target_of
-from tallytree.synthesis.mixture import softmax
+from tallytree.synthesis.models.fitting import Fitting, fit, loss, loss_and_gradient, slopes_by_logits, target_of
+from tallytree.synthesis.models.mixture import softmax
 from tests.synthesis.helpers import every_table, schema_of
 
 SCHEMA = schema_of((2, 3), (2, 3), 3)

@@ -12,7 +12,7 @@ from tallytree.errors import SpecError
 from tallytree.evaluate.households import DOMAINS
 from tallytree.schema import Marginal
 from tallytree.synthesis import Histogram, MeasuredCell
-from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.models.public_stream import PublicStream
 from tests.oracles.synthesis import histogram_chances, mwem_update
 from tests.synthesis.helpers import every_table, schema_of
 

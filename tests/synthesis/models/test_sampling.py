@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal
 from tallytree.synthesis import Histogram, MeasuredCell, Mixture, draw
-from tallytree.synthesis.mixture import IMPOSSIBLE
-from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.models.mixture import IMPOSSIBLE
+from tallytree.synthesis.models.public_stream import PublicStream
 from tests.oracles.synthesis import table_of
 from tests.synthesis.helpers import every_table, schema_of
 

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.tree import whole_weights
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.estimate.tree.nearest import whole_weights
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
 
 COST_LIMIT = 1 << 61

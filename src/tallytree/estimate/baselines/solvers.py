@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, SpecError
-from tallytree.estimate.tree import whole_weights
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.estimate.tree.nearest import whole_weights
+from tallytree.hierarchy import Hierarchy
 
 MOST_CELLS = 4_000  # of an exact program, regions × sizes: some seconds for SCIP; twice as many take minutes
 SECONDS = 120.0  # that SCIP may take

@@ -27,15 +27,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.estimate.intervals import Intervals, checked_counts, checked_level, most_groups
-from tallytree.estimate.measured_view import MeasuredView, no_guarantee
-from tallytree.estimate.noise_tails import NORMAL, quantile
-from tallytree.estimate.tree_least_squares import tree_least_squares
-from tallytree.hierarchy import Integers
+from tallytree.arrays import Floats, Integers
+from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee
+from tallytree.estimate.intervals.noise_tails import NORMAL, quantile
+from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
+from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.kernels import blocks, in_threads, kernel
 from tallytree.privacy.measurements import Measurements
-
-Reals = NDArray[np.float64]
 
 WINDOWS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 WINDOW_PART = 0.2  # of the error probability
@@ -79,7 +77,7 @@ def guaranteed(
     return Intervals(lower, upper, level, "guaranteed", simultaneous)
 
 
-def _half_widths(view: MeasuredView, copies: int, chance: float) -> Reals:
+def _half_widths(view: MeasuredView, copies: int, chance: float) -> Floats:
     """For every region: no further than this is a sum (or difference) of so many columns off, except with `chance`."""
     levels, parts = view.law.leading()
     shapes, shape_of = np.unique(np.stack([levels, np.round(parts, 9)]), axis=1, return_inverse=True)
@@ -87,7 +85,7 @@ def _half_widths(view: MeasuredView, copies: int, chance: float) -> Reals:
     return np.array(quantiles)[shape_of.ravel()] * np.sqrt(copies * view.law.variance)
 
 
-def _window_reaches(view: MeasuredView, error: float) -> tuple[Reals, Integers]:
+def _window_reaches(view: MeasuredView, error: float) -> tuple[Floats, Integers]:
     """How far a sum of m columns may be off, in deviations of one, for m = 0, 1, …; one row per kind of noise.
 
     The columns of a region have independent errors of one law, which is a mixture of noises. The row taken is that of
@@ -110,10 +108,10 @@ def _window_reaches(view: MeasuredView, error: float) -> tuple[Reals, Integers]:
 
 @kernel
 def _bound_cells(
-    fitted: Reals,
+    fitted: Floats,
     counts: Integers,
     most: Integers,
-    half_widths: Reals,
+    half_widths: Floats,
     lower: Integers,
     upper: Integers,
     start: int,
@@ -127,14 +125,14 @@ def _bound_cells(
 
 @kernel
 def _bound_differences(
-    fitted: Reals,
+    fitted: Floats,
     counts: Integers,
     most: Integers,
     public: bool,
-    single: Reals,
-    pair: Reals,
-    deviations: Reals,
-    reaches: Reals,
+    single: Floats,
+    pair: Floats,
+    deviations: Floats,
+    reaches: Floats,
     reach_of: Integers,
     lower: Integers,
     upper: Integers,

@@ -16,15 +16,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats
 from tallytree.errors import SpecError
-from tallytree.estimate.intervals import checked_level
-from tallytree.estimate.measured_view import MeasuredView
-from tallytree.estimate.noise_tails import quantile
+from tallytree.estimate.intervals.measured_view import MeasuredView
+from tallytree.estimate.intervals.noise_tails import quantile
+from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurements
-
-Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +31,8 @@ class LinearSum:
     """constant + Σ_r Σ_j region_weights[r] · column_weights[j] · x[r, j], estimated by least squares."""
 
     view: MeasuredView
-    region_weights: Reals
-    column_weights: Reals
+    region_weights: Floats
+    column_weights: Floats
     estimate: float
     variance: float
 
@@ -165,7 +164,7 @@ def _viewed(measurements: Measurements | MeasuredView) -> MeasuredView:
     return measurements if isinstance(measurements, MeasuredView) else MeasuredView.of(measurements)
 
 
-def _summed(view: MeasuredView, union: list[int], by_size: Reals) -> LinearSum:
+def _summed(view: MeasuredView, union: list[int], by_size: Floats) -> LinearSum:
     """Σ by_size[s] · count[s] over regions; `by_size` runs from 0 to K + 1 and ends in 0."""
     measurements = view.measurements
     constant = 0.0
@@ -214,7 +213,7 @@ def _leading_terms(
     return kind, scale, count, min(1.0, count * largest / variance)
 
 
-def _distinct_columns(on_columns: Reals) -> tuple[Reals, NDArray[np.int64]]:
+def _distinct_columns(on_columns: Floats) -> tuple[Floats, NDArray[np.int64]]:
     """The columns that differ by more than their sign, and how many there are of each."""
     signs = np.sign(on_columns[np.argmax(on_columns != 0, axis=0), np.arange(on_columns.shape[1])])
     found, counts = np.unique((on_columns * signs).T, axis=0, return_counts=True)

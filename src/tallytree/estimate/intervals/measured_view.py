@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
+from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
-from tallytree.estimate.tree_variances import TreeVariances
-from tallytree.hierarchy import Integers
+from tallytree.estimate.tree.variances import TreeVariances
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurements
 

@@ -20,11 +20,9 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Floats
 from tallytree.privacy.accounting import NoiseKind
-
-Reals = NDArray[np.float64]
 
 FINEST = 32.0  # a standard deviation above this many steps of the grid is taken as continuous
 LEAST_DEVIATION = 1e-150  # of noise that is never seen
@@ -40,10 +38,10 @@ class Tail:
     """P(S > x) for a sum S of some independent copies of a noise, in units of its standard deviation."""
 
     step: float  # of the grid, in standard deviations
-    reaching: Reals  # P(S ≥ j steps), j = 0, 1, …
+    reaching: Floats  # P(S ≥ j steps), j = 0, 1, …
     continuous: bool
 
-    def beyond(self, places: Reals) -> Reals:
+    def beyond(self, places: Floats) -> Floats:
         """P(S > x) at every place; a place on the grid, to within rounding, counts as beyond (the safe side)."""
         steps = np.abs(places) / self.step
         if self.continuous:
@@ -68,7 +66,7 @@ def noise_tail(kind: NoiseKind, scale: Fraction, copies: int) -> Tail:
 
 
 @lru_cache(maxsize=16)
-def _transform(kind: NoiseKind, scale: Fraction) -> tuple[Reals, float, bool]:
+def _transform(kind: NoiseKind, scale: Fraction) -> tuple[Floats, float, bool]:
     """The noise's characteristic function on a circle that sums of up to MOST_COPIES fit on; its deviation in steps.
 
     Noise of a large scale has the shape of noise of a moderate one, to within 1 / deviation².
@@ -113,8 +111,8 @@ def _quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance
     leading, rest = noise_tail(kind, scale, copies), 1 - part
     if rest == 0:
         return _solved(leading, 1.0, np.zeros(1), np.ones(1), chance)
-    places: Reals = np.linspace(-7, 7, 281)
-    weights: Reals = np.exp(-(places**2) / 2)
+    places: Floats = np.linspace(-7, 7, 281)
+    weights: Floats = np.exp(-(places**2) / 2)
     found = _solved(leading, part, places * math.sqrt(rest), weights / weights.sum(), chance)
     others = copies * max(1, math.floor(rest / part + 1e-9))
     if others <= MOST_COPIES:
@@ -130,7 +128,7 @@ def _quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance
     return SAFETY * found + (leading.step * math.sqrt(part) / 2 if small else 0.0)
 
 
-def _solved(tail: Tail, part: float, places: Reals, weights: Reals, chance: float) -> float:
+def _solved(tail: Tail, part: float, places: Floats, weights: Floats, chance: float) -> float:
     """The least t, to 1e-4, with Σ weight · P(√part · S > t − place) ≤ chance."""
     low, high = 0.0, 64.0
     while high - low > 1e-4 * max(1.0, low):

@@ -24,16 +24,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.intervals import Intervals, checked_counts, checked_level, most_groups
-from tallytree.hierarchy import Integers
+from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.kernels import blocks, in_threads, kernel
 from tallytree.privacy.measure import FIRST, _view
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
-from tallytree.privacy.noise import discrete_gaussian, discrete_laplace
+from tallytree.privacy.noise.draws import discrete_gaussian, discrete_laplace
 from tallytree.privacy.size_lists import noisy_lists
 
-Reals = NDArray[np.float64]
 Function = Callable[[Integers], Any]
 Progress = Callable[[int, int], None]
 
@@ -57,10 +56,10 @@ class Typical:
     """What the replicates showed: intervals at any level, and how far every function that was asked for deviates."""
 
     counts: Integers
-    mean_squares: Reals  # of every cell's deviations
+    mean_squares: Floats  # of every cell's deviations
     most: Integers  # no count of a region exceeds this
     deviations: tuple[
-        Reals, ...
+        Floats, ...
     ]  # root mean squares, shaped like the functions' values; not finite where those are not
     replicates: int
     level: float
@@ -192,7 +191,7 @@ def _in_blocks(work: Callable[..., None], counts: Integers, *rest: Any) -> None:
 
 
 @kernel
-def _add_squares(counts: Integers, again: Integers, squares: Reals, start: int, stop: int) -> None:
+def _add_squares(counts: Integers, again: Integers, squares: Floats, start: int, stop: int) -> None:
     for region in range(start, stop):
         for cell in range(counts.shape[1]):
             squares[region, cell] += float(again[region, cell] - counts[region, cell]) ** 2
@@ -201,7 +200,7 @@ def _add_squares(counts: Integers, again: Integers, squares: Reals, start: int, 
 @kernel
 def _put_ends(
     counts: Integers,
-    mean_squares: Reals,
+    mean_squares: Floats,
     most: Integers,
     factor: float,
     reach: int,

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.hierarchy import Integers
 from tallytree.privacy.measurements import Measurements
 
 Kind = Literal["guaranteed", "typical"]

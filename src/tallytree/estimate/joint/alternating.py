@@ -26,12 +26,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.estimate.layout import tiles
-from tallytree.estimate.tree_least_squares import Pulls, fit_tile
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.arrays import Floats, Integers
+from tallytree.estimate.tree.layout import tiles
+from tallytree.estimate.tree.least_squares import Pulls, fit_tile
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
-
-Reals = NDArray[np.float64]
 
 PENALTY = 4.0
 RELAXATION = 1.6
@@ -44,16 +43,16 @@ class Projection(Protocol):
     """Write the nearest rows of C to (noisy + shift + penalty · point) / (1 + penalty), whole numbers if `whole`."""
 
     def __call__(
-        self, point: Reals, shift: Reals, penalty: float, whole: bool, nearest: Reals, start: int, stop: int
+        self, point: Floats, shift: Floats, penalty: float, whole: bool, nearest: Floats, start: int, stop: int
     ) -> None: ...
 
 
 class Relaxed(NamedTuple):
     """The real solution: `nearest` in C and, nearly, consistent; `consistent` in L; `prices` orthogonal to L."""
 
-    nearest: Reals
-    consistent: Reals
-    prices: Reals
+    nearest: Floats
+    consistent: Floats
+    prices: Floats
     iterations: int
 
 
@@ -68,7 +67,7 @@ def size_blocks(table: NDArray[Any]) -> list[tuple[int, int]]:
 
 
 def alternate(
-    noisy: Integers, hierarchy: Hierarchy, weights: Reals, project: Projection, tolerance: float, most: int
+    noisy: Integers, hierarchy: Hierarchy, weights: Floats, project: Projection, tolerance: float, most: int
 ) -> Relaxed:
     """Iterate until leaves that are summed up cost at most 1 + `tolerance` times the dual bound, or `most` times."""
     pulls = Pulls.of(hierarchy, weights)
@@ -91,14 +90,14 @@ def alternate(
     return Relaxed(z, x, d, iteration)
 
 
-def objective_of(noisy: Integers, values: Integers, weights: Reals) -> float:
+def objective_of(noisy: Integers, values: Integers, weights: Floats) -> float:
     """Σ weight · (value − noisy)²."""
     pieces = in_threads(lambda start, stop: _cost(noisy, values, weights, start, stop), row_blocks(noisy))
     return float(sum(pieces))
 
 
 def proved_bound(
-    noisy: Integers, hierarchy: Hierarchy, weights: Reals, project: Projection, relaxed: Relaxed, feasible: Integers
+    noisy: Integers, hierarchy: Hierarchy, weights: Floats, project: Projection, relaxed: Relaxed, feasible: Integers
 ) -> float:
     """A number that no feasible whole numbers' objective is below. Overwrites the arrays of `relaxed`.
 
@@ -127,7 +126,7 @@ def proved_bound(
 
 
 @kernel
-def _begin(noisy: Reals, x: Reals, d: Reals, pulls: Pulls, start: int, stop: int) -> None:
+def _begin(noisy: Floats, x: Floats, d: Floats, pulls: Pulls, start: int, stop: int) -> None:
     fitted = fit_tile(noisy, pulls, start, stop)
     for region in range(noisy.shape[0]):
         for size in range(start, stop):
@@ -136,7 +135,7 @@ def _begin(noisy: Reals, x: Reals, d: Reals, pulls: Pulls, start: int, stop: int
 
 
 @kernel
-def _advance(z: Reals, x: Reals, d: Reals, pulls: Pulls, start: int, stop: int) -> None:
+def _advance(z: Floats, x: Floats, d: Floats, pulls: Pulls, start: int, stop: int) -> None:
     fitted = fit_tile(z, pulls, start, stop)
     for region in range(z.shape[0]):
         for size in range(start, stop):
@@ -146,7 +145,7 @@ def _advance(z: Reals, x: Reals, d: Reals, pulls: Pulls, start: int, stop: int) 
 
 
 @kernel
-def _cost_of_sums(noisy: Integers, z: Reals, weights: Reals, pulls: Pulls, start: int, stop: int) -> float:
+def _cost_of_sums(noisy: Integers, z: Floats, weights: Floats, pulls: Pulls, start: int, stop: int) -> float:
     """The objective of the table whose leaves are those of z and all else their sums: it is in L and in C."""
     regions, width = z.shape[0], stop - start
     sums = np.zeros((regions, width))
@@ -165,7 +164,7 @@ def _cost_of_sums(noisy: Integers, z: Reals, weights: Reals, pulls: Pulls, start
 
 
 @kernel
-def _bound(noisy: Integers, z: Reals, d: Reals, x: Reals, weights: Reals, start: int, stop: int) -> float:
+def _bound(noisy: Integers, z: Floats, d: Floats, x: Floats, weights: Floats, start: int, stop: int) -> float:
     total = 0.0
     for region in range(start, stop):
         row = 0.0
@@ -177,7 +176,7 @@ def _bound(noisy: Integers, z: Reals, d: Reals, x: Reals, weights: Reals, start:
 
 
 @kernel
-def _cost(noisy: Integers, values: Integers, weights: Reals, start: int, stop: int) -> float:
+def _cost(noisy: Integers, values: Integers, weights: Floats, start: int, stop: int) -> float:
     total = 0.0
     for region in range(start, stop):
         row = 0.0
@@ -189,7 +188,7 @@ def _cost(noisy: Integers, values: Integers, weights: Reals, start: int, stop: i
 
 @kernel
 def _exact_prices(
-    prices: Reals, weights: Reals, child_starts: Integers, parents: Integers, grid: float, start: int, stop: int
+    prices: Floats, weights: Floats, child_starts: Integers, parents: Integers, grid: float, start: int, stop: int
 ) -> None:
     """Turn d into λ ≈ 2 w d with Σ λ = 0 along every path from the root to a leaf, without any rounding.
 
@@ -214,11 +213,11 @@ def _exact_prices(
 @kernel
 def _proved(
     noisy: Integers,
-    z: Reals,
-    prices: Reals,
-    shift: Reals,
+    z: Floats,
+    prices: Floats,
+    shift: Floats,
     feasible: Integers,
-    weights: Reals,
+    weights: Floats,
     start: int,
     stop: int,
 ) -> tuple[float, float]:

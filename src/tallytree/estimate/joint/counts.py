@@ -16,20 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.alternating import alternate, objective_of, proved_bound
-from tallytree.estimate.joint_problem import (
+from tallytree.estimate.joint.alternating import alternate, objective_of, proved_bound
+from tallytree.estimate.joint.margin_rounding import round_margins, simplex_threshold, whole_simplex
+from tallytree.estimate.joint.problem import (
     Proved,
     checked_noisy,
     checked_tolerance,
     checked_totals,
     checked_weights,
 )
-from tallytree.estimate.margin_rounding import round_margins, simplex_threshold, whole_simplex
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
-
-Reals = NDArray[np.float64]
 
 MOST_ITERATIONS = 200
 
@@ -77,7 +76,9 @@ def joint_counts(
 
     thresholds = np.full(len(noisy), np.nan)  # those of the last projection, from which the next one starts
 
-    def project(point: Reals, shift: Reals, penalty: float, whole: bool, nearest: Reals, start: int, stop: int) -> None:
+    def project(
+        point: Floats, shift: Floats, penalty: float, whole: bool, nearest: Floats, start: int, stop: int
+    ) -> None:
         _project_rows(noisy, point, shift, penalty, whole, fixed, thresholds, nearest, start, stop)
 
     relaxed = alternate(noisy, hierarchy, region_weights, project, tolerance, MOST_ITERATIONS)
@@ -90,13 +91,13 @@ def joint_counts(
 @kernel
 def _project_rows(
     noisy: Integers,
-    point: Reals,
-    shift: Reals,
+    point: Floats,
+    shift: Floats,
     penalty: float,
     whole: bool,
     totals: Integers,
-    thresholds: Reals,
-    nearest: Reals,
+    thresholds: Floats,
+    nearest: Floats,
     start: int,
     stop: int,
 ) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.alternating import alternate, objective_of, proved_bound
-from tallytree.estimate.cumulative_rounding import round_cumulative
-from tallytree.estimate.joint_problem import (
+from tallytree.estimate.joint.alternating import alternate, objective_of, proved_bound
+from tallytree.estimate.joint.cumulative_rounding import round_cumulative
+from tallytree.estimate.joint.problem import (
     VALUE_LIMIT,
     Proved,
     checked_noisy,
@@ -26,10 +27,8 @@ from tallytree.estimate.joint_problem import (
     checked_totals,
     checked_weights,
 )
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
-
-Reals = NDArray[np.float64]
 
 MOST_ITERATIONS = 200
 
@@ -71,7 +70,9 @@ def joint_cumulative(
     tolerance = checked_tolerance(tolerance)
     upper, bounded, fixed = _bounds(totals, hierarchy)
 
-    def project(point: Reals, shift: Reals, penalty: float, whole: bool, nearest: Reals, start: int, stop: int) -> None:
+    def project(
+        point: Floats, shift: Floats, penalty: float, whole: bool, nearest: Floats, start: int, stop: int
+    ) -> None:
         _project_rows(noisy, point, shift, penalty, whole, upper, fixed, nearest, start, stop)
 
     relaxed = alternate(noisy, hierarchy, region_weights, project, tolerance, MOST_ITERATIONS)
@@ -99,13 +100,13 @@ def _bounds(totals: Any, hierarchy: Hierarchy) -> tuple[Integers, bool, bool]:
 @kernel
 def _project_rows(
     noisy: Integers,
-    point: Reals,
-    shift: Reals,
+    point: Floats,
+    shift: Floats,
     penalty: float,
     whole: bool,
     upper: Integers,
     fixed: bool,
-    nearest: Reals,
+    nearest: Floats,
     start: int,
     stop: int,
 ) -> None:

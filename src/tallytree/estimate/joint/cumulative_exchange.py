@@ -9,12 +9,9 @@ pair of siblings one pass over the sizes finds the stretches where that pays.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tallytree.hierarchy import Integers
+from tallytree.arrays import Floats, Integers
 from tallytree.kernels import kernel
-
-Reals = NDArray[np.float64]
 
 PAYS = 1e-6
 PARTNERS = 64  # at most so many siblings are tried with each child
@@ -24,7 +21,7 @@ SWEEPS = 8
 
 @kernel
 def exchange_arrivals(
-    values: Integers, noisy: Integers, prices: Reals, upper: Integers, bounded: bool, first: int, last: int
+    values: Integers, noisy: Integers, prices: Floats, upper: Integers, bounded: bool, first: int, last: int
 ) -> None:
     """Exchange arrivals among the children `first … last - 1` while that pays, for a bounded number of passes.
 
@@ -52,7 +49,7 @@ def exchange_arrivals(
 
 @kernel
 def _exchange(
-    values: Integers, pull: Reals, upper: Integers, bounded: bool, first: int, gainer: int, loser: int
+    values: Integers, pull: Floats, upper: Integers, bounded: bool, first: int, gainer: int, loser: int
 ) -> float:
     """Exchange arrivals of two siblings wherever that pays; returns what it gained."""
     sizes = values.shape[1]

@@ -15,21 +15,19 @@ them.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tallytree.estimate.alternating import Relaxed
-from tallytree.estimate.cumulative_exchange import exchange_arrivals
-from tallytree.estimate.layout import from_the_top_down
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.arrays import Floats, Integers
+from tallytree.estimate.joint.alternating import Relaxed
+from tallytree.estimate.joint.cumulative_exchange import exchange_arrivals
+from tallytree.estimate.tree.layout import from_the_top_down
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
-
-Reals = NDArray[np.float64]
 
 SNUG = 1e-9  # a function this close below a whole number has reached it
 
 
 def round_cumulative(
-    root: Reals, relaxed: Relaxed, noisy: Integers, hierarchy: Hierarchy, upper: Integers, bounded: bool
+    root: Floats, relaxed: Relaxed, noisy: Integers, hierarchy: Hierarchy, upper: Integers, bounded: bool
 ) -> Integers:
     """Whole non-increasing rows from 0 to `upper`, children adding up, near the relaxed ones; `root` is whole already.
 
@@ -49,7 +47,7 @@ def round_cumulative(
 
 @kernel
 def _share_row(
-    values: Integers, relaxed: Reals, upper: Integers, bounded: bool, parent: int, first: int, last: int
+    values: Integers, relaxed: Floats, upper: Integers, bounded: bool, parent: int, first: int, last: int
 ) -> None:
     """Share a parent's row out among the children `first … last - 1`."""
     sizes, children = values.shape[1], last - first
@@ -91,13 +89,13 @@ def _share_row(
 
 @kernel
 def _hand_out(
-    relaxed: Reals,
-    knots: Reals,
-    top: Reals,
+    relaxed: Floats,
+    knots: Floats,
+    top: Floats,
     ahead: Integers,
-    due: Reals,
+    due: Floats,
     held: Integers,
-    level: Reals,
+    level: Floats,
     upper: Integers,
     bounded: bool,
     first: int,
@@ -119,7 +117,7 @@ def _hand_out(
 
 
 @kernel
-def _knots(relaxed: Reals, first: int, last: int, sizes: int) -> Reals:
+def _knots(relaxed: Floats, first: int, last: int, sizes: int) -> Floats:
     """The children's sum at knot 0 (nothing), at knot k (the k-th size from the end), and room for the top."""
     knots = np.zeros(sizes + 2)
     for child in range(first, last):
@@ -129,7 +127,9 @@ def _knots(relaxed: Reals, first: int, last: int, sizes: int) -> Reals:
 
 
 @kernel
-def _tops(largest: int, reached: float, relaxed: Reals, upper: Integers, bounded: bool, first: int, last: int) -> Reals:
+def _tops(
+    largest: int, reached: float, relaxed: Floats, upper: Integers, bounded: bool, first: int, last: int
+) -> Floats:
     """Where the functions end: at the bounds or, without them, evenly beyond what the parent may need."""
     top = np.empty(last - first)
     beyond = (max(0.0, largest - reached) + 1.0) / (last - first)
@@ -139,7 +139,7 @@ def _tops(largest: int, reached: float, relaxed: Reals, upper: Integers, bounded
 
 
 @kernel
-def _at(relaxed: Reals, top: Reals, region: int, child: int, knot: int) -> float:
+def _at(relaxed: Floats, top: Floats, region: int, child: int, knot: int) -> float:
     sizes = relaxed.shape[1]
     if knot == 0:
         return 0.0
@@ -148,7 +148,7 @@ def _at(relaxed: Reals, top: Reals, region: int, child: int, knot: int) -> float
 
 
 @kernel
-def _due(relaxed: Reals, knots: Reals, top: Reals, ahead: Integers, first: int, child: int, unit: int) -> float:
+def _due(relaxed: Floats, knots: Floats, top: Floats, ahead: Integers, first: int, child: int, unit: int) -> float:
     """The sum V at which a child's function reaches `unit`; the search goes on where the last one ended."""
     sizes = relaxed.shape[1]
     knot = ahead[child]

@@ -9,13 +9,11 @@ as that pays.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tallytree.estimate.layout import from_the_top_down
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.arrays import Floats, Integers
+from tallytree.estimate.tree.layout import from_the_top_down
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
-
-Reals = NDArray[np.float64]
 
 PAYS = 1e-6
 PARTNERS = 64  # at most so many siblings are tried with each child
@@ -23,7 +21,7 @@ PASSES = 64  # and about so many passes are made per child, in at most SWEEPS ro
 SWEEPS = 8
 
 
-def round_margins(noisy: Integers, prices: Reals, hierarchy: Hierarchy, totals: Integers) -> Integers:
+def round_margins(noisy: Integers, prices: Floats, hierarchy: Hierarchy, totals: Integers) -> Integers:
     """Non-negative whole numbers with these totals, children adding up, near the targets noisy + prices."""
     values = np.empty(noisy.shape, dtype=np.int64)
     _nearest_with_total(noisy, prices, totals, values, 0)
@@ -36,7 +34,7 @@ def round_margins(noisy: Integers, prices: Reals, hierarchy: Hierarchy, totals: 
 
 
 @kernel
-def simplex_threshold(target: Reals, total: int, guess: float) -> float:
+def simplex_threshold(target: Floats, total: int, guess: float) -> float:
     """The θ for which the numbers max(0, target − θ), the nearest non-negative ones to `target`, have this sum.
 
     Their sum is convex and falls with θ, so Newton's method comes from below after one step from any guess at which it
@@ -61,7 +59,7 @@ def simplex_threshold(target: Reals, total: int, guess: float) -> float:
 
 
 @kernel
-def whole_simplex(target: Reals, total: int) -> Integers:
+def whole_simplex(target: Floats, total: int) -> Integers:
     """The nearest non-negative whole numbers with this sum.
 
     Round the real solution z; if the sum is too large by e, at least 2e cells were rounded up, by at most ½ each, and
@@ -89,13 +87,13 @@ def whole_simplex(target: Reals, total: int) -> Integers:
 
 
 @kernel
-def _nearest_with_total(noisy: Integers, prices: Reals, totals: Integers, values: Integers, region: int) -> None:
+def _nearest_with_total(noisy: Integers, prices: Floats, totals: Integers, values: Integers, region: int) -> None:
     values[region] = whole_simplex(noisy[region] + prices[region], totals[region])
 
 
 @kernel
 def _share_row(
-    values: Integers, noisy: Integers, prices: Reals, totals: Integers, parent: int, first: int, last: int
+    values: Integers, noisy: Integers, prices: Floats, totals: Integers, parent: int, first: int, last: int
 ) -> None:
     """Share a parent's row out among the children `first … last - 1`."""
     sizes, children = values.shape[1], last - first
@@ -116,7 +114,7 @@ def _share_row(
 
 
 @kernel
-def _mend_columns(rows: Integers, pull: Reals, surplus: Integers) -> None:
+def _mend_columns(rows: Integers, pull: Floats, surplus: Integers) -> None:
     """Move units within rows from sizes that have too many to sizes that have too few, each by its cheapest move."""
     children, sizes = rows.shape
     wanted = np.full(children, -1, dtype=np.int64)  # where a row's next unit would go
@@ -142,7 +140,7 @@ def _mend_columns(rows: Integers, pull: Reals, surplus: Integers) -> None:
 
 
 @kernel
-def _most_wanted(pull: Reals, surplus: Integers) -> int:
+def _most_wanted(pull: Floats, surplus: Integers) -> int:
     best = -1
     for size in range(len(pull)):
         if surplus[size] < 0 and (best < 0 or pull[size] > pull[best]):
@@ -151,7 +149,7 @@ def _most_wanted(pull: Reals, surplus: Integers) -> int:
 
 
 @kernel
-def _exchange_units(rows: Integers, pull: Reals) -> None:
+def _exchange_units(rows: Integers, pull: Floats) -> None:
     """While it pays, for a bounded number of passes: one row gives a unit of one size for a unit of another size."""
     children = len(rows)
     partners = min(children // 2, PARTNERS)
@@ -167,7 +165,7 @@ def _exchange_units(rows: Integers, pull: Reals) -> None:
 
 
 @kernel
-def _exchange(one: Integers, other: Integers, pull_one: Reals, pull_other: Reals) -> bool:
+def _exchange(one: Integers, other: Integers, pull_one: Floats, pull_other: Floats) -> bool:
     """`one` takes a unit of size `taken` from `other` and gives one of size `given` for it, if the best choice pays."""
     taken, given = -1, -1
     best_taken, best_given = -np.inf, -np.inf

@@ -8,12 +8,10 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy, Integers
-
-Reals = NDArray[np.float64]
+from tallytree.hierarchy import Hierarchy
 
 VALUE_LIMIT = 1 << 45  # beyond it, sums over a thousand sizes are no longer sharp in float64
 SUM_LIMIT = 1 << 61
@@ -72,7 +70,7 @@ def checked_totals(totals: Any, hierarchy: Hierarchy) -> Integers:
     return checked
 
 
-def checked_weights(weights: Sequence[Any] | None, hierarchy: Hierarchy) -> Reals:
+def checked_weights(weights: Sequence[Any] | None, hierarchy: Hierarchy) -> Floats:
     """Each region's weight, which is its level's."""
     given = [1.0] * hierarchy.depth if weights is None else [float(weight) for weight in weights]
     if len(given) != hierarchy.depth:

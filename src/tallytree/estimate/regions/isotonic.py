@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.hierarchy import Integers
 from tallytree.kernels import blocks, in_threads, kernel
 
 SUM_LIMIT = 1 << 61

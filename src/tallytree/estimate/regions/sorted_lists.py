@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.isotonic import SUM_LIMIT, check_power, check_sums
-from tallytree.hierarchy import Integers
+from tallytree.estimate.regions.isotonic import SUM_LIMIT, check_power, check_sums
 from tallytree.kernels import in_threads, kernel
 
 SizeList: TypeAlias = NDArray[np.int32] | NDArray[np.int64]

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.layout import tiles
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.estimate.tree.layout import tiles
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
 
 SUM_LIMIT = 1 << 61

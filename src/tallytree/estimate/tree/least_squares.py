@@ -18,23 +18,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.layout import tiles
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.estimate.tree.layout import tiles
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
-
-Reals = NDArray[np.float64]
 
 
 class Pulls(NamedTuple):
     """What the two passes need to know of a tree and its weights."""
 
     child_starts: Integers
-    own: Reals  # the part of a region's estimate that is its own value, the rest being its children's sum
-    share: Reals  # the part of its parent's surplus that a region takes
+    own: Floats  # the part of a region's estimate that is its own value, the rest being its children's sum
+    share: Floats  # the part of its parent's surplus that a region takes
 
     @classmethod
-    def of(cls, hierarchy: Hierarchy, region_weights: Reals) -> Pulls:
+    def of(cls, hierarchy: Hierarchy, region_weights: Floats) -> Pulls:
         own, share = np.ones(len(hierarchy)), np.ones(len(hierarchy))
         precision = region_weights.astype(np.float64).copy()
         for level in range(hierarchy.depth - 2, -1, -1):
@@ -47,7 +46,9 @@ class Pulls(NamedTuple):
         return cls(hierarchy.child_starts, own, share)
 
 
-def tree_least_squares(values: NDArray[Any], hierarchy: Hierarchy, region_weights: NDArray[Any] | None = None) -> Reals:
+def tree_least_squares(
+    values: NDArray[Any], hierarchy: Hierarchy, region_weights: NDArray[Any] | None = None
+) -> Floats:
     """The real numbers `[regions, sizes]` nearest to `values` for which children add up to their parent.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
@@ -71,7 +72,7 @@ def tree_least_squares(values: NDArray[Any], hierarchy: Hierarchy, region_weight
 
 
 @kernel
-def fit_tile(values: Reals, pulls: Pulls, start: int, stop: int) -> Reals:
+def fit_tile(values: Floats, pulls: Pulls, start: int, stop: int) -> Floats:
     """The least squares estimate of the sizes `start … stop - 1`."""
     regions, width = values.shape[0], stop - start
     fitted = np.empty((regions, width))
@@ -99,7 +100,7 @@ def fit_tile(values: Reals, pulls: Pulls, start: int, stop: int) -> Reals:
 
 
 @kernel
-def _add_rows(table: Reals, first: int, last: int, sums: Reals) -> None:
+def _add_rows(table: Floats, first: int, last: int, sums: Floats) -> None:
     sums[:] = 0.0
     for row in range(first, last):
         for size in range(len(sums)):

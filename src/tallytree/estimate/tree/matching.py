@@ -2,7 +2,7 @@
 
 Every region's histogram has been estimated by itself, so a group has one estimated size per level, and they disagree.
 From the top down, the parent's groups are matched with its children's at the least total difference in size
-(`tallytree.estimate.runs`), the two estimates of a group's size are merged into one, and the child goes on with that.
+(`runs`), the two estimates of a group's size are merged into one, and the child goes on with that.
 The leaves' merged histograms are the result; those above are their sums.
 
 Different from the paper: groups are never listed. Runs of equal sizes are matched, so the time depends on the number of
@@ -25,12 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.runs import GROUP_LIMIT, pairs, runs_by_size, share
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.estimate.tree.runs import GROUP_LIMIT, pairs, runs_by_size, share
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
-
-Reals = NDArray[np.float64]
 
 SUM_LIMIT = 1 << 62
 CELLS_PER_BLOCK = 1 << 18
@@ -161,11 +160,11 @@ def _next_level(
     hierarchy: Hierarchy,
     level: int,
     upper: Integers,
-    upper_weights: Reals,
+    upper_weights: Floats,
     spread: float,
     weighted: bool,
     keep: bool,
-) -> tuple[Integers, Reals]:
+) -> tuple[Integers, Floats]:
     """The merged counts of a level from those of the level above; with `keep` their weights for the one below.
 
     A cell's weight is the sum of its groups' precisions: its mean precision times its groups.
@@ -187,7 +186,7 @@ def _next_level(
 @kernel
 def _merge(
     upper: Integers,
-    upper_weights: Reals,
+    upper_weights: Floats,
     children: Integers,
     child_starts: Integers,
     spread: float,
@@ -195,7 +194,7 @@ def _merge(
     start: int,
     stop: int,
     merged: Integers,
-    weights: Reals,
+    weights: Floats,
 ) -> None:
     keep = weights.size > 0
     for parent in range(start, stop):

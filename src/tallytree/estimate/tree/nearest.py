@@ -32,12 +32,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.exchange import balance, move, paying_pairs
-from tallytree.estimate.layout import Tree, columns, put_columns, tiles
-from tallytree.estimate.relaxation import Breakpoints, amounts_at, breakpoints, price_for
-from tallytree.estimate.whole import spread, whole_parts
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.estimate.tree.exchange import balance, move, paying_pairs
+from tallytree.estimate.tree.layout import Tree, columns, put_columns, tiles
+from tallytree.estimate.tree.relaxation import Breakpoints, amounts_at, breakpoints, price_for
+from tallytree.estimate.tree.whole import spread, whole_parts
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
 
 WEIGHT_BITS = 20

@@ -21,11 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.estimate.layout import Tree, columns, tiles
-from tallytree.hierarchy import Integers
+from tallytree.arrays import Floats, Integers
+from tallytree.estimate.tree.layout import Tree, columns, tiles
 from tallytree.kernels import in_threads, kernel
-
-Reals = NDArray[np.float64]
 
 RUN = 16  # so many leaves are sorted by counting before merging begins
 
@@ -33,10 +31,10 @@ RUN = 16  # so many leaves are sorted by counting before merging begins
 class Breakpoints(NamedTuple):
     """The root's S of every size, and which leaf each of its breakpoints belongs to."""
 
-    prices: Reals  # [sizes, leaves], ascending
-    amounts: Reals  # S at those prices
+    prices: Floats  # [sizes, leaves], ascending
+    amounts: Floats  # S at those prices
     leaves: NDArray[np.int32]  # counted from 0 on the last level
-    last_slopes: Reals  # S's slope after a size's last breakpoint
+    last_slopes: Floats  # S's slope after a size's last breakpoint
 
 
 def breakpoints(noisy: Integers, tree: Tree) -> Breakpoints:
@@ -74,7 +72,7 @@ def price_for(points: Breakpoints, total: int) -> float:
     return price
 
 
-def amounts_at(points: Breakpoints, price: float) -> Reals:
+def amounts_at(points: Breakpoints, price: float) -> Floats:
     """What each size holds at a price."""
     amounts = np.empty(len(points.prices))
     _evaluate(points, price, amounts, np.empty_like(amounts))
@@ -88,7 +86,7 @@ def _held(points: Breakpoints, price: float) -> tuple[float, float]:
 
 
 @kernel
-def _evaluate(points: Breakpoints, price: float, amounts: Reals, slopes: Reals) -> None:
+def _evaluate(points: Breakpoints, price: float, amounts: Floats, slopes: Floats) -> None:
     last = points.prices.shape[1] - 1
     for size in range(points.prices.shape[0]):
         prices = points.prices[size]
@@ -149,7 +147,7 @@ def _find(noisy: Integers, tree: Tree, points: Breakpoints, start: int, stop: in
 
 @kernel
 def _lift(
-    prices: Reals, amounts: Reals, order: NDArray[np.int32], rises: Reals, doubled: float, offset: float
+    prices: Floats, amounts: Floats, order: NDArray[np.int32], rises: Floats, doubled: float, offset: float
 ) -> float:
     """From C, whose breakpoints are sorted, to S: λ = u + 2wC(u) − 2wy; the slope σ becomes σ / (1 + 2wσ)."""
     slope, amount, lifted_slope, before, lifted = 0.0, 0.0, 0.0, prices[0], -np.inf
@@ -168,7 +166,7 @@ def _lift(
 
 
 @kernel
-def _sort_runs(unsorted: Reals, prices: Reals, order: NDArray[np.int32], tree: Tree) -> None:
+def _sort_runs(unsorted: Floats, prices: Floats, order: NDArray[np.int32], tree: Tree) -> None:
     """Sort each leaf-parent's leaves in runs of `RUN`, by counting how many of the run come before each."""
     bottom = max(len(tree.level_starts) - 3, 0)
     end = 0
@@ -189,9 +187,9 @@ def _sort_runs(unsorted: Reals, prices: Reals, order: NDArray[np.int32], tree: T
 
 @kernel
 def _merge_runs(
-    prices: Reals,
+    prices: Floats,
     order: NDArray[np.int32],
-    spare_prices: Reals,
+    spare_prices: Floats,
     spare_order: NDArray[np.int32],
     bounds: Integers,
     runs: int,
@@ -218,9 +216,9 @@ def _merge_runs(
 
 @kernel
 def _merge(
-    here: Reals,
+    here: Floats,
     here_order: NDArray[np.int32],
-    there: Reals,
+    there: Floats,
     there_order: NDArray[np.int32],
     low: int,
     middle: int,

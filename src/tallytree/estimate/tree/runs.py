@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallytree.hierarchy import Integers
+from tallytree.arrays import Integers
 from tallytree.kernels import kernel
 
 GROUP_LIMIT = 1 << 50  # `share` is exact up to here

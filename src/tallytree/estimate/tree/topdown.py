@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.layout import Tree, columns, put_columns, tiles
-from tallytree.estimate.relaxation import amounts_at, breakpoints, price_for
-from tallytree.estimate.tree import whole_weights
-from tallytree.estimate.whole import whole_parts
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.estimate.tree.layout import Tree, columns, put_columns, tiles
+from tallytree.estimate.tree.nearest import whole_weights
+from tallytree.estimate.tree.relaxation import amounts_at, breakpoints, price_for
+from tallytree.estimate.tree.whole import whole_parts
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
 
 

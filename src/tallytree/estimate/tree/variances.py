@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy, Integers
+from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
-
-Reals = NDArray[np.float64]
 
 LEAST_VARIANCE = 1e-300  # next to no noise has a variance that no float can tell from zero
 
@@ -36,11 +35,11 @@ class TreeVariances:
     """The law of the least squares estimates of one size, for given noise variances."""
 
     hierarchy: Hierarchy
-    noise: Reals  # the variance of each region's own measurement; infinite where its level was not measured
-    own: Reals  # the part of a_r that is the region's own measurement; the rest is its children's sum
-    share: Reals  # the part of its parent's estimate that moves with a region's
-    spread: Reals  # U, the variance of a_r
-    variance: Reals  # of the estimate itself
+    noise: Floats  # the variance of each region's own measurement; infinite where its level was not measured
+    own: Floats  # the part of a_r that is the region's own measurement; the rest is its children's sum
+    share: Floats  # the part of its parent's estimate that moves with a region's
+    spread: Floats  # U, the variance of a_r
+    variance: Floats  # of the estimate itself
 
     @classmethod
     def of(cls, hierarchy: Hierarchy, level_variances: Sequence[float]) -> TreeVariances:
@@ -73,13 +72,13 @@ class TreeVariances:
         return cls(hierarchy, noise, own, share, spread, variance)
 
     @property
-    def region_weights(self) -> Reals:
+    def region_weights(self) -> Floats:
         """What `tree_least_squares` calls weights: the precision of every region's measurement."""
-        precision: Reals = 1 / self.noise
-        weights: Reals = precision / precision.max()
+        precision: Floats = 1 / self.noise
+        weights: Floats = precision / precision.max()
         return weights
 
-    def region_sum(self, regions: Iterable[int]) -> Reals:
+    def region_sum(self, regions: Iterable[int]) -> Floats:
         """The sum over regions as weights: one entry per region of the tree, how often it is named."""
         named = np.fromiter(regions, dtype=np.int64)
         return np.bincount(named, minlength=len(self.hierarchy)).astype(np.float64)
@@ -105,7 +104,7 @@ class TreeVariances:
             total += float(np.sum(one_centred * other_centred * self.spread[below]))
         return total
 
-    def measurement_weights(self, weights: NDArray[Any]) -> Reals:
+    def measurement_weights(self, weights: NDArray[Any]) -> Floats:
         """k with Σ weight_r x_r = Σ k_r y_r, y the measurements: what each one's noise counts for in a sum.
 
         A sum is L_root x_root + Σ L_c e_c with L carried up from the leaves, x_root = a_root, and a_p is own_p y_p
@@ -122,7 +121,7 @@ class TreeVariances:
             on_subtree[below] = carried[below] + np.repeat(inherited, self._children(level))
         return self.own * on_subtree
 
-    def leading(self) -> tuple[Integers, Reals]:
+    def leading(self) -> tuple[Integers, Floats]:
         """For every region the level of the measurement that counts most in its estimate, and its part of the variance.
 
         The weight of y_d in x_r is cov(x_r, x_d) / noise_d (least squares), so its part of the variance of x_r is
@@ -145,7 +144,7 @@ class TreeVariances:
         levels = np.where(above > part, above_levels, levels)
         return levels, np.clip(np.maximum(part, above) / self.variance, 0.0, 1.0)
 
-    def _carried_up(self, weights: NDArray[Any]) -> Reals:
+    def _carried_up(self, weights: NDArray[Any]) -> Floats:
         """L_r = weight_r + Σ share_c L_c: the weight on x_r once all below is written as shares of it and steps."""
         carried = np.array(weights, dtype=np.float64)
         if carried.shape != (len(self.hierarchy),):
@@ -154,7 +153,7 @@ class TreeVariances:
             carried[self.hierarchy.level_slice(level)] += self._means(carried, level)
         return carried
 
-    def _means(self, carried: Reals, level: int) -> Reals:
+    def _means(self, carried: Floats, level: int) -> Floats:
         """Σ share_c L_c over the children of every region of a level."""
         return _family_sums(self.share * carried, self.hierarchy, level)
 
@@ -164,15 +163,15 @@ class TreeVariances:
         return np.diff(starts[regions.start : regions.stop + 1])
 
 
-def _family_sums(values: Reals, hierarchy: Hierarchy, level: int) -> Reals:
+def _family_sums(values: Floats, hierarchy: Hierarchy, level: int) -> Floats:
     """Sums of the children of every region of a level."""
     regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
-    sums: Reals = np.add.reduceat(values[below], hierarchy.child_starts[regions] - below.start)
+    sums: Floats = np.add.reduceat(values[below], hierarchy.child_starts[regions] - below.start)
     return sums
 
 
 @kernel
-def _best_below(child_starts: Integers, share: Reals, best: Reals, levels: Integers) -> None:
+def _best_below(child_starts: Integers, share: Floats, best: Floats, levels: Integers) -> None:
     for region in range(len(best) - 1, -1, -1):
         for child in range(child_starts[region], child_starts[region + 1]):
             reached = share[child] ** 2 * best[child]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallytree.estimate.layout import Tree
-from tallytree.estimate.relaxation import Breakpoints, Reals
-from tallytree.hierarchy import Integers
+from tallytree.arrays import Floats, Integers
+from tallytree.estimate.tree.layout import Tree
+from tallytree.estimate.tree.relaxation import Breakpoints
 from tallytree.kernels import kernel
 
 # Fractions are compared to this precision, so that the noise of floats does not decide between equal ones.
@@ -20,7 +20,7 @@ FRACTION_STEPS = 1 << 20
 
 
 @kernel
-def whole_parts(reals: Reals, total: int, start: int, parts: Integers) -> None:
+def whole_parts(reals: Floats, total: int, start: int, parts: Integers) -> None:
     """Non-negative whole numbers near `reals` that add up to `total`; equal fractions are served from `start` on."""
     count = len(reals)
     left = total

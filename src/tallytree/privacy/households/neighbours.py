@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, Literal, get_args
 
 from tallytree.errors import SpecError
-from tallytree.privacy.unit import Sensitivity
+from tallytree.privacy.neighbours import Sensitivity
 from tallytree.schema import Marginal, Schema
 
 HouseholdUnitKind = Literal["one_group", "one_group_added_or_removed", "one_person_attributes"]

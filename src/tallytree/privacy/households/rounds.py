@@ -22,20 +22,19 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import BudgetError, ReleaseError, SpecError
 from tallytree.privacy.accounting import NoiseKind, scale_for
 from tallytree.privacy.budget import Budget, Number, as_decimal, exact
-from tallytree.privacy.household_unit import HouseholdNeighbours
-from tallytree.privacy.keystream import Keystream, Source
+from tallytree.privacy.households.journal import Round, RoundJournal, Values
+from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.ledger import Ledger, Receipt
-from tallytree.privacy.round_journal import Round, RoundJournal, Values
-from tallytree.privacy.unit import Sensitivity
+from tallytree.privacy.neighbours import Sensitivity
+from tallytree.privacy.noise.keystream import Keystream, Source
 from tallytree.schema import Marginal
 from tallytree.tables.contingency import check_size, marginal_counts
 from tallytree.tables.group_sizes import Sealed
 from tallytree.tables.households import Households
-
-Integers = NDArray[np.int64]
 
 GAUSSIAN: NoiseKind = "discrete_gaussian"
 KEPT_CELLS = 1 << 25  # of true tables, kept behind the seal for the next round
@@ -81,7 +80,7 @@ class PrivateTables:
         ledger: Ledger | None = None,
         journal: str | os.PathLike[str] | None = None,
     ) -> None:
-        from tallytree.privacy.noise import discrete_gaussian
+        from tallytree.privacy.noise.draws import discrete_gaussian
 
         self._start_with(
             households, neighbours, budget, ledger, journal, _Chance(discrete_gaussian, Keystream, "tallytree")
@@ -193,7 +192,7 @@ class PrivateTables:
         return self._measured(marginal, places, rho)
 
     def _measured(self, marginal: Marginal, cells: tuple[int, ...] | None, rho: Number) -> NoisyTable | None:
-        from tallytree.privacy.noise import checked_variance, gaussian_variance
+        from tallytree.privacy.noise.draws import checked_variance, gaussian_variance
 
         cost = _positive(rho, "rho")
         sensitivity = self.sensitivity(marginal, None if cells is None else len(cells))
@@ -290,7 +289,7 @@ class PrivateTables:
         penalties: Integers | None,
         weights: Sequence[Fraction] | None,
     ) -> int | None:
-        from tallytree.privacy.selection import candidates, choose, cost_of_selection
+        from tallytree.privacy.households.selection import candidates, choose, cost_of_selection
 
         factor = _positive(epsilon, "epsilon")
         # What is public is checked with scores of zero, before anything is spent.
@@ -435,7 +434,7 @@ def _private_tables(
     journal: str | os.PathLike[str] | None = None,
 ) -> PrivateTables:
     """NOT PRIVATE: `PrivateTables` with words of one's own. Only `tallytree.evaluate` calls it, on public data."""
-    from tallytree.privacy.samplers import gaussian_sampler
+    from tallytree.privacy.noise.samplers import gaussian_sampler
 
     def gaussian(variance: Fraction, count: int) -> Integers:
         return gaussian_sampler(variance).draw(words, count)

@@ -23,16 +23,13 @@ from typing import Any
 
 import numpy as np
 from flint import arb
-from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.kernels import kernel
-from tallytree.privacy.inversion import WORD_BITS, Uniform
-from tallytree.privacy.keystream import Keystream, Source
-from tallytree.privacy.thresholds import GUARD_BITS, Thresholds, _enclosed, ball, working_precision
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from tallytree.privacy.noise.inversion import WORD_BITS, Uniform
+from tallytree.privacy.noise.keystream import Keystream, Source
+from tallytree.privacy.noise.thresholds import GUARD_BITS, Thresholds, _enclosed, ball, working_precision
 
 LARGEST_SCORE = 1 << 52  # of a score and of a penalty, so that their difference is exact in floating point
 LARGEST_SENSITIVITY = 1 << 20

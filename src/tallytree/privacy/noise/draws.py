@@ -15,15 +15,13 @@ from typing import Any
 
 import numpy as np
 from flint import arb
-from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.kernels import blocks, in_threads
-from tallytree.privacy.keystream import Keystream, Source
-from tallytree.privacy.samplers import gaussian_sampler, laplace_sampler
-from tallytree.privacy.thresholds import ball, working_precision
-
-Integers = NDArray[np.int64]
+from tallytree.privacy.noise.keystream import Keystream, Source
+from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
+from tallytree.privacy.noise.thresholds import ball, working_precision
 
 LARGEST_BITS = 40  # a scale or a standard deviation is at most 2^40
 KEY_BLOCK = 1 << 15  # draws under one key; their words fit into a core's cache

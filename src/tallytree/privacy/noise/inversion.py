@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers, Words
 from tallytree.kernels import kernel
-from tallytree.privacy.keystream import Source, Words
-from tallytree.privacy.thresholds import Thresholds
-
-Integers = NDArray[np.int64]
+from tallytree.privacy.noise.keystream import Source
+from tallytree.privacy.noise.thresholds import Thresholds
 
 WORD_BITS = 64
 MOST_GUIDE_BITS = 14

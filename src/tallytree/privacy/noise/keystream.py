@@ -10,9 +10,8 @@ from typing import Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from numpy.typing import NDArray
 
-Words = NDArray[np.uint64]
+from tallytree.arrays import Words
 
 _ZEROS = memoryview(bytes(1 << 18))  # the cipher gives plain text XOR keystream, so zeros give the keystream
 

@@ -1,4 +1,4 @@
-"""The two noise functions of `tallytree.privacy.noise`, drawn by OpenDP: slower, and written by other people.
+"""The two noise functions of `tallytree.privacy.noise.draws`, drawn by OpenDP: slower, and written by other people.
 
 Choose it with `noise = "opendp"`; the tests use it as the independent reference. OpenDP takes a float as its scale and
 draws exactly for that float, so a scale that is no float is rounded up to the next one: never less noise than asked.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.kernels import blocks, in_threads
-from tallytree.privacy.noise import checked_scale, checked_size, checked_variance
+from tallytree.privacy.noise.draws import checked_scale, checked_size, checked_variance
 
 BLOCK = 1 << 14
 

@@ -16,11 +16,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.privacy.inversion import WORD_BITS, Table, Uniform
-from tallytree.privacy.keystream import Source
-from tallytree.privacy.thresholds import Gaussian, GeometricDigit, LaplaceQuotient, Rejection
-
-Integers = NDArray[np.int64]
+from tallytree.arrays import Integers
+from tallytree.privacy.noise.inversion import WORD_BITS, Table, Uniform
+from tallytree.privacy.noise.keystream import Source
+from tallytree.privacy.noise.thresholds import Gaussian, GeometricDigit, LaplaceQuotient, Rejection
 
 NOISE_BITS = 62  # noise is below 2^62 in size, or an error, so a sum with a count below 2^62 fits into int64
 WIDEST_LAPLACE = 64  # the largest scale and standard deviation drawn from one table

@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.publish.folder import write_json, write_whole
-from tallytree.publish.microdata_statement import data_package, privacy_statement
-from tallytree.publish.stored import MEASUREMENTS, PACKAGE, PRIVACY
+from tallytree.publish.microdata.statement import data_package, privacy_statement
+from tallytree.publish.release.stored import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.schema import SIZE, Marginal, Schema
-from tallytree.synthesis.measured import MeasuredCell
-from tallytree.synthesis.sampling import Households
+from tallytree.synthesis.models.measured import MeasuredCell
+from tallytree.synthesis.models.sampling import Households
 from tallytree.synthesis.tally import Tally
 from tallytree.synthesis.trust import Evidence, Question, noise_reach, questions
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.publish.synthesis import Synthesis
-    from tallytree.synthesis.fitted import Progress
+    from tallytree.publish.microdata.making import Synthesis
+    from tallytree.synthesis.methods.fitted import Progress
 
 HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
 QUESTIONS, ANSWERS, SCHEMA, SIZES = "questions.csv", "answers.parquet", "schema.json", "size_table.csv"

@@ -11,31 +11,28 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from tallytree.arrays import Integers
 from tallytree.errors import BudgetError, SpecError
 from tallytree.privacy.budget import Budget, as_decimal
-from tallytree.privacy.household_unit import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.households.journal import FILE as JOURNAL
+from tallytree.privacy.households.journal import Round
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.ledger import Ledger, Receipt
-from tallytree.privacy.round_journal import FILE as JOURNAL
-from tallytree.privacy.round_journal import Round
-from tallytree.privacy.rounds import PrivateTables
-from tallytree.privacy.unit import PrivacyUnit
-from tallytree.publish.release import Release
-from tallytree.publish.stored import MANIFEST, digest
+from tallytree.privacy.neighbours import PrivacyUnit
+from tallytree.publish.release.making import Release
+from tallytree.publish.release.stored import MANIFEST, digest
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, Together, draw_agreeing, size_table, together
-from tallytree.synthesis.fitted import Fitted, Progress
-from tallytree.synthesis.methods import DEFAULT, Method, method
-from tallytree.synthesis.sampling import CHUNK, draw
-from tallytree.synthesis.sampling import Households as Drawn
+from tallytree.synthesis.methods.fitted import Fitted, Progress
+from tallytree.synthesis.methods.table import DEFAULT, Method, method
+from tallytree.synthesis.models.sampling import CHUNK, draw
+from tallytree.synthesis.models.sampling import Households as Drawn
 from tallytree.synthesis.trust import Evidence, Question, questions
 from tallytree.synthesis.workload import Workload, all_sets, sampled_sets
 from tallytree.tables.contingency import check_size
 from tallytree.tables.households import Households
 
-Integers = NDArray[np.int64]
 AnyRelease = Release | str | PathLike[str]
 
 HOUSEHOLD_ID, PERSON = "household_id", "person"
@@ -109,7 +106,7 @@ class Synthesis:
         progress: Progress | None = None,
     ) -> str:
         """Draw households and write the directory, whole or not at all; returns its id, as `Release.save` does."""
-        from tallytree.publish.microdata import write_microdata
+        from tallytree.publish.microdata.files import write_microdata
 
         saved = write_microdata(self, Path(directory), number=number, replace=replace, progress=progress)
         if self.receipt is not None:
@@ -241,7 +238,7 @@ def prepared(schema: Schema, name: str, options: Mapping[str, Any] | None) -> tu
         raise SpecError(f"{name} needs {' and '.join(lacking)}: install tallytree with its extra, tallytree[synth]")
     settings = chosen.options(options)
     if chosen.name == "mwem":
-        from tallytree.synthesis.histogram import Histogram
+        from tallytree.synthesis.models.histogram import Histogram
 
         try:
             Histogram.start(schema, empty=settings.empty)

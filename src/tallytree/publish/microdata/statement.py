@@ -7,20 +7,20 @@ from fractions import Fraction
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
-import tallytree
 from tallytree.privacy.accounting import cost_of, scale_for
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_unit import HouseholdNeighbours
-from tallytree.privacy.rounds import GAUSSIAN
-from tallytree.privacy.unit import Sensitivity
-from tallytree.publish.statement import NO_LEDGER, SOURCES, guarantee
+from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.households.rounds import GAUSSIAN
+from tallytree.privacy.neighbours import Sensitivity
+from tallytree.publish.release.statement import NO_LEDGER, SOURCES, guarantee
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.agreement import Together
-from tallytree.synthesis.methods import METHODS
+from tallytree.synthesis.methods.table import METHODS
 from tallytree.synthesis.trust import CONFIDENCE
+from tallytree.version import VERSION
 
 if TYPE_CHECKING:
-    from tallytree.publish.synthesis import Synthesis
+    from tallytree.publish.microdata.making import Synthesis
 
 FORMAT = 1
 KIND = "synthetic households"
@@ -70,7 +70,7 @@ def privacy_statement(synthesis: Synthesis, *, number: int, left_out: int) -> di
         "workload": [marginal.to_json() for marginal in synthesis.workload],
         "confidence": CONFIDENCE,
         "answers_left_out": left_out,
-        "software": {"tallytree": tallytree.__version__, "python": platform.python_version()},
+        "software": {"tallytree": VERSION, "python": platform.python_version()},
     }
 
 

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
 from tallytree.privacy.accounting import cost_of
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_unit import HouseholdNeighbours
-from tallytree.privacy.rounds import GAUSSIAN
-from tallytree.privacy.selection import cost_of_selection
-from tallytree.privacy.unit import Neighbours
+from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.households.rounds import GAUSSIAN
+from tallytree.privacy.households.selection import cost_of_selection
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.folder import changed_files
-from tallytree.publish.microdata import (
+from tallytree.publish.microdata.files import (
     ANSWERS,
     FILES,
     HOUSEHOLDS,
@@ -37,17 +38,15 @@ from tallytree.publish.microdata import (
     workload_of,
     write_report,
 )
-from tallytree.publish.microdata_statement import in_words, not_protected, sensitivity_of
-from tallytree.publish.statement import NO_LEDGER
-from tallytree.publish.stored import MEASUREMENTS, MOST, PRIVACY, read_json
+from tallytree.publish.microdata.statement import in_words, not_protected, sensitivity_of
+from tallytree.publish.release.statement import NO_LEDGER
+from tallytree.publish.release.stored import MEASUREMENTS, MOST, PRIVACY, read_json
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import Together, together
-from tallytree.synthesis.measured import Measured
-from tallytree.synthesis.sampling import Households
+from tallytree.synthesis.models.measured import Measured
+from tallytree.synthesis.models.sampling import Households
 from tallytree.synthesis.tally import Tally
 from tallytree.synthesis.trust import Evidence
-
-Integers = NDArray[np.int64]
 
 
 def is_microdata(folder: Path) -> bool:

@@ -2,7 +2,7 @@
 
 Every answer has the released value, which agrees with the published table; the unbiased estimate straight from the
 measurements, since whole numbers that are not negative are a little biased; and two intervals. *Guaranteed* ones follow
-from least squares (`tallytree.estimate.linear`), and for a single cell they are those of the table. *Typical* ones come
+from least squares (`intervals.linear`), and for a single cell they are those of the table. *Typical* ones come
 from the replicates behind the table's, which are run once for all questions that are asked together.
 """
 
@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, SpecError, TallytreeError
-from tallytree.estimate import linear
-from tallytree.estimate.guaranteed import guaranteed
-from tallytree.estimate.intervals import Intervals, checked_level
-from tallytree.estimate.linear import LinearSum
-from tallytree.estimate.measured_view import MeasuredView, no_guarantee
-from tallytree.hierarchy import Integers
+from tallytree.estimate.intervals import linear
+from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.linear import LinearSum
+from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee
+from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.histogram import size_label
-from tallytree.publish.region_names import Regions, named_regions, places, union_of
-from tallytree.publish.release_intervals import Progress, in_percent, replicated
-from tallytree.publish.size_range import in_words, sizes_in
+from tallytree.publish.release.error_bars import Progress, in_percent, replicated
+from tallytree.publish.release.region_names import Regions, named_regions, places, union_of
+from tallytree.publish.release.size_range import in_words, sizes_in
 
 if TYPE_CHECKING:
-    from tallytree.estimate.typical import Typical
-    from tallytree.publish.release import Release
+    from tallytree.estimate.intervals.typical import Typical
+    from tallytree.publish.release.making import Release
 
 Sizes = str | int | Iterable[int] | None
 Kind = Literal["sum", "share", "mean", "ratio", "difference"]

@@ -6,20 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError, TallytreeError
-from tallytree.estimate.intervals import Intervals, checked_level
-from tallytree.estimate.measured_view import no_guarantee
+from tallytree.estimate.intervals.measured_view import no_guarantee
+from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
 
 if TYPE_CHECKING:
-    from tallytree.estimate.typical import Typical
+    from tallytree.estimate.intervals.typical import Typical
 
-Integers = NDArray[np.int64]
 Progress = Callable[[str], None]
 Which = Literal["all", "guaranteed", "none"]
 
@@ -120,7 +117,7 @@ def error_bars(
     which, confidence = checked_which(which), checked_level(confidence)
     if which == "none":
         return ErrorBars(confidence=confidence)
-    from tallytree.estimate.guaranteed import guaranteed
+    from tallytree.estimate.intervals.guaranteed import guaranteed
 
     progress("guaranteed intervals")
     sure = guaranteed(measurements, counts, level=confidence)
@@ -146,7 +143,7 @@ def replicated(
     progress: Progress = lambda step: None,
 ) -> Typical:
     """`typical` for a mechanism with its options, and progress in words."""
-    from tallytree.estimate.typical import REPLICATES, typical
+    from tallytree.estimate.intervals.typical import REPLICATES, typical
 
     name = "typical intervals"
     if seconds * REPLICATES > LONG:

@@ -10,15 +10,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-import tallytree
-from tallytree.estimate.guaranteed import guaranteed
-from tallytree.estimate.intervals import most_groups
-from tallytree.estimate.measured_view import no_guarantee
+from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.measured_view import no_guarantee
+from tallytree.estimate.intervals.value import most_groups
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements
-from tallytree.publish.release_intervals import GUARANTEED, TYPICAL, ErrorBars
-from tallytree.publish.statement import LEFT_OUT
-from tallytree.publish.stored import COUNTS, MOST, NULL, PACKAGE, PRIVACY, Cells, read_json
+from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, ErrorBars
+from tallytree.publish.release.statement import LEFT_OUT
+from tallytree.publish.release.stored import COUNTS, MOST, NULL, PACKAGE, PRIVACY, Cells, read_json
+from tallytree.version import VERSION
 
 
 class Stored(Protocol):
@@ -104,7 +104,7 @@ def _guaranteed_follow(stored: Stored) -> Iterator[str]:
 
     Typical ones come from fresh noise and cannot be had again.
     """
-    if stored.intervals is None or stored.statement["software"]["tallytree"] != tallytree.__version__:
+    if stored.intervals is None or stored.statement["software"]["tallytree"] != VERSION:
         return
     counts, ends, hierarchy = stored.cells.counts, stored.cells.ends, stored.regions[0]
     bars = stored.error_bars

@@ -10,11 +10,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
-from tallytree.estimate.intervals import checked_level
+from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import key_columns, region_blocks
 from tallytree.mechanisms import Mechanism, choose, mechanism_named, prepare
@@ -22,9 +20,9 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.measure import NoiseSource, measure
 from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Shares
-from tallytree.privacy.unit import Neighbours, PrivacyUnit
-from tallytree.publish.release_intervals import (
+from tallytree.publish.release.error_bars import (
     CONFIDENCE,
     NO_ERROR_BARS,
     ErrorBars,
@@ -35,10 +33,9 @@ from tallytree.publish.release_intervals import (
 from tallytree.tables.group_sizes import GroupSizes
 
 if TYPE_CHECKING:
-    from tallytree.publish.answers import Answer, Sizes
-    from tallytree.publish.region_names import Regions
+    from tallytree.publish.release.answers import Answer, Sizes
+    from tallytree.publish.release.region_names import Regions
 
-Integers = NDArray[np.int64]
 Progress = Callable[[str], None]
 
 MEASUREMENTS, RECEIPT, MECHANISM = "measurements.parquet", "receipt.json", "mechanism.json"
@@ -94,7 +91,7 @@ class Release:
     @property
     def schema(self) -> Any:
         """The pyarrow schema of `table`, with a description of every column that needs one."""
-        from tallytree.publish.statement import counts_schema
+        from tallytree.publish.release.statement import counts_schema
 
         return counts_schema(self)
 
@@ -141,7 +138,7 @@ class Release:
         `kind` is "sum", "share", "mean", "ratio" or "difference", the last two against the regions `to`. All typical
         intervals come from one run of replicates.
         """
-        from tallytree.publish.region_names import regions_of_level
+        from tallytree.publish.release.region_names import regions_of_level
 
         wanted = regions_of_level(self.hierarchy, level, within)
         second = (to, sizes) if kind in ("ratio", "difference") else None
@@ -172,14 +169,14 @@ class Release:
 
         Of several regions each has a band of its own. Refused with a ReleaseError where there is no guarantee.
         """
-        from tallytree.publish.answers import bands
+        from tallytree.publish.release.answers import bands
 
         return bands(self, regions, sizes, confidence=confidence)
 
     def _ask(
         self, kind: str, asked: Iterable[tuple[Any, Any]], to: tuple[Any, Any] | None = None, **how: Any
     ) -> list[Answer]:
-        from tallytree.publish.answers import Question, answers
+        from tallytree.publish.release.answers import Question, answers
 
         return answers(self, [Question.of(self, kind, *each, *(to or ())) for each in asked], **how)
 
@@ -188,7 +185,7 @@ class Release:
 
         The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`.
         """
-        from tallytree.publish.package import write_release
+        from tallytree.publish.release.package import write_release
 
         release_id = write_release(self, Path(directory), replace=replace)
         if self.measurements.receipt is not None:
@@ -198,7 +195,7 @@ class Release:
     @classmethod
     def load(cls, directory: str | PathLike[str]) -> Release:
         """Read a saved release; `verify` says whether it is sound."""
-        from tallytree.publish.stored import COUNTS, PRIVACY, read_cells, read_json, stored_error_bars
+        from tallytree.publish.release.stored import COUNTS, PRIVACY, read_cells, read_json, stored_error_bars
 
         folder = Path(directory)
         if not (folder / COUNTS).exists():
@@ -376,8 +373,8 @@ def decided(
     """The mechanism's name; `auto` with a public prior, and no options of a certain one, is settled by predictions."""
     if mechanism != "auto" or prior is None or options:
         return mechanism
-    from tallytree.publish.planning import predicted_best
-    from tallytree.publish.prior import Prior
+    from tallytree.planning.prior import Prior
+    from tallytree.planning.report import predicted_best
 
     return predicted_best(
         group_sizes.hierarchy,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallytree.publish.folder import write_json, write_whole
-from tallytree.publish.statement import data_package, privacy_statement
-from tallytree.publish.stored import (
+from tallytree.publish.release.statement import data_package, privacy_statement
+from tallytree.publish.release.stored import (
     COUNTS,
     COUNTS_CSV,
     FILES,
@@ -20,7 +20,7 @@ from tallytree.publish.stored import (
 )
 
 if TYPE_CHECKING:
-    from tallytree.publish.release import Release
+    from tallytree.publish.release.making import Release
 
 CELLS_WITH_ZEROS = 5_000_000  # a larger release leaves its zero cells out
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
-from tallytree.publish.size_range import listed
+from tallytree.publish.release.size_range import listed
 
 Regions = str | Iterable[str] | None
 

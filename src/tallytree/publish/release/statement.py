@@ -5,14 +5,14 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING, Any
 
-import tallytree
 from tallytree.histogram import size_label
 from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.version import VERSION
 
 if TYPE_CHECKING:
-    from tallytree.publish.release import Release
+    from tallytree.publish.release.making import Release
 
 FORMAT = 1
 SOURCES = {
@@ -51,7 +51,7 @@ def privacy_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
         "zero_cells": "written" if zeros else "left out",
         **({} if release.error_bars.which == "none" else {"intervals": intervals_statement(release, zeros=zeros)}),
-        "software": {"tallytree": tallytree.__version__, "python": platform.python_version()},
+        "software": {"tallytree": VERSION, "python": platform.python_version()},
     }
 
 

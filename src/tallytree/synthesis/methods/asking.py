@@ -13,19 +13,17 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal
-from tallytree.synthesis.fitted import Progress, Step
-from tallytree.synthesis.measured import Measured, MeasuredCell
+from tallytree.synthesis.methods.fitted import Progress, Step
+from tallytree.synthesis.models.measured import Measured, MeasuredCell
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.privacy.rounds import PrivateTables
+    from tallytree.privacy.households.rounds import PrivateTables
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 DIGITS = 40  # binary, that a share of the budget has; what is cut off is left for later rounds
 LEAST_VARIANCE = 0.01  # that a fit is told of: with a huge budget there is no noise, and no weight is infinite

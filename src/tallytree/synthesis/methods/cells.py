@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.synthesis.asking import (
+from tallytree.synthesis.methods.asking import (
     PERSONS,
     Asking,
-    Integers,
     epsilon_for,
     estimates_while_resuming,
     private_tables_of,
     share,
     whole,
 )
-from tallytree.synthesis.checkpoints import Models
-from tallytree.synthesis.fitted import Progress
-from tallytree.synthesis.measured import MeasuredCell
-from tallytree.synthesis.model import Model
+from tallytree.synthesis.methods.checkpoints import Models
+from tallytree.synthesis.methods.fitted import Progress
+from tallytree.synthesis.models.measured import MeasuredCell
+from tallytree.synthesis.models.model import Model
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.privacy.rounds import PrivateTables
+    from tallytree.privacy.households.rounds import PrivateTables
 
 M = TypeVar("M", bound=Model)
 

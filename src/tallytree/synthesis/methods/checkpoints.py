@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from tallytree.errors import ReleaseError
-from tallytree.synthesis.model import Arrays, Model
+from tallytree.synthesis.models.model import Arrays, Model
 
 FILE = "model.npz"
 FORMAT = 1

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from tallytree.synthesis.measured import Measured, MeasuredCell
-from tallytree.synthesis.model import Model
+from tallytree.synthesis.models.measured import Measured, MeasuredCell
+from tallytree.synthesis.models.model import Model
 
 Progress = Callable[[int, int, Fraction, Fraction, str], None]
 """progress(round, rounds, spent, total, words): so many rounds are done of about so many; budgets are in ρ."""

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallytree.errors import SpecError
-from tallytree.synthesis.asking import facts_of
-from tallytree.synthesis.cells import Cells, check_rounds
-from tallytree.synthesis.checkpoints import Models
-from tallytree.synthesis.fitted import Fitted, Progress
-from tallytree.synthesis.measured import MeasuredCell
+from tallytree.synthesis.methods.asking import facts_of
+from tallytree.synthesis.methods.cells import Cells, check_rounds
+from tallytree.synthesis.methods.checkpoints import Models
+from tallytree.synthesis.methods.fitted import Fitted, Progress
+from tallytree.synthesis.models.measured import MeasuredCell
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.privacy.rounds import PrivateTables
-    from tallytree.synthesis.network import Generator
+    from tallytree.privacy.households.rounds import PrivateTables
+    from tallytree.synthesis.models.network import Generator
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None,
 ) -> Fitted:
     """Algorithm 3."""
-    from tallytree.synthesis.network import Generator, Training
+    from tallytree.synthesis.models.network import Generator, Training
 
     training = Training(
         steps=options.steps, rate=options.rate, stop_share=options.stop_share, averaging=options.averaging

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.asking import (
+from tallytree.synthesis.methods.asking import (
     Asking,
-    Integers,
     epsilon_for,
     estimates_while_resuming,
     facts_of,
@@ -40,14 +40,14 @@ from tallytree.synthesis.asking import (
     share,
     whole,
 )
-from tallytree.synthesis.checkpoints import Models
-from tallytree.synthesis.fitted import Fitted, Progress
-from tallytree.synthesis.measured import Measured
-from tallytree.synthesis.mixture import IMPOSSIBLE, Mixture
+from tallytree.synthesis.methods.checkpoints import Models
+from tallytree.synthesis.methods.fitted import Fitted, Progress
+from tallytree.synthesis.models.measured import Measured
+from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.privacy.rounds import PrivateTables
+    from tallytree.privacy.households.rounds import PrivateTables
 
 MEAN_SIZE = sqrt(2 / pi)  # of normal noise, in standard deviations
 SIZES = Marginal("households", size=True)
@@ -274,7 +274,7 @@ class _Run:
         options = self.options
 
         def fit(model: Mixture) -> tuple[Mixture, bool]:
-            from tallytree.synthesis.fitting import Fitting
+            from tallytree.synthesis.models.fitting import Fitting
 
             # What noise alone leaves varies by about this much from run to run; to fit below it is to fit noise.
             cells = max(1, sum(table.cells for table in measured))

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tallytree.errors import SpecError
-from tallytree.synthesis.asking import facts_of
-from tallytree.synthesis.cells import Cells, check_rounds
-from tallytree.synthesis.checkpoints import Models
-from tallytree.synthesis.fitted import Fitted, Progress
-from tallytree.synthesis.histogram import Histogram
-from tallytree.synthesis.measured import MeasuredCell
-from tallytree.synthesis.model import Model
+from tallytree.synthesis.methods.asking import facts_of
+from tallytree.synthesis.methods.cells import Cells, check_rounds
+from tallytree.synthesis.methods.checkpoints import Models
+from tallytree.synthesis.methods.fitted import Fitted, Progress
+from tallytree.synthesis.models.histogram import Histogram
+from tallytree.synthesis.models.measured import MeasuredCell
+from tallytree.synthesis.models.model import Model
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.privacy.rounds import PrivateTables
+    from tallytree.privacy.households.rounds import PrivateTables
 
 
 @dataclass(frozen=True)

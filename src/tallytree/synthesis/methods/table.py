@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tallytree.errors import SpecError
-from tallytree.synthesis.fitted import Fitted, Progress, Step
+from tallytree.synthesis.methods.fitted import Fitted, Progress, Step
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.privacy.rounds import PrivateTables
+    from tallytree.privacy.households.rounds import PrivateTables
 
 __all__ = ["DEFAULT", "METHODS", "Fitted", "Method", "Progress", "Step", "method"]
 
@@ -36,7 +36,7 @@ class Method:
 
     def options(self, given: Mapping[str, Any] | None = None) -> Any:
         """The method's options with the given ones set; an unknown name or a bad value is a `SpecError`."""
-        kind = import_module(f"tallytree.synthesis.{self.home}").Options
+        kind = import_module(f"tallytree.synthesis.methods.{self.home}").Options
         known = [field.name for field in fields(kind)]
         for name in given or {}:
             if name not in known:
@@ -62,7 +62,7 @@ class Method:
         """
         if options is None or isinstance(options, Mapping):
             options = self.options(options)
-        home = import_module(f"tallytree.synthesis.{self.home}")
+        home = import_module(f"tallytree.synthesis.methods.{self.home}")
         if not isinstance(options, home.Options):
             raise SpecError(f"these are not options of {self.name}")
         if workload.schema != tables.schema:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.kernels import blocks, in_threads, kernel
-from tallytree.synthesis.products import Tables, outer, weighted_households
+from tallytree.synthesis.models.products import Tables, outer, weighted_households
 
 Floats = NDArray[np.float32]
 

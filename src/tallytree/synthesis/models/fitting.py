@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
 
+from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.schema import Counted, Schema
-from tallytree.synthesis.containing import loss_and_slopes
-from tallytree.synthesis.measured import Measured, check_number
-from tallytree.synthesis.mixture import Mixture
-from tallytree.synthesis.model import Floats
-from tallytree.synthesis.products import Tables, answers
+from tallytree.synthesis.models.containing import loss_and_slopes
+from tallytree.synthesis.models.measured import Measured, check_number
+from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.products import Tables, answers
 
 SMOOTHING = 0.9  # of the misfit, over steps
 DEVIATIONS = 3.7  # that a table's own misfit may lie above what noise explains: once in ten thousand tables

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Attribute, Counted, Marginal, Schema
-from tallytree.synthesis.measured import MeasuredCell, check_number
-from tallytree.synthesis.model import Arrays, Floats
-from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.models.measured import MeasuredCell, check_number
+from tallytree.synthesis.models.model import Arrays
+from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.synthesis.sampling import HistogramSampler
+    from tallytree.synthesis.models.sampling import HistogramSampler
 
-Integers = NDArray[np.int64]
 
 MOST_CELLS = 5_000_000
 BLOCK = 1 << 22  # numbers in a matrix of person vectors that is built at a time
@@ -123,7 +123,7 @@ class Histogram:
 
     def sampler(self) -> HistogramSampler:
         """What `sampling.draw` draws from."""
-        from tallytree.synthesis.sampling import HistogramSampler
+        from tallytree.synthesis.models.sampling import HistogramSampler
 
         return HistogramSampler(self.schema, self.first, self.cells)
 

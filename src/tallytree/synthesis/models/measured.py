@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal, Schema
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

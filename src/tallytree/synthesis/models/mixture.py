@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.schema import Counted, Marginal, Schema
-from tallytree.synthesis.measured import Measured
-from tallytree.synthesis.model import Arrays, Floats
-from tallytree.synthesis.products import Tables, answers, by_component, weighted_households
-from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.models.measured import Measured
+from tallytree.synthesis.models.model import Arrays
+from tallytree.synthesis.models.products import Tables, answers, by_component, weighted_households
+from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.synthesis.fitting import Fitting
-    from tallytree.synthesis.sampling import MixtureSampler
+    from tallytree.synthesis.models.fitting import Fitting
+    from tallytree.synthesis.models.sampling import MixtureSampler
 
 COMPONENTS = 500
 IMPOSSIBLE = -1e4  # a logit whose chance is zero in single and in double precision
@@ -122,7 +123,7 @@ class Mixture:
         if of == "persons":
             numbers: Floats = by_component(of, tables.sizes, tables.person)
             return numbers
-        from tallytree.synthesis.containing import rates
+        from tallytree.synthesis.models.containing import rates
 
         return rates(tables.sizes, tables.person)
 
@@ -138,13 +139,13 @@ class Mixture:
 
     def fit(self, measured: Sequence[Measured], number_of_households: float, options: Fitting | None = None) -> Mixture:
         """The mixture moved, from where it is, to agree with all measured tables; see `fitting.fit`."""
-        from tallytree.synthesis.fitting import Fitting, fit
+        from tallytree.synthesis.models.fitting import Fitting, fit
 
         return fit(self, measured, number_of_households, options or Fitting()).model
 
     def sampler(self) -> MixtureSampler:
         """What `sampling.draw` draws from."""
-        from tallytree.synthesis.sampling import MixtureSampler
+        from tallytree.synthesis.models.sampling import MixtureSampler
 
         return MixtureSampler(self.schema, self.chances)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.workload import Workload
 
-Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 
 

@@ -19,17 +19,18 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.measured import MeasuredCell, check_number
-from tallytree.synthesis.mixture import IMPOSSIBLE, Mixture
-from tallytree.synthesis.model import Arrays, Floats
-from tallytree.synthesis.public_stream import PublicStream
-from tallytree.synthesis.queries import Queries, expected_counts, queries_of
+from tallytree.synthesis.models.measured import MeasuredCell, check_number
+from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
+from tallytree.synthesis.models.model import Arrays
+from tallytree.synthesis.models.public_stream import PublicStream
+from tallytree.synthesis.models.queries import Queries, expected_counts, queries_of
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.synthesis.sampling import MixtureSampler
+    from tallytree.synthesis.models.sampling import MixtureSampler
 
 LAYERS = (256, 512)
 NOISE = 128  # numbers in a row of noise

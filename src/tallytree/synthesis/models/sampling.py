@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Schema
-from tallytree.synthesis.public_stream import uniform
+from tallytree.synthesis.models.public_stream import uniform
 
 if TYPE_CHECKING:
-    from tallytree.privacy.keystream import Source
+    from tallytree.privacy.noise.keystream import Source
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Codes = NDArray[np.int32]
 
 CHUNK = 100_000
@@ -61,7 +60,7 @@ def draw(model: _HasSampler, number: int, *, chunk: int = CHUNK, source: Source 
     if number < 0 or chunk < 1:
         raise SpecError("number must be at least 0 and chunk at least 1")
     if source is None:
-        from tallytree.privacy.keystream import Keystream
+        from tallytree.privacy.noise.keystream import Keystream
 
         source = Keystream()
     sampler = model.sampler()

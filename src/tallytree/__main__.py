@@ -1,0 +1,5 @@
+"""`python -m tallytree` is the command."""
+
+from tallytree.command.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The command line: thin. Specs in, calls, and what a person sees."""

@@ -1,0 +1,1 @@
+"""What our estimators are held against: generic solvers and the papers' cost tables."""

@@ -1,0 +1,1 @@
+"""Error bars: guaranteed and typical intervals, and the linear estimates behind them."""

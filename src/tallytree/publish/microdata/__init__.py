@@ -1,0 +1,1 @@
+"""Synthetic households: the value, how it is made, its files and its checks."""
