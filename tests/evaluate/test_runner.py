@@ -142,7 +142,7 @@ def test_a_journal_is_extended_by_more_runs_and_gives_what_one_start_would(tmp_p
     compare(truth, BOTH[:1], ONE, runs=2, jobs=1, out=tmp_path)
     grown = compare(truth, BOTH, budgets, runs=3, jobs=1, out=tmp_path, progress=seen.append)
     assert numbers(grown) == numbers(results)
-    assert (seen[0].done, seen[0].total, seen[0].resumed) == (2, 12, 2)
+    assert (seen[0].done, seen[0].of, seen[0].resumed) == (2, 12, 2)
     assert (seen[-1].done, seen[-1].seconds_left) == (12, 0)
 
 

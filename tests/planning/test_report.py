@@ -367,8 +367,8 @@ def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_p
     data = Truth("made up", tree, counts, False).group_sizes()
     options = {"budget": ONE, "unit": ENTITY, "priority": "leaves", "prior": prior}
 
-    def interrupt(step):
-        if step == "estimating":
+    def interrupt(stage):
+        if stage.doing == "estimating":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -385,8 +385,8 @@ def test_options_are_kept_with_the_mechanism(tmp_path):
     data = made_up(5, public_totals=True)
     methods = ["cumulative", "sorted-sizes", "sorted-sizes-l1"]
 
-    def interrupt(step):
-        if step == "estimating":
+    def interrupt(stage):
+        if stage.doing == "estimating":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tallytree.command.progress_bar import shown
 from tallytree.errors import BudgetError, SpecError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tallytree.evaluate.results import Results
-    from tallytree.evaluate.runner import Progress
     from tallytree.evaluate.truth import Truth
     from tallytree.privacy.budget import Budget
 
@@ -64,7 +62,7 @@ def evaluate(
     mechanisms = None if not mechanism else [registered(name).name for name in mechanism]
     budgets = [_budget(text) for text in epsilon or ["1"]]
     truth = _truth(data, scale, seed)
-    with _bar(quiet) as progress:
+    with shown(quiet) as progress:
         results = compare(
             truth,
             mechanisms,
@@ -170,32 +168,6 @@ def _console() -> Any:
     from rich.console import Console
 
     return Console(highlight=False)
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[Progress], None]]:
-    """A bar with the time left, on the error stream, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True, quiet=quiet)
-    columns = (
-        TextColumn("NOT PRIVATE: comparing"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Bars(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
-        task = bars.add_task("starting", total=None)
-
-        def show(progress: Progress) -> None:
-            left = progress.seconds_left
-            words = "" if left is None else f"about {_duration(left)} left"
-            bars.update(task, total=progress.total, completed=progress.done, description=words)
-
-        yield show
 
 
 def _report(truth: Truth, results: Results, warning: str) -> RenderableType:

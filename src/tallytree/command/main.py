@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,13 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tallytree.command.evaluate import evaluate
+from tallytree.command.progress_bar import shown
 from tallytree.errors import BudgetError, SpecError, TallytreeError
+from tallytree.progress import Stage
 from tallytree.version import VERSION
 
 if TYPE_CHECKING:
     from tallytree.command.release_spec import Spec
     from tallytree.privacy.ledger import Account
-    from tallytree.publish.release.making import Progress, Release
+    from tallytree.progress import Progress
+    from tallytree.publish.release.making import Release
 
 app = typer.Typer(
     name="tallytree",
@@ -38,7 +39,6 @@ app.add_typer(ledger_app, name="ledger")
 
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
-COUNTED = re.compile(r"(.*), (\d+) of (\d+)")
 
 
 def _version(wanted: bool) -> None:
@@ -69,10 +69,10 @@ def demo(
     from tallytree.publish.folder import refuse_existing
 
     refuse_existing(out, replace=True)
-    with _steps(quiet) as step:
-        step("making up a country")
+    with shown(quiet) as progress:
+        progress(Stage("making up a country"))
         country = make_country(data, households=households)
-        released = _make(Spec.load(country.spec), out, step, resume=False, replace=True)
+        released = _make(Spec.load(country.spec), out, progress, resume=False, replace=True)
     _say(f"{country.people}: {country.households:,} households, {country.persons:,} persons, made up", quiet)
     _say(f"{country.regions}: their states and counties", quiet)
     _say(f"{country.spec}: what was released; point it at files of your own", quiet)
@@ -99,17 +99,17 @@ def validate(spec: SpecPath, quiet: Quiet = False) -> None:
         validate_synthesis(spec, quiet=quiet)
         return
     loaded = Spec.load(spec)
-    with _steps(quiet) as step:
-        step("checking the spec")
+    with shown(quiet) as progress:
+        progress(Stage("checking the spec"))
         _ = loaded.budget
-        step("reading the data")
+        progress(Stage("reading the data"))
         group_sizes = loaded.read()
         neighbours = Neighbours.of(group_sizes, loaded.unit)
         wanted, priority = loaded.release, loaded.release.priority
         prior = loaded.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None
         division = loaded.budget, loaded.shares, priority, prior
         mechanism, _ = prepare(
-            decided(group_sizes, neighbours, wanted.mechanism, wanted.options, *division, step),
+            decided(group_sizes, neighbours, wanted.mechanism, wanted.options, *division, progress),
             wanted.options,
             neighbours=neighbours,
             hierarchy=group_sizes.hierarchy,
@@ -163,8 +163,8 @@ def plan(
 
     loaded = Spec.load(spec)
     budgets = [Budget(epsilon=one, delta=loaded.privacy.delta) for one in epsilon or ()] or [loaded.budget]
-    with _steps(quiet) as step:
-        step("reading the public tables")
+    with shown(quiet) as progress:
+        progress(Stage("reading the public tables"))
         hierarchy, totals = loaded.public_regions()
         facts = hierarchy, loaded.neighbours()
         if suggest:
@@ -180,7 +180,7 @@ def plan(
                 "prior": expected,
                 "leaf_totals": totals,
                 "mechanisms": mechanism,
-                "progress": step,
+                "progress": progress,
             }
             if plot is not None:
                 plan_plots.check(plot)
@@ -216,8 +216,8 @@ def release(
 
     refuse_existing(out)
     loaded = Spec.load(spec)
-    with _steps(quiet) as step:
-        released = _make(loaded, out, step, resume=resume, replace=False)
+    with shown(quiet) as progress:
+        released = _make(loaded, out, progress, resume=resume, replace=False)
     _show_release(*released, quiet)
 
 
@@ -295,30 +295,30 @@ def query(
     asked = [name for name, wanted in kinds.items() if wanted]
     if len(asked) > 1 or (asked and simultaneous):
         raise SpecError("ask one thing at a time: --share, --mean, --ratio-to, --difference-to or --simultaneous")
-    with _steps(quiet) as step:
-        step("reading the release")
+    with shown(quiet) as progress:
+        progress(Stage("reading the release"))
         made = Release.load(directory)
         each = None if level is None else regions_of_level(made.hierarchy, level, region)
         if simultaneous:
-            step("guaranteed intervals")
+            progress(Stage("guaranteed intervals"))
             rows = made.bands(each or region, size, confidence=confidence)
         else:
             kind, to = asked[0] if asked else "sum", ratio_to or difference_to
             second = (to, size) if to else ()
             asked_of = [region] if each is None else [[one] for one in each]
             questions = [Question.of(made, kind, one, size, *second) for one in asked_of]
-            found = answers(made, questions, confidence=confidence, typical=not no_typical, progress=step)
-    shown = screen.console(quiet=quiet)
+            found = answers(made, questions, confidence=confidence, typical=not no_typical, progress=progress)
+    console = screen.console(quiet=quiet)
     if simultaneous:
         if as_json:
             typer.echo(json.dumps(rows.to_pylist(), indent=2, ensure_ascii=False))
         else:
-            shown.print(screen.bands(made, rows, confidence))
+            console.print(screen.bands(made, rows, confidence))
     elif as_json:
         listed = [one.to_json() for one in found]
         typer.echo(json.dumps(listed if level is not None else listed[0], indent=2, ensure_ascii=False))
     else:
-        shown.print(screen.answer(found[0]) if level is None else screen.answer_table(made, found, level))
+        console.print(screen.answer(found[0]) if level is None else screen.answer_table(made, found, level))
 
 
 @app.command()
@@ -382,7 +382,7 @@ def ledger_show(
         _show_accounts(accounts)
 
 
-def _make(spec: Spec, out: Path, step: Progress, *, resume: bool, replace: bool) -> tuple[Release, Path, str]:
+def _make(spec: Spec, out: Path, progress: Progress, *, resume: bool, replace: bool) -> tuple[Release, Path, str]:
     """The whole way from a spec to a release directory; measurements are kept beside it until it is written."""
     import shutil
 
@@ -398,7 +398,7 @@ def _make(spec: Spec, out: Path, step: Progress, *, resume: bool, replace: bool)
             title=spec.release.title,
             intervals=spec.release.intervals,
             confidence=float(spec.release.confidence),
-            progress=step,
+            progress=progress,
         )
     else:
         if kept.exists():
@@ -406,7 +406,7 @@ def _make(spec: Spec, out: Path, step: Progress, *, resume: bool, replace: bool)
                 f"{kept} holds the measurements of an interrupted release, whose budget is spent. Finish it with "
                 "--resume, or delete that folder to give it up."
             )
-        step("reading the data")
+        progress(Stage("reading the data"))
         group_sizes = spec.read()
         made = release(
             group_sizes,
@@ -423,9 +423,9 @@ def _make(spec: Spec, out: Path, step: Progress, *, resume: bool, replace: bool)
             intervals=spec.release.intervals,
             confidence=float(spec.release.confidence),
             keep=kept,
-            progress=step,
+            progress=progress,
         )
-    step("writing")
+    progress(Stage("writing"))
     release_id = made.save(out, replace=replace)
     shutil.rmtree(kept)
     return made, out, release_id
@@ -447,8 +447,8 @@ def _verify(directory: Path, release_id: str | None, quiet: bool) -> bool:
     from tallytree.command import screen
     from tallytree.publish.verify import verify as verified
 
-    with _steps(quiet) as step:
-        step("verifying")
+    with shown(quiet) as progress:
+        progress(Stage("verifying"))
         verification = verified(directory, id=release_id)
     screen.console(quiet=quiet and verification.ok).print(screen.outcome(verification))
     return verification.ok
@@ -464,31 +464,6 @@ def _complain(text: str) -> None:
     from rich.console import Console
 
     Console(stderr=True, highlight=False).print(text, markup=False)
-
-
-@contextmanager
-def _steps(quiet: bool) -> Iterator[Progress]:
-    """Show on the error stream which step is under way, and for how long; a bar for steps named "…, 3 of 25"."""
-    from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True, quiet=quiet)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn()
-    with Bars(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
-        running: list[tuple[str, Any]] = []
-
-        def step(name: str) -> None:
-            counted = COUNTED.fullmatch(name)
-            what = counted[1] if counted else name
-            if not running or running[-1][0] != what:
-                for _, task in running:
-                    bars.update(task, total=1, completed=1)
-                running.append((what, bars.add_task(what, total=None)))
-            if counted:
-                bars.update(running[-1][1], completed=int(counted[2]), total=int(counted[3]))
-
-        yield step
 
 
 def main() -> None:

@@ -7,8 +7,7 @@ import math
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
@@ -24,19 +23,10 @@ from tallytree.evaluate.workers import Lost, run_all
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import PrivacyUnit, one_entity
+from tallytree.progress import Progress, Stage, silent
 from tallytree.version import VERSION
 
 FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far an experiment is, after each finished cell."""
-
-    done: int
-    total: int
-    resumed: int  # of those done, how many an earlier start had finished
-    seconds_left: float | None  # None until something is known about it
 
 
 def compare(
@@ -50,7 +40,7 @@ def compare(
     jobs: int | None = None,
     limit: float | None = None,
     out: str | PathLike[str] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress = silent,
 ) -> Results:
     """NOT PRIVATE: run each mechanism with each budget `runs` times on `truth` and score what comes out.
 
@@ -179,7 +169,7 @@ def _check(budgets: Sequence[Budget], runs: int, seed: int, jobs: int | None, li
 class _Clock:
     """Reports progress. The pace counts from when there were as many results as workers: before that they start up."""
 
-    def __init__(self, total: int, missing: int, jobs: int, report: Callable[[Progress], None] | None) -> None:
+    def __init__(self, total: int, missing: int, jobs: int, report: Progress) -> None:
         self.jobs = max(1, min(jobs, missing))
         self._total, self._missing, self._report = total, missing, report
         self._finished = 0
@@ -196,6 +186,6 @@ class _Clock:
         self._send((monotonic() - self._start) / paced * left if paced > 0 else None)
 
     def _send(self, seconds_left: float | None) -> None:
-        if self._report is not None:
-            resumed = self._total - self._missing
-            self._report(Progress(resumed + self._finished, self._total, resumed, seconds_left))
+        resumed = self._total - self._missing
+        done = resumed + self._finished
+        self._report(Stage("comparing", done, self._total, resumed=resumed, seconds_left=seconds_left))

@@ -6,7 +6,7 @@ Both are predictions from public facts, as in `planning`. Needs the extra `plots
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tallytree.planning.report import PlanReport, planned, planned_by_default
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares, level_shares
+from tallytree.progress import Progress, silent
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#22303c"]
@@ -41,7 +42,7 @@ def page(
     prior: Prior,
     leaf_totals: NDArray[np.int64] | None = None,
     mechanisms: Sequence[str] | None = None,
-    progress: Callable[[str], None] = lambda step: None,
+    progress: Progress = silent,
 ) -> Any:
     """Both pictures on one page, as an Altair chart; it simulates what it shows."""
     _altair()

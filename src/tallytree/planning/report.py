@@ -6,7 +6,7 @@ prior. Errors are predicted by simulation (`simulation`), widths of guaranteed i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -30,9 +30,8 @@ from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares, priority_shares
 
 if TYPE_CHECKING:
-    from tallytree.planning.goals import Suggestion
-
-Progress = Callable[[str], None]
+    from tallytree.progress import Progress, Stage, silent
+from tallytree.planning.goals import Suggestion
 
 MOST_CELLS = 500_000  # regions × sizes that are simulated
 WORK = 200_000  # cells to simulate in all with each mechanism and split, within these numbers of simulations
@@ -152,7 +151,7 @@ def plan(
     splits: Mapping[str, Shares] | None = None,
     confidence: float = 0.95,
     replicates: int | None = None,
-    progress: Progress = lambda step: None,
+    progress: Progress = silent,
 ) -> PlanReport:
     """Predict the errors of a release for every mechanism and several splits of the budget; nothing is spent.
 
@@ -193,7 +192,7 @@ def planned(
     confidence: float = 0.95,
     replicates: int | None = None,
     most_cells: int = MOST_CELLS,
-    progress: Progress = lambda step: None,
+    progress: Progress = silent,
 ) -> PlanReport:
     """`plan` for a neighbour relation that is known already; `options` are those of some mechanisms, by name."""
     if replicates is None:
@@ -243,7 +242,7 @@ def planned(
             f"simulated on {len(found.tree):,} of {len(hierarchy):,} regions: at most {most} children of each, "
             "small and large ones. Errors of the top levels are then somewhat too small where budgets favour leaves"
         )
-    progress("widths of intervals")
+    progress(Stage("widths of intervals"))
     predictions: list[Prediction] = []
     for number, (scenario, split, asked) in enumerate(rows):
         widths = half_widths(hierarchy, neighbours, asked, level=confidence)
@@ -285,7 +284,7 @@ def predicted_best(
     leaf_totals: Integers | None = None,
     shares: Shares | None = None,
     priority: str | None = None,
-    progress: Progress = lambda step: None,
+    progress: Progress = silent,
 ) -> str:
     """The mechanism that `auto` takes where there is a public prior: the one with the least predicted error.
 

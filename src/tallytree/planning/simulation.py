@@ -6,7 +6,7 @@ that their differences are known better than their errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import measure
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares
+from tallytree.progress import Progress, Stage, silent
 from tallytree.tables.group_sizes import GroupSizes, Sealed
 
 
@@ -50,7 +51,7 @@ def simulated(
     *,
     replicates: int,
     most_cells: int,
-    progress: Callable[[str], None] = lambda step: None,
+    progress: Progress = silent,
 ) -> Simulated:
     """Run every scenario on made-up data, on a smaller tree where the hierarchy has more than `most_cells` cells.
 
@@ -63,7 +64,7 @@ def simulated(
     found = Simulated(np.empty(shape), np.empty(shape), tree)
     lost = _leaves_per_region(fitted.hierarchy) / _leaves_per_region(tree)
     for replicate in range(replicates):
-        progress(f"simulating, {replicate + 1} of {replicates}")
+        progress(Stage("simulating", replicate, replicates))
         counts = fitted.sample(leaves)
         data, truth = _as_data(counts, tree, neighbours), tree.aggregate(counts)
         for number, scenario in enumerate(scenarios):

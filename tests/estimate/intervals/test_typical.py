@@ -21,6 +21,7 @@ from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.mechanisms.count_of_counts import CountOfCounts
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
+from tallytree.progress import Stage
 from tests.oracles.trees import even_tree
 from tests.real_data import DATA
 
@@ -210,9 +211,9 @@ def test_functions_of_counts_stream_through_the_same_replicates(seeded):
         chosen.estimate,
         replicates=4,
         functions=functions,
-        progress=lambda done, of: seen.append((done, of)),
+        progress=seen.append,
     )
-    assert seen == [(done, 4) for done in range(5)]
+    assert seen == [Stage("typical intervals", done, 4) for done in range(5)]
     assert [each.shape for each in found.deviations] == [(), (4,), ()]
     assert found.deviations[0] > 0
     assert found.deviations[2] == 0  # public totals are kept in every replicate

@@ -126,9 +126,9 @@ def test_many_households_are_written_in_chunks_and_an_empty_table_is_a_table(pla
     real = Synthesis.draw
     monkeypatch.setattr(Synthesis, "draw", lambda self, number=None: real(self, number, chunk=40))
     told = []
-    plain.save(tmp_path / "many", number=130, progress=lambda *state: told.append(state[:2]))
-    assert [state[0] for state in told] == [33, 66, 98, 130]
-    assert {state[1] for state in told} == {130}
+    plain.save(tmp_path / "many", number=130, progress=told.append)
+    assert [stage.done for stage in told] == [33, 66, 98, 130]
+    assert {stage.of for stage in told} == {130}
     assert pq.ParquetFile(tmp_path / "many" / "households.parquet").num_row_groups == 4
     assert verify(tmp_path / "many").ok
     plain.save(tmp_path / "none", number=0)

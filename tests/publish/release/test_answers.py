@@ -14,6 +14,7 @@ from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.typical import views_of
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
+from tallytree.progress import Stage
 from tallytree.publish.release.answers import Question, answers
 from tallytree.publish.release.making import estimated
 from tallytree.publish.release.region_names import named_regions, regions_of_level
@@ -198,7 +199,7 @@ def test_every_region_of_a_level_is_answered_by_itself(made):
     steps = []
     found = made.estimates("county", ">=2", progress=steps.append)
     assert [answer.regions for answer in found] == [(region,) for region in regions_of_level(made.hierarchy, "county")]
-    assert steps.count("typical intervals, 25 of 25") == 1  # one run for all of them
+    assert steps.count(Stage("typical intervals", 25, 25)) == 1  # one run for all of them
     for answer in found:
         assert answer.released == made.estimate(answer.regions, ">=2", typical=False).released
         assert answer.typical[0] <= answer.released <= answer.typical[1]

@@ -18,6 +18,7 @@ from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours
+from tallytree.progress import Stage
 from tallytree.publish.release import error_bars as release_intervals
 from tallytree.publish.release.making import estimated
 from tallytree.publish.release.stored import FILES, MANIFEST, digest
@@ -203,13 +204,13 @@ def test_the_spec_says_which_intervals_and_at_which_level(tmp_path):
 def test_progress_tells_of_the_replicates_and_of_a_long_wait(tmp_path):
     steps = []
     made = released(progress=steps.append, keep=tmp_path / "kept")
-    assert steps[-1] == "typical intervals, 25 of 25"
-    assert "guaranteed intervals" in steps
+    assert steps[-1] == Stage("typical intervals", 25, 25)
+    assert Stage("guaranteed intervals") in steps
     again = resume(tmp_path / "kept", intervals="guaranteed", confidence=0.8)
     assert (again.error_bars.which, again.error_bars.confidence) == ("guaranteed", 0.8)
     long = []
     release_intervals.error_bars(made.measurements, made.counts, made.made_by, seconds=24.0, progress=long.append)
-    assert long[-1] == 'typical intervals (about 10 min; intervals = "guaranteed" leaves them out), 25 of 25'
+    assert long[-1] == Stage("typical intervals", 25, 25, 'about 10 min; intervals = "guaranteed" leaves them out')
 
 
 def test_an_estimator_that_fails_on_fresh_noise_does_not_lose_the_release(tmp_path, monkeypatch):

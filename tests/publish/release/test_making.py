@@ -159,8 +159,8 @@ def test_an_interrupted_release_goes_on_without_spending_again(tmp_path, monkeyp
     ledger.open("people", Budget(epsilon=1), Neighbours.of(data, one_entity()))
     options = {"budget": Budget(epsilon=1), "unit": one_entity(), "ledger": ledger, "keep": tmp_path / "kept"}
 
-    def interrupt(step):
-        if step == "estimating":
+    def interrupt(stage):
+        if stage.doing == "estimating":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -233,8 +233,8 @@ def test_the_statement_says_what_was_measured_first_and_what_it_cost(tmp_path):
 
 
 def test_an_interrupted_release_with_options_becomes_the_same_release(tmp_path):
-    def interrupt(step):
-        if step == "estimating":
+    def interrupt(stage):
+        if stage.doing == "estimating":
             raise KeyboardInterrupt
 
     data = made_up(3, public_totals=False)

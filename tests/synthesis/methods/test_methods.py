@@ -63,12 +63,12 @@ def same(one, other):
 @pytest.mark.parametrize("kind", UNITS)
 def test_every_method_spends_its_budget_to_the_last_digit_under_every_unit(name, kind):
     tables, told = seeded(kind), []
-    fitted = method(name).run(tables, WORKLOAD, options=QUICK[name], progress=lambda *values: told.append(values))
+    fitted = method(name).run(tables, WORKLOAD, options=QUICK[name], progress=told.append)
     assert tables.spent == tables.budget.rho
     assert tables.left == 0
     assert sum(step.rho for step in fitted.rounds) == tables.budget.rho
-    assert told[-1][0] <= told[-1][1]
-    assert told[-1][2] == told[-1][3] == tables.budget.rho
+    assert told[-1].done <= told[-1].of
+    assert told[-1].spent == told[-1].budget == tables.budget.rho
     assert [step.kind for step in fitted.rounds].count("select") >= 1
     assert all((step.rho == 0) == (step.kind == "public") for step in fitted.rounds)
     if kind == "one_group_added_or_removed":

@@ -32,11 +32,12 @@ from tallytree.privacy.measure import FIRST, _view
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.noise.draws import discrete_gaussian, discrete_laplace
 from tallytree.privacy.size_lists import noisy_lists
+from tallytree.progress import Progress, Stage, silent
 
 Function = Callable[[Integers], Any]
-Progress = Callable[[int, int], None]
 
 REPLICATES = 25
+DOING = "typical intervals"
 REACH = 2  # mean squares are averaged over the sizes s ± 2 …
 FEWEST_SIZES = 21  # … where there are at least so many
 SET_FACTORS = ((0.90, 1.8), (0.95, 2.25))
@@ -92,7 +93,7 @@ def typical(
     replicates: int = REPLICATES,
     functions: Sequence[Function] = (),
     settle: Callable[[Measurements], Settled] | None = None,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = silent,
 ) -> Typical:
     """Intervals for the true counts behind released ones, by `replicates` runs of the mechanism's own `estimate`.
 
@@ -110,7 +111,7 @@ def typical(
     released = [np.asarray(function(counts), dtype=np.float64) for function in functions]
     function_squares = [np.zeros(value.shape) for value in released]
     views = views_of(counts, measurements)
-    progress(0, int(replicates))
+    progress(Stage(DOING, 0, int(replicates)))
     for replicate in range(int(replicates)):
         again = estimate(remeasured(measurements, counts, views, settle)).counts
         if again.shape != counts.shape:
@@ -118,7 +119,7 @@ def typical(
         _in_blocks(_add_squares, counts, again, squares)
         for function, value, total in zip(functions, released, function_squares, strict=True):
             total += (np.asarray(function(again), dtype=np.float64) - value) ** 2
-        progress(replicate + 1, int(replicates))
+        progress(Stage(DOING, replicate + 1, int(replicates)))
     squares /= int(replicates)
     deviations = tuple(np.sqrt(total / int(replicates)) for total in function_squares)
     return Typical(counts, squares, most_groups(measurements), deviations, int(replicates), level)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import write_json, write_whole
 from tallytree.publish.microdata.statement import data_package, privacy_statement
 from tallytree.publish.release.stored import MEASUREMENTS, PACKAGE, PRIVACY
@@ -25,7 +25,6 @@ from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
     from tallytree.publish.microdata.making import Synthesis
-    from tallytree.synthesis.methods.fitted import Progress
 
 HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
 QUESTIONS, ANSWERS, SCHEMA, SIZES = "questions.csv", "answers.parquet", "schema.json", "size_table.csv"
@@ -46,7 +45,7 @@ ID, PERSON = "household_id", "person"
 
 
 def write_microdata(
-    synthesis: Synthesis, target: Path, *, number: int | None, replace: bool, progress: Progress | None
+    synthesis: Synthesis, target: Path, *, number: int | None, replace: bool, progress: Progress
 ) -> str:
     """Write all files and return the directory's id."""
 
@@ -109,16 +108,13 @@ def as_tables(chunk: Households, schema: Schema, first_id: int) -> tuple[Any, An
     )
 
 
-def _write_households(
-    synthesis: Synthesis, folder: Path, number: int | None, progress: Progress | None
-) -> tuple[Tally, int]:
+def _write_households(synthesis: Synthesis, folder: Path, number: int | None, progress: Progress) -> tuple[Tally, int]:
     """Draw and write chunk by chunk, one row group each, and count the workload's tables on the way."""
     import pyarrow.parquet as pq
 
     homes, people = arrow_schemas(synthesis.schema)
     tally, written = Tally(synthesis.workload), 0
     total = synthesis.number if number is None else number
-    spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
     with pq.ParquetWriter(folder / HOUSEHOLDS, homes) as home_file, pq.ParquetWriter(folder / PERSONS, people) as file:
         for chunk in synthesis.draw(number):
             home_rows, person_rows = as_tables(chunk, synthesis.schema, written + 1)
@@ -126,8 +122,7 @@ def _write_households(
             file.write_table(person_rows, row_group_size=max(1, person_rows.num_rows))
             tally.add(chunk)
             written += len(chunk.sizes)
-            if progress is not None:
-                progress(written, total, spent, synthesis.budget.amount, "writing households")
+            progress(Stage("writing households", written, total))
     return tally, written
 
 

@@ -20,11 +20,12 @@ from tallytree.privacy.households.neighbours import HouseholdNeighbours, Househo
 from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.neighbours import PrivacyUnit
+from tallytree.progress import Progress, silent
 from tallytree.publish.release.making import Release
 from tallytree.publish.release.stored import MANIFEST, digest
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, Together, draw_agreeing, size_table, together
-from tallytree.synthesis.methods.fitted import Fitted, Progress
+from tallytree.synthesis.methods.fitted import Fitted
 from tallytree.synthesis.methods.table import DEFAULT, Method, method
 from tallytree.synthesis.models.sampling import CHUNK, draw
 from tallytree.synthesis.models.sampling import Households as Drawn
@@ -103,7 +104,7 @@ class Synthesis:
         *,
         number: int | None = None,
         replace: bool = False,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> str:
         """Draw households and write the directory, whole or not at all; returns its id, as `Release.save` does."""
         from tallytree.publish.microdata.files import write_microdata
@@ -128,7 +129,7 @@ def synthesize(
     release: AnyRelease | None = None,
     region: str | None = None,
     title: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Synthesis:
     """Spend a budget on private households and fit a model to what was measured of them.
 

@@ -24,7 +24,8 @@ from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee
 from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.histogram import size_label
-from tallytree.publish.release.error_bars import Progress, in_percent, replicated
+from tallytree.progress import Progress, Stage, silent
+from tallytree.publish.release.error_bars import in_percent, replicated
 from tallytree.publish.release.region_names import Regions, named_regions, places, union_of
 from tallytree.publish.release.size_range import in_words, sizes_in
 
@@ -184,7 +185,7 @@ def answers(
     *,
     confidence: float | None = None,
     typical: bool = True,
-    progress: Progress = lambda step: None,
+    progress: Progress = silent,
 ) -> list[Answer]:
     """Answer questions together; what they have in common is computed once.
 
@@ -196,7 +197,7 @@ def answers(
     found = []
     for number in range(len(desk.questions)):
         if len(desk.questions) >= MANY:
-            progress(f"answering, {number} of {len(desk.questions)}")
+            progress(Stage("answering", number, len(desk.questions)))
         found.append(desk.answer(number))
     return found
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tallytree.arrays import Integers
@@ -13,11 +12,11 @@ from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
+from tallytree.progress import Progress, Stage, silent
 
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
 
-Progress = Callable[[str], None]
 Which = Literal["all", "guaranteed", "none"]
 
 CONFIDENCE = 0.95
@@ -107,7 +106,7 @@ def error_bars(
     which: Which = "all",
     confidence: float = CONFIDENCE,
     seconds: float = 0.0,
-    progress: Progress = lambda step: None,
+    progress: Progress = silent,
 ) -> ErrorBars:
     """Both kinds of intervals from public values alone, so that nothing is spent.
 
@@ -119,7 +118,7 @@ def error_bars(
         return ErrorBars(confidence=confidence)
     from tallytree.estimate.intervals.guaranteed import guaranteed
 
-    progress("guaranteed intervals")
+    progress(Stage("guaranteed intervals"))
     sure = guaranteed(measurements, counts, level=confidence)
     why = no_guarantee(measurements) or ""
     if which == "guaranteed":
@@ -140,18 +139,16 @@ def replicated(
     confidence: float = CONFIDENCE,
     functions: Any = (),
     seconds: float = 0.0,
-    progress: Progress = lambda step: None,
+    progress: Progress = silent,
 ) -> Typical:
-    """`typical` for a mechanism with its options, and progress in words."""
+    """`typical` for a mechanism with its options; progress says how long it will take where that is long."""
     from tallytree.estimate.intervals.typical import REPLICATES, typical
 
-    name = "typical intervals"
-    if seconds * REPLICATES > LONG:
-        minutes = round(seconds * REPLICATES / 60)
-        name += f' (about {minutes} min; intervals = "guaranteed" leaves them out)'
+    minutes = round(seconds * REPLICATES / 60)
+    long = f'about {minutes} min; intervals = "guaranteed" leaves them out' if seconds * REPLICATES > LONG else ""
 
-    def step(done: int, of: int) -> None:
-        progress(f"{name}, {done} of {of}")
+    def step(stage: Stage) -> None:
+        progress(replace(stage, about=long))
 
     return typical(
         measurements,

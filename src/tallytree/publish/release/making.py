@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -22,6 +22,7 @@ from tallytree.privacy.measure import NoiseSource, measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Shares
+from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.error_bars import (
     CONFIDENCE,
     NO_ERROR_BARS,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from tallytree.publish.release.answers import Answer, Sizes
     from tallytree.publish.release.region_names import Regions
 
-Progress = Callable[[str], None]
 
 MEASUREMENTS, RECEIPT, MECHANISM = "measurements.parquet", "receipt.json", "mechanism.json"
 
@@ -239,7 +239,7 @@ def release(
     intervals: Which = "all",
     confidence: float = CONFIDENCE,
     keep: str | PathLike[str] | None = None,
-    progress: Progress = lambda step: None,
+    progress: Progress = silent,
 ) -> Release:
     """Measure private group sizes within a budget, and estimate consistent counts from the measurements.
 
@@ -264,7 +264,7 @@ def release(
     )
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     folder = None if keep is None else _fresh_folder(Path(keep))
-    progress("measuring")
+    progress(Stage("measuring"))
     try:
         measurements = measure(group_sizes, plan, ledger=book, noise=noise, settle=chosen.settle)
     except BaseException:
@@ -292,14 +292,14 @@ def estimated(
     title: str | None = None,
     intervals: Which = "all",
     confidence: float = CONFIDENCE,
-    progress: Progress = lambda step: None,
+    progress: Progress = silent,
 ) -> Release:
     """The release that follows from measurements: pure post-processing, the same every time but for typical intervals.
 
     Those come from fresh noise of the same law.
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
-    progress("estimating")
+    progress(Stage("estimating"))
     start = time.perf_counter()
     public = measurements.neighbours, measurements.hierarchy, measurements.region_totals, measurements.budget
     chosen = choose(mechanism, measurements.neighbours, options).suited_to(*public, measurements.level_shares)
@@ -332,7 +332,7 @@ def resume(
     title: str | None = None,
     intervals: Which = "all",
     confidence: float = CONFIDENCE,
-    progress: Progress = lambda step: None,
+    progress: Progress = silent,
 ) -> Release:
     """Finish a release whose measurements were kept in `folder` before it was interrupted; nothing more is spent.
 
@@ -368,7 +368,7 @@ def decided(
     shares: Shares | None,
     priority: str | None,
     prior: Any,
-    progress: Progress = lambda step: None,
+    progress: Progress = silent,
 ) -> str:
     """The mechanism's name; `auto` with a public prior, and no options of a certain one, is settled by predictions."""
     if mechanism != "auto" or prior is None or options:

@@ -16,8 +16,9 @@ import numpy as np
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.progress import Progress, Stage
 from tallytree.schema import Marginal
-from tallytree.synthesis.methods.fitted import Progress, Step
+from tallytree.synthesis.methods.fitted import Step
 from tallytree.synthesis.models.measured import Measured, MeasuredCell
 from tallytree.synthesis.workload import Workload
 
@@ -47,7 +48,7 @@ class Asking:
 
     def tell(self, done: int, rounds: int, words: str) -> None:
         """Show progress."""
-        self._progress(done, rounds, self.total - self.left, self.total, words)
+        self._progress(Stage("fitting", done, rounds, words, spent=self.total - self.left, budget=self.total))
 
     def is_public(self, marginal: Marginal) -> bool:
         """Is the table the same for all neighbours?"""

@@ -15,6 +15,7 @@ import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.progress import Progress
 from tallytree.synthesis.methods.asking import (
     PERSONS,
     Asking,
@@ -25,7 +26,6 @@ from tallytree.synthesis.methods.asking import (
     whole,
 )
 from tallytree.synthesis.methods.checkpoints import Models
-from tallytree.synthesis.methods.fitted import Progress
 from tallytree.synthesis.models.measured import MeasuredCell
 from tallytree.synthesis.models.model import Model
 from tallytree.synthesis.workload import Workload

@@ -1,16 +1,13 @@
-"""What a method of synthesis gives back, and how it says where it is. All of it is public."""
+"""What a method of synthesis gives back. All of it is public."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from tallytree.synthesis.models.measured import Measured, MeasuredCell
 from tallytree.synthesis.models.model import Model
-
-Progress = Callable[[int, int, Fraction, Fraction, str], None]
-"""progress(round, rounds, spent, total, words): so many rounds are done of about so many; budgets are in ρ."""
 
 
 @dataclass(frozen=True)

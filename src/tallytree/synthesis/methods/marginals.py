@@ -30,6 +30,7 @@ import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.progress import Progress
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.methods.asking import (
     Asking,
@@ -41,7 +42,7 @@ from tallytree.synthesis.methods.asking import (
     whole,
 )
 from tallytree.synthesis.methods.checkpoints import Models
-from tallytree.synthesis.methods.fitted import Fitted, Progress
+from tallytree.synthesis.methods.fitted import Fitted
 from tallytree.synthesis.models.measured import Measured
 from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
 from tallytree.synthesis.workload import Workload

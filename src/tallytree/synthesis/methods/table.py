@@ -13,13 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tallytree.errors import SpecError
-from tallytree.synthesis.methods.fitted import Fitted, Progress, Step
+from tallytree.progress import Progress, silent
+from tallytree.synthesis.methods.fitted import Fitted, Step
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
     from tallytree.privacy.households.rounds import PrivateTables
 
-__all__ = ["DEFAULT", "METHODS", "Fitted", "Method", "Progress", "Step", "method"]
+__all__ = ["DEFAULT", "METHODS", "Fitted", "Method", "Step", "method"]
 
 DEFAULT = "tallytree-marginals"
 
@@ -51,7 +52,7 @@ class Method:
         workload: Workload,
         *,
         options: Any = None,
-        progress: Progress | None = None,
+        progress: Progress = silent,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Fitted:
         """Spend the whole budget of `tables` and fit a model for the workload.
@@ -69,12 +70,8 @@ class Method:
             raise SpecError("the workload is for another schema than the private tables")
         if tables.rounds:
             raise SpecError("these private tables were asked before; a method needs their whole budget to itself")
-        fitted: Fitted = home.run(tables, workload, options, progress or _silent, checkpoint)
+        fitted: Fitted = home.run(tables, workload, options, progress, checkpoint)
         return fitted
-
-
-def _silent(*_: Any) -> None:
-    """No progress is shown."""
 
 
 METHODS = {
