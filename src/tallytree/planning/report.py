@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -22,16 +22,14 @@ from tallytree.mechanisms import MECHANISMS, choose, prepare
 from tallytree.mechanisms.count_of_counts import Leaves
 from tallytree.mechanisms.mechanism import sizes_of
 from tallytree.mechanisms.solver_based import TableMechanism
+from tallytree.planning.goals import Suggestion, suggest
 from tallytree.planning.prior import Prior
 from tallytree.planning.simulation import Scenario, simulated
 from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares, priority_shares
-
-if TYPE_CHECKING:
-    from tallytree.progress import Progress, Stage, silent
-from tallytree.planning.goals import Suggestion
+from tallytree.progress import Progress, Stage, silent
 
 MOST_CELLS = 500_000  # regions × sizes that are simulated
 WORK = 200_000  # cells to simulate in all with each mechanism and split, within these numbers of simulations
@@ -102,8 +100,6 @@ class PlanReport:
         self, goals: str | Sequence[str], *, budget: Budget | None = None, mechanism: str = "auto"
     ) -> Suggestion:
         """Shares that meet a goal such as "county within 20 at 95%", or the budget that it would take."""
-        from tallytree.planning.goals import suggest
-
         wanted = self.budgets[0] if budget is None else budget
         return suggest(self.hierarchy, self.neighbours, wanted, goals, mechanism=mechanism)
 
