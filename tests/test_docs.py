@@ -1,19 +1,31 @@
-"""Every Python block of README and docs runs, page by page, each page in a folder of its own."""
+"""The pages keep their word: their code runs, links lead somewhere, and what they name is there."""
 
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import tallytree
+from tests.test_architecture import ROOMS
+
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+OF_TODAY = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which also names what is gone
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+DOTTED = re.compile(r"\b(?:tallytree|experiments)(?:\.[A-Za-z_]\w*)+")
+PATH = re.compile(r"\b(?:src|tests|benchmarks|experiments|docs)/[\w/.-]*\w")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def named(page):
+    return page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
@@ -23,17 +35,46 @@ def test_the_pages_code_runs(page, tmp_path, monkeypatch):
         else:
             for line in block.splitlines():
                 if line.startswith("$ tallytree "):
-                    words = [
-                        sys.executable,
-                        "-c",
-                        "from tallytree.command.main import main; main()",
-                        *shlex.split(line)[2:],
-                    ]
+                    words = [sys.executable, "-m", "tallytree", *shlex.split(line)[2:]]
                     done = subprocess.run(words, capture_output=True, text=True, check=False)
                     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", OF_TODAY, ids=named)
+def test_modules_functions_and_files_that_a_page_names_are_there(page):
+    text = page.read_text()
+    for name in set(DOTTED.findall(text)):
+        assert resolves(name), f"{page.name} names {name}"
+    for path in set(PATH.findall(text)):
+        assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def resolves(name):
+    """Is this a module, or something in one?"""
+    *parts, last = name.split(".")
+    try:
+        import_module(name)
+    except ModuleNotFoundError:
+        return bool(parts) and resolves(".".join(parts)) and hasattr(import_module(".".join(parts)), last)
+    return True
+
+
+def test_the_page_on_architecture_has_a_paragraph_for_every_room_in_their_order():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert re.findall(r"^\*\*`(\w+)`\*\*", page, re.MULTILINE) == list(ROOMS)
+
+
+def test_the_version_is_written_once_and_cited_as_it_is():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
+    source = (ROOT / project["tool"]["hatch"]["version"]["path"]).read_text()
+    assert re.findall(r'^VERSION = "(.+)"$', source, re.MULTILINE) == [tallytree.__version__]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert re.findall(r"^version: (.+)$", citation, re.MULTILINE) == [tallytree.__version__]
+    assert f"## {tallytree.__version__}" in (ROOT / "CHANGELOG.md").read_text()
