@@ -16,7 +16,7 @@ from tallytree.estimate.baselines.solvers import MOST_CELLS
 from tallytree.evaluate import Truth
 from tallytree.evaluate.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose, mechanism_named
-from tallytree.mechanisms.solver_based import domain_reach, hierarchical_tables
+from tallytree.mechanisms.baselines import domain_reach, hierarchical_tables
 from tallytree.privacy import Neighbours
 from tests.oracles.example import made_up
 from tests.oracles.trees import cost, even_tree, random_tree

@@ -18,7 +18,7 @@ from tallytree.mechanisms.estimate import Estimate
 from tallytree.mechanisms.joint import joint_counts, joint_cumulative
 from tallytree.mechanisms.mechanism import Mechanism
 from tallytree.mechanisms.pgsr import cumulative_dp, hierarchical_dp
-from tallytree.mechanisms.solver_based import (
+from tallytree.mechanisms.baselines import (
     TableMechanism,
     cumulative_exact,
     cumulative_relaxed,

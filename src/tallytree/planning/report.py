@@ -21,7 +21,7 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, choose, prepare
 from tallytree.mechanisms.count_of_counts import Leaves
 from tallytree.mechanisms.mechanism import sizes_of
-from tallytree.mechanisms.solver_based import TableMechanism
+from tallytree.mechanisms.baselines import TableMechanism
 from tallytree.planning.goals import Suggestion, suggest
 from tallytree.planning.prior import Prior
 from tallytree.planning.simulation import Scenario, simulated
