@@ -22,7 +22,6 @@ from tallytree.errors import SpecError
 from tallytree.estimate.intervals.noise_tails import NORMAL
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import choose
-from tallytree.mechanisms.count_of_counts import Leaves
 from tallytree.planning.widths import CellErrors
 from tallytree.privacy.budget import Budget, epsilon_of
 from tallytree.privacy.neighbours import Neighbours
@@ -115,7 +114,7 @@ def suggest(
     if not aims:
         raise SpecError('there is no goal; expected one such as "county within 20 at 95%"')
     chosen = choose(mechanism, neighbours)
-    if isinstance(chosen, Leaves) or chosen.view not in ("counts", "at_least"):
+    if chosen.leaves_only or chosen.view not in ("counts", "at_least"):
         raise SpecError(f"shares cannot be suggested for {chosen.name}: it does not measure counts of every level")
 
     def errors(shares: Sequence[Fraction], amount: Fraction) -> CellErrors:

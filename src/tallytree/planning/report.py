@@ -19,9 +19,7 @@ from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, choose, prepare
-from tallytree.mechanisms.count_of_counts import Leaves
 from tallytree.mechanisms.mechanism import sizes_of
-from tallytree.mechanisms.baselines import TableMechanism
 from tallytree.planning.goals import Suggestion, suggest
 from tallytree.planning.prior import Prior
 from tallytree.planning.simulation import Scenario, simulated
@@ -41,8 +39,6 @@ AUTO_CANDIDATES = ("joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "
 CLEARLY = 3  # standard errors by which a mechanism must be better than the usual one to be taken instead
 WORTHWHILE = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of one's own shares
-CHAIN = "its noise grows with the number of regions; name it to see it"
-SOLVER = "a solver takes long to simulate; name it to see it"
 
 
 @dataclass(frozen=True)
@@ -209,7 +205,7 @@ def planned(
             for budget in budgets:
                 for split, way in ways.items():
                     # One that measures leaves only does not depend on the split, and stands with the last one.
-                    leaves_only = isinstance(MECHANISMS[name], Leaves)
+                    leaves_only = MECHANISMS[name].leaves_only
                     if leaves_only and split != list(ways)[-1]:
                         continue
                     shares = None if leaves_only else way
@@ -292,7 +288,7 @@ def predicted_best(
     divided_shares = level_shares(hierarchy, divided(hierarchy, shares, priority))
     scenarios = []
     for name in dict.fromkeys([usual, *AUTO_CANDIDATES]):
-        leaves_only = isinstance(MECHANISMS[name], Leaves)
+        leaves_only = MECHANISMS[name].leaves_only
         if leaves_only and priority != "leaves":
             continue
         totals = None if leaf_totals is None else hierarchy.aggregate(leaf_totals)
@@ -337,10 +333,8 @@ def _candidates(mechanisms: Sequence[str] | None) -> tuple[list[str], dict[str, 
     for name, mechanism in MECHANISMS.items():
         if mechanism.refused:
             skipped[name] = f"never released: {mechanism.refused}"
-        elif mechanism.most_cells is not None or isinstance(mechanism, TableMechanism):
-            skipped[name] = SOLVER
-        elif mechanism.view == "chain":
-            skipped[name] = CHAIN
+        elif mechanism.unplanned:
+            skipped[name] = mechanism.unplanned
         else:
             names.append(name)
     return names, skipped

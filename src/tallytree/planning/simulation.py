@@ -15,7 +15,6 @@ from tallytree.arrays import Floats, Integers
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import earth_movers_distance, l1_distance
 from tallytree.mechanisms import Mechanism
-from tallytree.mechanisms.count_of_counts import Leaves
 from tallytree.planning.prior import Fitted
 from tallytree.planning.smaller_tree import smaller_tree
 from tallytree.privacy.budget import Budget
@@ -72,7 +71,7 @@ def simulated(
             wide = np.zeros_like(truth)  # a measured largest size may have cut the columns short
             wide[:, : estimate.shape[1]] = estimate
             l1, emd = l1_distance(wide, truth), earth_movers_distance(wide, truth, fitted.first_size)
-            factors = lost if isinstance(scenario.mechanism, Leaves) else np.ones(tree.depth)
+            factors = lost if scenario.mechanism.leaves_only else np.ones(tree.depth)
             for level, factor in enumerate(factors):
                 here = tree.level_slice(level)
                 found.l1[number, replicate, level] = factor * l1[here].mean()
