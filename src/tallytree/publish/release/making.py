@@ -301,8 +301,8 @@ def estimated(
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     progress(Stage("estimating"))
     start = time.perf_counter()
-    public = measurements.neighbours, measurements.hierarchy, measurements.region_totals, measurements.budget
-    chosen = choose(mechanism, measurements.neighbours, options).suited_to(*public, measurements.level_shares)
+    public = measurements.neighbours, measurements.hierarchy, measurements.region_totals
+    chosen = choose(mechanism, measurements.neighbours, options).suited_to(*public)
     estimate = chosen.estimate(measurements)
     bars = error_bars(
         measurements,
