@@ -214,7 +214,7 @@ class Spec:
 
     def _spread(self, hierarchy: Hierarchy, column: str) -> NDArray[np.float64]:
         """The numbers of a column of the regions table, leaf by leaf."""
-        from tallytree.planning.prior import numbers, public_table
+        from tallytree.public_table import numbers, public_table
 
         regions = self.regions
         if regions is None or regions.edges:
