@@ -369,13 +369,15 @@ def decided(
     priority: str | None,
     prior: Any,
     progress: Progress = silent,
-) -> str:
-    """The mechanism's name; `auto` with a public prior, and no options of a certain one, is settled by predictions."""
+) -> str | Mechanism:
+    """The mechanism; `auto` with a public prior, and no options of a certain one, is settled by predictions."""
     if mechanism != "auto" or prior is None or options:
         return mechanism
     from tallytree.planning.prior import Prior
     from tallytree.planning.report import predicted_best
 
+    if isinstance(prior, str | PathLike) and Path(prior).is_dir():
+        prior = Release.load(prior)
     return predicted_best(
         group_sizes.hierarchy,
         neighbours,
