@@ -63,7 +63,7 @@ def text(cell: Any) -> str:
 def numbers(texts: Sequence[str], what: str, *, whole: bool = False) -> Floats:
     """Texts of a column as numbers of at least 0, or a SpecError."""
     values = np.array([_number(cell, what) for cell in texts], dtype=np.float64)
-    bad = ~np.isfinite(values) | (values < 0) | (whole & (values % 1 != 0))
+    bad = ~np.isfinite(values) | (values < 0) | (whole & (values != np.floor(values)))
     if bad.any():
         expected = "whole numbers" if whole else "numbers"
         wrong = texts[int(bad.argmax())]

@@ -275,7 +275,7 @@ def test_widths_are_those_of_the_intervals_that_follow(name, budget):
     counts = truth.all_levels()
     made = guaranteed(seeded_measurements(truth, asked, "widths"), counts, level=0.9)
     inside = (made.lower < counts) & (counts < made.upper)  # otherwise the count itself is added to the interval
-    for level, width in enumerate(half_widths(TREE, neighbours, asked, level=0.9)):
+    for level, width in enumerate(half_widths(TREE, neighbours, asked, confidence=0.9)):
         here = TREE.level_slice(level)
         longest = (made.upper - made.lower)[here][inside[here]].max()
         assert 2 * width - 2 <= longest <= 2 * width + 1e-6
@@ -305,7 +305,7 @@ def test_a_suggestion_meets_its_goals_when_it_is_recomputed(goals, unit, kind):
     chosen = choose("auto", neighbours)
     asked = chosen.plan(TREE, found.budget, unit, found.by_level)
     for level, width, at in goals:
-        widths = dict(zip(TREE.levels, half_widths(TREE, neighbours, asked, level=at / 100), strict=True))
+        widths = dict(zip(TREE.levels, half_widths(TREE, neighbours, asked, confidence=at / 100), strict=True))
         assert widths[level] <= width
     assert found.enough == (found.budget == budget)
     if not found.enough:

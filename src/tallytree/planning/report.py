@@ -31,11 +31,9 @@ from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares
 from tallytree.progress import Progress, Stage, silent
 
 MOST_CELLS = 500_000  # regions × sizes that are simulated
-WORK = 200_000  # cells to simulate in all with each mechanism and split, within these numbers of simulations
-REPLICATES = (3, 25)
-AUTO_CELLS = 20_000
-AUTO_WORK = 80_000  # as WORK, for the choice of auto
-AUTO_REPLICATES = (4, 20)
+CELLS_IN_ALL = 200_000  # to simulate with each mechanism and split, in all replicates together
+REPLICATES = (3, 25)  # at the least and at the most
+AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES = 20_000, 80_000, (4, 20)  # the same for the choice of auto
 AUTO_CANDIDATES = ("joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "coc-matching", "bottom-up")
 LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to be taken instead
 LEAST_GAIN = 0.02  # and by this part of the error
@@ -189,8 +187,7 @@ def planned(
 ) -> PlanReport:
     """`plan` for a neighbour relation that is known already; `options` are those of some mechanisms, by name."""
     if replicates is None:
-        cells = min(most_cells, len(hierarchy) * sizes_of(neighbours))
-        replicates = min(max(WORK // cells, REPLICATES[0]), REPLICATES[1])
+        replicates = _replicates(hierarchy, neighbours, most_cells, CELLS_IN_ALL, REPLICATES)
     if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 2:
         raise SpecError(f"replicates={replicates!r}; expected a whole number of at least 2, for standard errors")
     if not budgets:
@@ -226,7 +223,7 @@ def planned(
     progress(Stage("widths of intervals"))
     predictions: list[Prediction] = []
     for number, (scenario, split, asked) in enumerate(rows):
-        widths = half_widths(hierarchy, neighbours, asked, level=confidence)
+        widths = half_widths(hierarchy, neighbours, asked, confidence=confidence)
         for depth, level in enumerate(hierarchy.levels):
             l1, l1_error = _mean(found.l1[number, :, depth])
             emd, emd_error = _mean(found.emd[number, :, depth])
@@ -289,9 +286,10 @@ def predicted_best(
             continue
         scenarios.append(Scenario(chosen, budget, own))
     expected = _expected(prior, hierarchy, neighbours, leaf_totals)
-    cells = min(AUTO_CELLS, len(hierarchy) * sizes_of(neighbours))
-    replicates = min(max(AUTO_WORK // cells, AUTO_REPLICATES[0]), AUTO_REPLICATES[1])
-    found = simulated(expected, neighbours, scenarios, replicates=replicates, most_cells=AUTO_CELLS, progress=progress)
+    replicates = _replicates(hierarchy, neighbours, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
+    found = simulated(
+        expected, neighbours, scenarios, replicates=replicates, most_cells=AUTO_MOST_CELLS, progress=progress
+    )
     weights = np.array([float(part) for part in parts])
     scores = np.log(found.emd + 1) @ weights  # [scenarios, replicates]; one more, so that no error counts for all
     best, least = usual, -LEAST_GAIN
@@ -300,6 +298,14 @@ def predicted_best(
         if gain + LEAST_STANDARD_ERRORS * error < 0 and gain < least:
             best, least = scenario.mechanism, gain
     return best
+
+
+def _replicates(
+    hierarchy: Hierarchy, neighbours: Neighbours, most_cells: int, in_all: int, bounds: tuple[int, int]
+) -> int:
+    """How often to simulate: less often where there is more to simulate each time."""
+    cells = min(most_cells, len(hierarchy) * sizes_of(neighbours))
+    return min(max(in_all // cells, bounds[0]), bounds[1])
 
 
 def _facts(hierarchy: Hierarchy, neighbours: Neighbours, leaf_totals: Integers | None) -> dict[str, Any]:
