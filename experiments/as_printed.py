@@ -16,9 +16,8 @@ import numpy as np
 
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import MECHANISMS, Mechanism
-from tallytree.mechanisms.chain import chain
-from tallytree.mechanisms.estimate import Estimate
+from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism
+from tallytree.mechanisms.pgsr import chain
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit

@@ -28,6 +28,7 @@ import tallytree as tt
 from experiments.named_files import load
 from experiments.omniscient import omniscient_errors
 from experiments.shared_noise import estimate_with_shared_noise
+from tallytree.charts import COLORS
 from tallytree.evaluate import Results, Truth, compare, plots
 from tallytree.evaluate.datasets import make
 from tallytree.evaluate.metrics import level_errors
@@ -234,7 +235,7 @@ def save(results: Results, title: str, name: str, *, pairs: bool = False) -> Non
             layer.encoding.x.title = "ε per level"
             if pairs:
                 names = layer.encoding.color["scale"]["domain"]
-                colors = [color for color in plots.COLORS for _ in range(2)][: len(names)]
+                colors = [color for color in COLORS for _ in range(2)][: len(names)]
                 layer.encoding.color = layer.encoding.color.scale(domain=names, range=colors)
                 if layer.mark.type == "line":
                     second = " || ".join(f"datum.mechanism == {name!r}" for name in names[1::2])

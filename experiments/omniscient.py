@@ -19,7 +19,7 @@ import numpy as np
 from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.evaluate.truth import Truth, seeded_measurements
-from tallytree.mechanisms.estimate import Estimate
+from tallytree.mechanisms import Estimate
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_entity
 from tallytree.privacy.plan import Shares, every_level, level_shares

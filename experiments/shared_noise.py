@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from tallytree.errors import SpecError
 from tallytree.evaluate.truth import Truth, seeded_measurements
-from tallytree.mechanisms import Mechanism
-from tallytree.mechanisms.estimate import Estimate
+from tallytree.mechanisms import Estimate, Mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import PrivacyUnit, one_entity

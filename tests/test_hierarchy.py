@@ -82,7 +82,7 @@ def test_from_edges_finds_the_root_and_names_levels():
         ([("a", "b"), ("b", "a")], "cycle"),
         ([("a", "r"), ("b", "c"), ("c", "b")], "cycle that the root does not reach: b, c"),
         ([("a", "r"), ("a", "s"), ("s", "r")], "a child has two parents: a"),
-        ([("a", "r"), ("a", "r")], "edges stand more than once: a under r"),
+        ([("a", "r"), ("a", "r")], "edges appear more than once: a under r"),
         ([("", "r")], "empty child"),
         ([], "no edges"),
         ([("a", "b", "c")], "pairs"),
@@ -96,7 +96,7 @@ def test_bad_edges_are_refused_by_name(edges, message):
 @pytest.mark.parametrize(
     ("table", "levels", "message"),
     [
-        ({"s": ["A", "A"], "c": ["x", "x"]}, ["s", "c"], "a name stands twice within a parent: A/x"),
+        ({"s": ["A", "A"], "c": ["x", "x"]}, ["s", "c"], "a name appears twice within a parent: A/x"),
         ({"s": ["A", None], "c": ["x", "y"]}, ["s", "c"], "empty name in column 's'"),
         ({"s": ["A", ""], "c": ["x", ""]}, ["s", "c"], "empty"),
         ({"s": ["A", "A"], "c": ["", "y"]}, ["s", "c"], "both a leaf and a parent: A"),
@@ -158,7 +158,7 @@ def test_a_wrong_layout_is_refused():
     for change in ({"parents": [-1, 0, 0, 2, 1, 1]}, {"parents": [-1, -1, 0, 1, 1, 2]}, {"levels": ["a", "b"]}):
         with pytest.raises(SpecError):
             Hierarchy.from_layout(**{**good, **change})
-    with pytest.raises(SpecError, match="stands twice: GA"):
+    with pytest.raises(SpecError, match="appears twice: GA"):
         Hierarchy.from_layout(**{**good, "ids": ["t", "GA", "GA", "a", "b", "c"]})
 
 

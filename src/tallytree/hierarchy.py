@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.public_table import public_table, text, text_columns
 
 ROOT = "total"
 
@@ -54,12 +55,7 @@ class Hierarchy:
         Where the first column holds a single name that region is the root; otherwise `root` is put above it.
         """
         levels = _checked_levels(levels)
-        columns = _text_columns(table, levels)
-        paths = [_path(cells, levels) for cells in zip(*columns, strict=True)]
-        if not paths:
-            raise SpecError("the region table has no rows; expected one row per leaf region")
-        _refuse_repeats(paths)
-        return cls._from_paths(paths, levels, root)
+        return cls._from_paths(_paths(_columns(table, levels), levels), levels, root)
 
     @classmethod
     def from_regions(
@@ -70,14 +66,11 @@ class Hierarchy:
         `name` is a column of names to show for the leaves; their codes stay their ids.
         """
         levels = _checked_levels([*levels, leaf])
-        columns = _text_columns(table, [*levels, *([name] if name else [])])
-        paths = [_path(cells, levels) for cells in zip(*columns[: len(levels)], strict=True)]
-        if not paths:
-            raise SpecError("the region table has no rows; expected one row per leaf region")
+        columns = _columns(table, [*levels, *([name] if name else [])])
         codes = columns[len(levels) - 1]
         if empty := sum(not code for code in codes):
             raise SpecError(f"{empty} rows of the region table have an empty leaf code in column {leaf!r}")
-        _refuse_repeats(paths)
+        paths = _paths(columns[: len(levels)], levels)
         if twice := _repeated(codes):
             raise SpecError(f"a leaf has two parents: {_some(twice)}; expected one row per code in {leaf!r}")
         tree = cls._from_paths(paths, levels, root)
@@ -100,7 +93,7 @@ class Hierarchy:
         if any(not child for child in children):
             raise SpecError("an edge has an empty child; expected (child, parent) pairs of region codes")
         if same := _repeated(pairs):
-            raise SpecError(f"edges stand more than once: {_some(f'{child} under {parent}' for child, parent in same)}")
+            raise SpecError(f"edges appear more than once: {_some(' under '.join(pair) for pair in same)}")
         if twice := _repeated(children):
             raise SpecError(f"a child has two parents: {_some(twice)}; every region needs exactly one")
         below: dict[str, list[str]] = {}
@@ -199,7 +192,7 @@ class Hierarchy:
         if len(starts) - 1 != len(levels):
             raise SpecError(f"the regions lie on {len(starts) - 1} levels but {len(levels)} levels are named")
         if twice := _repeated(ids):
-            raise SpecError(f"a region id stands twice: {_some(twice)}")
+            raise SpecError(f"a region id appears twice: {_some(twice)}")
         return cls(
             levels=tuple(levels),
             names=tuple(names),
@@ -310,42 +303,25 @@ def _checked_levels(levels: Sequence[str]) -> list[str]:
     return list(levels)
 
 
-def _text_columns(table: Any, names: Sequence[str]) -> list[list[str]]:
-    """The named columns of a public table as stripped text, '' for empty cells.
-
-    Everything is text from the start, so that the code 01001 keeps its zero.
-    """
-    import pyarrow as pa
-
-    if isinstance(table, str | PathLike):
-        table = _read_public(fspath(table))
-    elif isinstance(table, Mapping):
-        table = pa.table({name: pa.array([_text(cell) for cell in table[name]]) for name in table})
-    else:
-        table = pa.table(table)
-    missing = [name for name in names if name not in table.column_names]
-    if missing:
-        raise SpecError(f"the region table has no column {_some(missing)}; it has {_some(table.column_names)}")
-    return [[_text(cell) for cell in table[name].to_pylist()] for name in names]
+def _columns(table: Any, names: Sequence[str]) -> list[list[str]]:
+    """The named columns of a public table of regions as text."""
+    found = public_table(table, "region table")
+    if missing := [name for name in names if name not in found.column_names]:
+        raise SpecError(f"the region table has no column {_some(missing)}; it has {_some(found.column_names)}")
+    return text_columns(found, names)
 
 
-def _read_public(path: str) -> Any:
-    from pyarrow import ArrowInvalid, csv, parquet
-
-    try:
-        if path.lower().endswith((".parquet", ".pq")):
-            return parquet.read_table(path)
-        with csv.open_csv(path) as file:
-            kinds = dict.fromkeys(file.schema.names, "string")
-        return csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=kinds))
-    except FileNotFoundError:
-        raise SpecError(f"there is no region table at {path}") from None
-    except (OSError, ArrowInvalid, UnicodeDecodeError) as error:
-        raise SpecError(f"the region table {path} cannot be read: {error}") from None
-
-
-def _text(cell: Any) -> str:
-    return "" if cell is None else str(cell).strip()
+def _paths(columns: Sequence[Sequence[str]], levels: Sequence[str]) -> list[tuple[str, ...]]:
+    """The path of every row's leaf, from the top down."""
+    paths = [_path(cells, levels) for cells in zip(*columns, strict=True)]
+    if not paths:
+        raise SpecError("the region table has no rows; expected one row per leaf region")
+    if twice := _repeated(paths):
+        raise SpecError(
+            f"a name appears twice within a parent: {_some('/'.join(path) for path in twice)}; "
+            "expected one row per leaf region"
+        )
+    return paths
 
 
 def _path(cells: tuple[str, ...], levels: Sequence[str]) -> tuple[str, ...]:
@@ -361,31 +337,19 @@ def _path(cells: tuple[str, ...], levels: Sequence[str]) -> tuple[str, ...]:
 
 
 def _pairs(edges: Any) -> list[tuple[str, str]]:
-    if isinstance(edges, str | PathLike):
-        edges = _read_public(fspath(edges))
-    if hasattr(edges, "__arrow_c_stream__"):
-        import pyarrow as pa
-
-        table = pa.table(edges)
+    if isinstance(edges, str | PathLike) or hasattr(edges, "__arrow_c_stream__"):
+        table = public_table(edges, "region table")
         if table.num_columns < 2:
             raise SpecError("the table of edges needs two columns: child and parent")
-        edges = zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True)
+        edges = zip(*text_columns(table, table.column_names[:2]), strict=True)
     pairs = []
     for edge in edges:
         if isinstance(edge, str) or len(edge) != 2:
             raise SpecError("edges must be (child, parent) pairs")
-        pairs.append((_text(edge[0]), _text(edge[1])))
+        pairs.append((text(edge[0]), text(edge[1])))
     if not pairs:
         raise SpecError("there are no edges; expected (child, parent) pairs")
     return pairs
-
-
-def _refuse_repeats(paths: Sequence[tuple[str, ...]]) -> None:
-    if twice := _repeated(paths):
-        raise SpecError(
-            f"a name stands twice within a parent: {_some('/'.join(path) for path in twice)}; "
-            "expected one row per leaf region"
-        )
 
 
 def _inner_leaves(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -396,7 +360,7 @@ def _inner_leaves(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def _ids(
     full: Sequence[tuple[str, ...]], carried: Sequence[bool], starts: Sequence[int], levels: Sequence[str]
 ) -> tuple[str, ...]:
-    """A region's name where its level has no name that stands elsewhere too, otherwise its path below the root.
+    """A region's name where its level has no name that appears elsewhere too, otherwise its path below the root.
 
     A copy that was carried down has the id of the region it copies, with its level: `DC@county`. In the rare case that
     ids made so collide, all are paths from the root, which cannot.

@@ -1,7 +1,7 @@
-"""Three views of how many groups have each size, conversions between them, and distances.
+"""Views of how many groups have each size, conversions between them, and distances.
 
 `counts` (H): groups of size s. `at_least` (T): groups of size s or more, s = 1 … K; with public totals G it is the
-papers' cumulative view by another name, H_c[s] = G − T[s + 1]. `sorted_sizes` (H_g): the sizes themselves, ascending.
+papers' cumulative view by another name, H_c[s] = G − T[s + 1]. (`sorted_sizes`, H_g, is in `privacy.size_lists`.)
 The last axis is always the size; the last size means "K or more".
 """
 
@@ -36,24 +36,6 @@ def counts_from_at_least(survivors: Integers, totals: Integers | None = None) ->
     if totals is not None:
         counts[..., 0] = totals - survivors[..., 0]
     return counts
-
-
-def sorted_sizes(counts: Integers, first_size: int) -> Integers:
-    """H_g from one region's H: each size as often as there are groups of it, ascending.
-
-    >>> sorted_sizes(np.array([2, 0, 1]), first_size=1)
-    array([1, 1, 3])
-    """
-    return np.repeat(np.arange(first_size, first_size + counts.shape[-1]), counts)
-
-
-def counts_from_sorted_sizes(sizes: Integers, first_size: int, max_size: int) -> Integers:
-    """H from H_g; sizes above `max_size` count as that.
-
-    >>> counts_from_sorted_sizes(np.array([1, 1, 7]), first_size=1, max_size=3)
-    array([2, 0, 1])
-    """
-    return np.bincount(np.minimum(sizes, max_size) - first_size, minlength=max_size - first_size + 1)
 
 
 def l1_distance(one: Integers, other: Integers) -> Integers:

@@ -84,5 +84,5 @@ def test_what_cannot_be_plotted_is_a_clear_error(results, tmp_path):
         plots.error_against_budget(results, "nonsense")
     with pytest.raises(tt.SpecError, match="no results for budget"):
         plots.error_against_size(results, budget="ε = 9")
-    with pytest.raises(tt.SpecError, match=r"\.png or \.html"):
+    with pytest.raises(tt.SpecError, match=r"\.png, \.svg or \.html"):
         plots.save(plots.error_against_budget(results), tmp_path / "plot.pdf")

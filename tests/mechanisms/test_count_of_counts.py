@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tallytree import Budget, Hierarchy, Ledger, ReleaseError, SpecError, one_entity, one_group, release, resume
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, prepare
-from tallytree.mechanisms.count_of_counts import CERTAINTY, MATCHED, METHODS, Settings, by_matching
+from tallytree.mechanisms.count_of_counts import DEVIATIONS_ABOVE_LARGEST, MATCHED, METHODS, Settings, by_matching
 from tallytree.privacy import Neighbours
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.neighbours import Sensitivity
@@ -180,7 +180,7 @@ def test_a_settled_largest_size_is_raised_by_the_noise_it_may_lack_and_stays_in_
         tree, Neighbours(one_entity(), most, True), Budget(epsilon=1), (part,), np.array([9]), "seeded", False
     )
     found = MECHANISMS["naive"].settle(measurements).max_size
-    raised = noisy + CERTAINTY * variance**0.5
+    raised = noisy + DEVIATIONS_ABOVE_LARGEST * variance**0.5
     assert 1 <= found <= most
     assert found >= min(raised, most)
     assert found < raised + 1 or found == 1
@@ -189,7 +189,7 @@ def test_a_settled_largest_size_is_raised_by_the_noise_it_may_lack_and_stays_in_
 def test_the_bound_on_the_largest_size_fails_less_than_once_in_two_thousand():
     """P(noise ≤ −n) = α^n / (1 + α) for discrete Laplace noise with α = exp(−1/scale)."""
     for scale in np.geomspace(0.05, 1e6, 400):
-        alpha, reach = np.exp(-1 / scale), np.ceil(CERTAINTY * laplace_variance(Fraction(scale)) ** 0.5)
+        alpha, reach = np.exp(-1 / scale), np.ceil(DEVIATIONS_ABOVE_LARGEST * laplace_variance(Fraction(scale)) ** 0.5)
         assert alpha ** (reach + 1) / (1 + alpha) < 1 / 2000
 
 

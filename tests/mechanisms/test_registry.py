@@ -15,8 +15,8 @@ from tallytree.estimate.baselines.cost_tables import MOST_ENTRIES
 from tallytree.estimate.baselines.solvers import MOST_CELLS
 from tallytree.evaluate import Truth
 from tallytree.evaluate.truth import seeded_measurements
-from tallytree.mechanisms import MECHANISMS, choose, mechanism_named
-from tallytree.mechanisms.solver_based import domain_reach, hierarchical_tables
+from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism, choose, mechanism_named, prepare
+from tallytree.mechanisms.baselines import domain_reach, hierarchical_tables
 from tallytree.privacy import Neighbours
 from tests.oracles.example import made_up
 from tests.oracles.trees import cost, even_tree, random_tree
@@ -209,6 +209,37 @@ def test_auto_decides_by_unit_totals_and_quantity_bound():
     assert chosen(one_entity(), False, quantity_bound=5) == "pgsr-hierarchical-dp"
     assert chosen(one_group(), True) == "joint-counts"
     assert chosen(one_group(), False) == "pgsr-hierarchical-dp"
+
+
+def add_up_the_leaves(measurements):
+    tree = measurements.hierarchy
+    leaves = measurements.stacked("counts")[tree.level_slice(tree.depth - 1)]
+    return Estimate(tree.aggregate(np.maximum(leaves, 0)), "the leaves as measured, none negative, added up")
+
+
+def test_a_mechanism_is_an_estimator_and_one_row():
+    row = Mechanism(
+        name="my-way", symbol="M", paper="none", view="counts", estimate=add_up_the_leaves, cost="none", use="tests"
+    )  # fmt: skip
+    data = truth(3, public=False)
+    facts = {"neighbours": Neighbours.of(data.group_sizes(), one_entity()), "hierarchy": data.hierarchy, "totals": None}
+    chosen, plan = prepare(row, **facts, budget=Budget(epsilon=5000))
+    assert chosen is row
+    assert np.array_equal(chosen.estimate(seeded_measurements(data, plan, 1)).counts, data.all_levels())
+    with pytest.raises(SpecError, match="my-way takes no options"):
+        prepare(row, {"merge": "plain"}, **facts, budget=Budget(epsilon=1))
+
+
+def test_a_mechanism_is_passed_on_as_itself_with_the_options_it_has():
+    neighbours = Neighbours(one_entity(), 10, True)
+    plain = choose("coc-matching", neighbours, {"merge": "plain"})
+    assert choose(plain, neighbours) is plain
+    assert choose(plain, neighbours, {"methods": ["cumulative"]}).options == {
+        "merge": "plain",
+        "methods": ["cumulative"],
+    }
+    with pytest.raises(SpecError, match="needs the public number of groups"):
+        choose(MECHANISMS["joint-counts"], Neighbours(one_group(), 10, False))
 
 
 def test_the_papers_domain_follows_from_the_noise():

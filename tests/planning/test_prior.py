@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallytree import Budget, Hierarchy, Prior, SpecError, one_entity, release
+from tallytree import Budget, Hierarchy, Prior, Release, SpecError, one_entity, release
 from tallytree.planning.prior import SHAPES, poisson
 from tests.oracles.example import made_up
 
@@ -112,10 +112,13 @@ def test_an_earlier_release_is_a_prior(tmp_path):
     made = release(data, budget=Budget(epsilon=50), unit=one_entity(), title="Before")
     made.save(tmp_path / "before")
     leaves = np.arange(data.hierarchy.leaf_count)
-    for source in (made, tmp_path / "before", tmp_path / "before" / "counts.csv"):
+    for source in (made, Release.load(tmp_path / "before"), tmp_path / "before" / "counts.csv"):
         found = fit(Prior.of(source), first_size=0, max_size=6, tree=data.hierarchy)
         assert found.expected(leaves) == pytest.approx(made.counts[data.hierarchy.level_slice(2)])
     assert Prior.of(made).source == "the release 'Before'"
+    for directory in (tmp_path / "before", str(tmp_path)):
+        with pytest.raises(SpecError, match=r"give the release itself, tallytree\.Release\.load"):
+            Prior.of(directory)
 
 
 # -------------------------------------------------------------------- against a slow obvious twin

@@ -16,7 +16,7 @@ from tallytree.histogram import earth_movers_distance, l1_distance
 from tallytree.mechanisms import MECHANISMS, choose, prepare
 from tallytree.planning.goals import Goal, suggest
 from tallytree.planning.report import planned, predicted_best
-from tallytree.planning.smaller_tree import smaller_tree
+from tallytree.planning.simulation import smaller_tree
 from tallytree.planning.widths import half_widths
 from tallytree.privacy import Neighbours
 from tallytree.privacy.plan import divided, priority_shares
@@ -275,7 +275,7 @@ def test_widths_are_those_of_the_intervals_that_follow(name, budget):
     counts = truth.all_levels()
     made = guaranteed(seeded_measurements(truth, asked, "widths"), counts, level=0.9)
     inside = (made.lower < counts) & (counts < made.upper)  # otherwise the count itself is added to the interval
-    for level, width in enumerate(half_widths(TREE, neighbours, asked, level=0.9)):
+    for level, width in enumerate(half_widths(TREE, neighbours, asked, confidence=0.9)):
         here = TREE.level_slice(level)
         longest = (made.upper - made.lower)[here][inside[here]].max()
         assert 2 * width - 2 <= longest <= 2 * width + 1e-6
@@ -305,7 +305,7 @@ def test_a_suggestion_meets_its_goals_when_it_is_recomputed(goals, unit, kind):
     chosen = choose("auto", neighbours)
     asked = chosen.plan(TREE, found.budget, unit, found.by_level)
     for level, width, at in goals:
-        widths = dict(zip(TREE.levels, half_widths(TREE, neighbours, asked, level=at / 100), strict=True))
+        widths = dict(zip(TREE.levels, half_widths(TREE, neighbours, asked, confidence=at / 100), strict=True))
         assert widths[level] <= width
     assert found.enough == (found.budget == budget)
     if not found.enough:
@@ -352,13 +352,12 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
     tree = grown([12] * 6)
     neighbours = Neighbours(ENTITY, 8, False)
     prior = Prior.named("households", groups=7_000)
-    assert predicted_best(tree, neighbours, budget=ONE, prior=prior) == "joint-cumulative"
+    assert predicted_best(tree, neighbours, budget=ONE, prior=prior).name == "joint-cumulative"
     # Leaves that matter most, and large groups of them: measuring nothing else is far better there.
-    assert predicted_best(tree, neighbours, budget=ONE, prior=prior, priority="leaves") == "bottom-up"
+    assert predicted_best(tree, neighbours, budget=ONE, prior=prior, priority="leaves") is MECHANISMS["bottom-up"]
     groups = Neighbours(one_group(), 8, False)
-    assert (
-        choose("auto", groups).name == predicted_best(tree, groups, budget=ONE, prior=prior) == "pgsr-hierarchical-dp"
-    )
+    best = predicted_best(tree, groups, budget=ONE, prior=prior)
+    assert choose("auto", groups).name == best.name == "pgsr-hierarchical-dp"
 
 
 def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_path):

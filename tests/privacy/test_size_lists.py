@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tallytree.privacy.size_lists
-from tallytree.histogram import sorted_sizes
 from tallytree.privacy.size_lists import SMALL, add_sizes, list_starts, noisy_lists
 from tests.oracles import neighbours as oracle
+from tests.oracles.views import sorted_sizes
 
 
 def silence(count):

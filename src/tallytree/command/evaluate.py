@@ -53,6 +53,7 @@ def evaluate(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
 ) -> None:
     """NOT PRIVATE: compare mechanisms with the truth, on made-up or public data."""
+    from tallytree.charts import available
     from tallytree.evaluate import plots
     from tallytree.evaluate.results import WARNING
     from tallytree.evaluate.runner import compare, registered
@@ -76,7 +77,7 @@ def evaluate(
             progress=progress,
         )
     written = [] if out is None else results.save(out)
-    if out is not None and plots.available() and results.summary().num_rows:
+    if out is not None and available() and results.summary().num_rows:
         written += plots.save_all(results, out)
     if quiet:
         return
@@ -87,7 +88,7 @@ def evaluate(
     else:
         _console().print(_report(truth, results, WARNING))
         if written:
-            _console().print(_files(written, with_plots=plots.available()))
+            _console().print(_files(written, with_plots=available()))
 
 
 def _truth(data: str, scale: float, seed: int) -> Truth:

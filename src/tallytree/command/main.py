@@ -154,6 +154,7 @@ def plan(
 
     Nothing is spent, and the microdata are not opened.
     """
+    from tallytree import charts
     from tallytree.command import screen
     from tallytree.command.release_spec import Spec
     from tallytree.planning import plots as plan_plots
@@ -183,11 +184,11 @@ def plan(
                 "progress": progress,
             }
             if plot is not None:
-                plan_plots.check(plot)
+                charts.check(plot)
             splits = splits_with(hierarchy, loaded.shares)
             report = planned(*facts, budgets=budgets, splits=splits, options=loaded.mechanism_options, **known)
             if plot is not None:
-                plan_plots.save(plan_plots.page(*facts, budget=budgets[0], **known), plot)
+                charts.save(plan_plots.page(*facts, budget=budgets[0], **known), plot)
     if suggest and as_json:
         typer.echo(json.dumps([one.to_json() for one in found], indent=2, ensure_ascii=False))
     elif suggest:

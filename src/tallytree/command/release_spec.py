@@ -210,11 +210,15 @@ class Spec:
         stated = groups if groups is not None or section is None else section.groups
         spread = None if section is None or section.spread is None else self._spread(hierarchy, section.spread)
         place: Any = named if named in SHAPES else self.folder / named
+        if named not in SHAPES and place.is_dir():
+            from tallytree.publish.release.making import Release
+
+            place = Release.load(place)
         return Prior.of(place, groups=stated, weights=spread)
 
     def _spread(self, hierarchy: Hierarchy, column: str) -> NDArray[np.float64]:
         """The numbers of a column of the regions table, leaf by leaf."""
-        from tallytree.planning.prior import numbers, public_table
+        from tallytree.public_table import numbers, public_table
 
         regions = self.regions
         if regions is None or regions.edges:

@@ -95,9 +95,7 @@ class CellWorker:
         start = time.perf_counter()
         group_sizes = truth.group_sizes()
         neighbours = Neighbours.of(group_sizes, self.unit)
-        mechanism = self.mechanisms[cell.mechanism].suited_to(
-            neighbours, truth.hierarchy, group_sizes.region_totals, cell.budget, None
-        )
+        mechanism = self.mechanisms[cell.mechanism].suited_to(neighbours, truth.hierarchy, group_sizes.region_totals)
         plan = mechanism.plan(truth.hierarchy, cell.budget, self.unit)
         mechanism.fits(neighbours, truth.hierarchy, plan)
         # The seed leaves the mechanism out: those that measure the same get the same noise, so they differ by what

@@ -19,6 +19,7 @@ from tallytree.errors import SpecError
 from tallytree.evaluate.geography import checked_size
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
+from tallytree.public_table import public_table
 
 MOST_CELLS = 250_000_000  # 2 GB of counts
 SIZE_COLUMN = re.compile(r"(?P<prefix>.*?)(?P<size>[0-9]+)(?P<open>plus|\+)?", re.IGNORECASE)
@@ -72,24 +73,12 @@ def read_counts(
 def text_table(path: str | PathLike[str]) -> Any:
     """A public CSV or Parquet file as an Arrow table of text."""
     import pyarrow as pa
-    from pyarrow import csv, parquet
 
-    where = fspath(path)
+    table = public_table(path, "file")
     try:
-        if where.lower().endswith((".parquet", ".pq")):
-            table = parquet.read_table(where)
-            table = pa.Table.from_arrays([column.cast(pa.string()) for column in table.columns], table.column_names)
-        else:
-            with csv.open_csv(where) as file:
-                kinds = {name: pa.string() for name in file.schema.names}
-            table = csv.read_csv(where, convert_options=csv.ConvertOptions(column_types=kinds))
-    except FileNotFoundError:
-        raise SpecError(f"there is no file at {where}") from None
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise SpecError(f"{where} cannot be read as a table: {error}") from None
-    if len(set(table.column_names)) < len(table.column_names):
-        raise SpecError(f"{where} has two columns of the same name")
-    return table
+        return table.cast(pa.schema([(name, pa.string()) for name in table.column_names]))
+    except pa.ArrowException as error:
+        raise SpecError(f"the file {fspath(path)} cannot be read: {error}") from None
 
 
 def whole_numbers(table: Any, column: str) -> Integers:

@@ -7,19 +7,27 @@ size. Summed over sizes that is the earth mover's distance.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from tallytree.charts import (
+    altair,
+    budget_axis,
+    colors,
+    page_title,
+    panel_title,
+    round_numbers,
+    save,
+    shapes,
+    styled,
+    tooltip,
+)
 from tallytree.errors import SpecError
 from tallytree.evaluate.metrics import ALL_LEVELS
 from tallytree.evaluate.results import Results
 
 SUBTITLE = "NOT PRIVATE: compared with the true counts"
-# Okabe and Ito's colours, which people with any colour vision can tell apart, and two more.
-COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#22303c", "#8a6d3b", "#7a8896"]
-SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
 LABELS = {
     "l1": "L1 error",
     "emd": "earth mover's distance",
@@ -29,30 +37,28 @@ LABELS = {
     "seconds_estimating": "seconds for estimating",
     "seconds_measuring": "seconds for measuring",
 }
+NUMBERS = ("mean", "standard_error")
 PANEL = 250
 IN_A_ROW = 3
 
 
 def error_against_budget(results: Results, metric: str = "l1") -> Any:
     """Mean error with its standard error against ε (or ρ), one panel per level; both axes logarithmic."""
-    alt = _altair()
+    alt = altair()
     rows = [row for row in _summary(results) if row["metric"] == metric and row["depth"] is not None]
     rows = _with_bars(_found(rows, metric))
     currency = "epsilon" if all(row["epsilon"] is not None for row in rows) else "rho"
     rows = [row for row in rows if row[currency] is not None]
     budgets = sorted({row[currency] for row in rows})
-    x = alt.X(
-        f"{currency}:Q",
-        title="ε" if currency == "epsilon" else "ρ",
-        scale=alt.Scale(type="log", nice=False, padding=14),
-        axis=alt.Axis(values=budgets, format="~g", grid=False),
-    )
+    x = budget_axis(currency, "ε" if currency == "epsilon" else "ρ", budgets)
     panels = []
     for place, level in enumerate(_levels(rows)):
         here = [row for row in rows if row["level"] == level]
-        base = alt.Chart(alt.Data(values=here)).encode(x=x, color=_color(rows), tooltip=_tooltip("mechanism", "budget"))
+        base = alt.Chart(alt.Data(values=here)).encode(
+            x=x, color=colors(_mechanisms(rows)), tooltip=tooltip(("mechanism", "budget"), NUMBERS)
+        )
         panels.append(
-            _lines(base, here, rows, _first(place, LABELS.get(metric, metric))).properties(title=_small(level))
+            _lines(base, here, rows, _first(place, LABELS.get(metric, metric))).properties(title=panel_title(level))
         )
     return _page(panels, f"{LABELS.get(metric, metric).capitalize()} by level: {_datasets(rows)}", rows)
 
@@ -62,7 +68,7 @@ def runtime_against_sizes(results: Results | Sequence[Results], metric: str = "p
 
     Processor time by default: it depends less than `seconds_estimating` on what else the machine does.
     """
-    alt = _altair()
+    alt = altair()
     joined = results if isinstance(results, Results) else Results.together(list(results))
     rows = _with_bars(_found([row for row in _summary(joined) if row["metric"] == metric], metric))
     sizes = sorted({row["max_size"] for row in rows})
@@ -76,10 +82,10 @@ def runtime_against_sizes(results: Results | Sequence[Results], metric: str = "p
     for place, budget in enumerate(dict.fromkeys(row["budget"] for row in rows)):
         here = [row for row in rows if row["budget"] == budget]
         base = alt.Chart(alt.Data(values=here)).encode(
-            x=x, color=_color(rows), tooltip=_tooltip("mechanism", "max_size")
+            x=x, color=colors(_mechanisms(rows)), tooltip=tooltip(("mechanism", "max_size"), NUMBERS)
         )
         panels.append(
-            _lines(base, here, rows, _first(place, LABELS.get(metric, metric))).properties(title=_small(budget))
+            _lines(base, here, rows, _first(place, LABELS.get(metric, metric))).properties(title=panel_title(budget))
         )
     return _page(panels, f"Runtime against the number of sizes: {_datasets(rows)}", rows)
 
@@ -91,7 +97,7 @@ def error_against_size(
 
     `by="groups"` puts on the axis the share of true groups that are smaller, as Figure 1 of Kuo et al. does.
     """
-    alt = _altair()
+    alt = altair()
     metric = "signed_error_at_size" if signed else "error_at_size"
     summary = [row for row in _summary(results) if row["size"] is not None]
     budget = _chosen_budget(summary, budget)
@@ -103,7 +109,7 @@ def error_against_size(
     rows = [row for row in summary if row["metric"] == metric and row["budget"] == budget]
     rows = _found([{**row, "groups": below[row["dataset"], row["level"], row["size"]]} for row in rows], metric)
     largest = max(row["max_size"] for row in rows)
-    many, sizes = largest > 30, _round_numbers(1, largest)
+    many, sizes = largest > 30, round_numbers(1, largest)
     title = f"{'signed error' if signed else 'error'} per region (groups)"
     x = (
         alt.X("size:Q", title="size", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(values=sizes, format="~s"))
@@ -119,29 +125,15 @@ def error_against_size(
         here = [row for row in rows if row["level"] == level]
         # Less than one group is as good as nothing: linear up to there, logarithmic beyond.
         ends = min(row["mean"] for row in here), max(row["mean"] for row in here)
-        marks = sorted({0.0, *_round_numbers(1, ends[1]), *(-mark for mark in _round_numbers(1, -ends[0]))})
+        marks = sorted({0.0, *round_numbers(1, ends[1]), *(-mark for mark in round_numbers(1, -ends[0]))})
         scale = alt.Scale(type="symlog", constant=1, nice=False, padding=6)
         y = alt.Y("mean:Q", title=_first(place, title), scale=scale, axis=alt.Axis(values=marks, format="~s"))
         base = alt.Chart(alt.Data(values=here)).encode(
-            x=x, y=y, color=_color(rows), tooltip=_tooltip("mechanism", "size")
+            x=x, y=y, color=colors(_mechanisms(rows)), tooltip=tooltip(("mechanism", "size"), NUMBERS)
         )
         line = base.mark_line(strokeWidth=1.6, interpolate="step-after" if many else "linear", point=not many)
-        panels.append(line.properties(title=_small(level)))
+        panels.append(line.properties(title=panel_title(level)))
     return _page(panels, f"Error of the number of groups of at least each size: {_datasets(rows)}, {budget}", rows)
-
-
-def save(chart: Any, path: str | Path) -> Path:
-    """Write a chart as .png or as a self-contained .html, by the name's ending."""
-    import vl_convert
-
-    target = Path(path)
-    if target.suffix == ".png":
-        target.write_bytes(vl_convert.vegalite_to_png(chart.to_json(), scale=1.5))
-    elif target.suffix == ".html":
-        target.write_text(vl_convert.vegalite_to_html(chart.to_json(), bundle=True), encoding="utf-8")
-    else:
-        raise SpecError(f"a plot is saved as .png or .html, not as {target.name}")
-    return target
 
 
 def save_all(results: Results, directory: str | Path) -> list[Path]:
@@ -156,21 +148,6 @@ def save_all(results: Results, directory: str | Path) -> list[Path]:
         for name, chart in charts.items()
         for ending in (".png", ".html")
     ]
-
-
-def available() -> bool:
-    """Is the extra `plots` installed?"""
-    from importlib.util import find_spec
-
-    return find_spec("altair") is not None and find_spec("vl_convert") is not None
-
-
-def _altair() -> Any:
-    if not available():
-        raise SpecError('plots need Altair: install it with pip install "tallytree[plots]"')
-    import altair
-
-    return altair
 
 
 def _summary(results: Results) -> list[dict[str, Any]]:
@@ -199,46 +176,29 @@ def _with_bars(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _lines(base: Any, rows: list[dict[str, Any]], everything: list[dict[str, Any]], title: str | None) -> Any:
     """Means joined by lines, with error bars, on a logarithmic axis; shapes are those of the whole plot."""
-    alt = _altair()
+    alt = altair()
     # A mechanism without any error has a mean of 0, which a logarithm cannot show.
     low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
     scale = alt.Scale(type="log" if low > 0 else "symlog", nice=False, padding=10)
-    marks = _round_numbers(low if low > 0 else 1, high)
+    marks = round_numbers(low if low > 0 else 1, high)
     axis = alt.Axis(values=marks if low > 0 else [0.0, *marks], format="~s" if high >= 10 else "~g")
     y = alt.Y("mean:Q", title=title, scale=scale, axis=axis)
-    places = _mechanisms(everything)
-    shapes = [SHAPES[place % len(SHAPES)] for place in places.values()]
-    shape = alt.Shape("mechanism:N", scale=alt.Scale(domain=list(places), range=shapes))
     bars = base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=title, scale=scale, axis=axis), y2="high:Q")
-    points = base.mark_point(filled=True, size=55, opacity=1).encode(y=y, shape=shape)
+    points = base.mark_point(filled=True, size=55, opacity=1).encode(y=y, shape=shapes(_mechanisms(everything)))
     return base.mark_line(strokeWidth=1.6).encode(y=y) + bars + points
-
-
-def _round_numbers(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10 … between two positive numbers, or only powers of ten where that would be many; [] if none is."""
-    if high < low:
-        return []
-    tens = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    digits = (1, 2, 5) if math.log10(high / low) <= 3 else (1,)
-    return [mark for ten in tens for digit in digits if low <= (mark := float(f"{digit}e{ten}")) <= high]
 
 
 def _page(panels: list[Any], title: str, rows: list[dict[str, Any]]) -> Any:
     """Panels side by side under one title, with one legend."""
-    alt = _altair()
+    alt = altair()
     width = PANEL if len(panels) > 1 else 2 * PANEL
     shown = [panel.properties(width=width, height=PANEL * 0.8) for panel in panels]
     runs = sorted({row["runs"] for row in rows})
     times = f"mean of {runs[0]} runs" if len(runs) == 1 else f"means of {runs[0]} to {runs[-1]} runs"
     spread = ", bars: ± one standard error" if "low" in rows[0] and runs[-1] > 1 else ""
-    heading = alt.TitleParams(title, subtitle=f"{SUBTITLE} · {times}{spread}", anchor="start", offset=14)
-    return (
-        alt.concat(*shown, columns=IN_A_ROW, title=heading, spacing=62, align="all", bounds="flush")
-        .configure_view(stroke="#d5dbe0")
-        .configure_axis(labelColor="#22303c", titleColor="#22303c", gridColor="#eceff1", labelFontSize=11)
-        .configure_title(fontSize=15, subtitleFontSize=12, subtitleColor="#b3261e", color="#22303c")
-        .configure_legend(orient="bottom", title=None, labelFontSize=12, labelLimit=300, columns=4, symbolStrokeWidth=2)
-    )
+    heading = page_title(title, f"{SUBTITLE} · {times}{spread}")
+    side_by_side = alt.concat(*shown, columns=IN_A_ROW, title=heading, spacing=62, align="all", bounds="flush")
+    return styled(side_by_side, subtitle_color="#b3261e", legend_columns=4)
 
 
 def _first(place: int, title: str) -> str | None:
@@ -246,26 +206,9 @@ def _first(place: int, title: str) -> str | None:
     return title if place % IN_A_ROW == 0 else None
 
 
-def _small(title: str) -> Any:
-    return _altair().TitleParams(title, fontSize=12, fontWeight="normal", anchor="middle", offset=6)
-
-
-def _color(rows: list[dict[str, Any]]) -> Any:
-    alt = _altair()
-    places = _mechanisms(rows)
-    colors = [COLORS[place % len(COLORS)] for place in places.values()]
-    return alt.Color("mechanism:N", scale=alt.Scale(domain=list(places), range=colors))
-
-
 def _mechanisms(rows: list[dict[str, Any]]) -> dict[str, int]:
     """The mechanisms shown, with their places among all of the results."""
     return dict(sorted({row["mechanism"]: row["place"] for row in rows}.items(), key=lambda item: int(item[1])))
-
-
-def _tooltip(*names: str) -> list[Any]:
-    alt = _altair()
-    numbers = [alt.Tooltip(f"{name}:Q", format=",.4~g") for name in ("mean", "standard_error")]
-    return [*(alt.Tooltip(name, type="nominal") for name in names), *numbers]
 
 
 def _levels(rows: list[dict[str, Any]]) -> list[str]:

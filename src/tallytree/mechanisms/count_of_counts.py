@@ -9,12 +9,12 @@ largest size can be (footnote 6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import partial
 from math import ceil, sqrt
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -27,17 +27,15 @@ from tallytree.estimate.tree.matching import SPREAD_RANGE, matched
 from tallytree.estimate.tree.nearest import nearest_consistent
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import counts_from_at_least
-from tallytree.mechanisms.estimate import Estimate
-from tallytree.mechanisms.inputs import precisions
-from tallytree.mechanisms.mechanism import Mechanism
+from tallytree.mechanisms.mechanism import Estimate, Mechanism, precisions
 from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question, Shares, level_shares
 from tallytree.privacy.size_lists import list_starts
 
-CERTAINTY = 5  # standard deviations of noise by which a measured largest size is raised
-GENEROUS = 10  # a public largest size is taken to be this many times the sizes that matter
+DEVIATIONS_ABOVE_LARGEST = 5  # standard deviations of noise by which a measured largest size is raised
+SIZES_PER_GROUP = 10  # with fewer groups than a public largest size divided by this, sizes are taken for sparse
 
 
 class Method(NamedTuple):
@@ -58,6 +56,7 @@ METHODS = {
 }
 MATCHED = tuple(name for name in METHODS if name != "naive")
 
+_COC = "Kuo, Chiu, Kifer, Hay, Machanavajjhala: Differentially Private Hierarchical Count-of-Counts Histograms (2018)"
 _FIRST = "before that, if asked to, totals and the largest size"
 
 
@@ -100,6 +99,8 @@ class CountOfCounts(Mechanism):
     """A mechanism with a method for each level that it measures."""
 
     estimate: partial[Estimate]
+    keeps: str = "regions add up; every region's total where it is public or was measured first"
+    keeps_totals: bool = True
     takes: tuple[str, ...] = ()  # options
     settings: Settings = field(default_factory=Settings)
 
@@ -107,7 +108,7 @@ class CountOfCounts(Mechanism):
         """The mechanism with these options; wrong ones are refused."""
         if unknown := [name for name in options if name not in self.takes]:
             raise SpecError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(self.takes)}")
-        changed = {name: _CHECKS[name](value) for name, value in options.items() if value is not None}
+        changed = {name: _checked(name, value) for name, value in options.items() if value is not None}
         return self._set(replace(self.settings, **changed))
 
     def _set(self, settings: Settings) -> CountOfCounts:
@@ -121,13 +122,14 @@ class CountOfCounts(Mechanism):
         return self.settings.to_json(self.takes)
 
     @property
+    def _methods(self) -> tuple[str, ...]:
+        """The methods of the levels that it measures, from the top down; none if they are still to be chosen."""
+        return self.settings.methods or ()
+
+    @property
     def variant(self) -> str:
         """The paper's name for the choice of methods."""
-        if "method" in self.takes:
-            return METHODS[self.settings.method].symbol
-        if self.settings.methods is None:
-            return "a method for each level, from public facts"
-        return "×".join(METHODS[name].symbol for name in self.settings.methods)
+        return "×".join(METHODS[name].symbol for name in self._methods) or "a method for each level, from public facts"
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
         """Refuse what cannot be released, from public facts alone: before anything is spent."""
@@ -161,14 +163,14 @@ class CountOfCounts(Mechanism):
         """Consistent totals and a largest size, from what was measured of them."""
         return Settled(_totals(measurements), _largest(measurements))
 
-    def _questions(self, sizes: Sequence[Question], levels: Sequence[Question]) -> tuple[Question, ...]:
+    def _questions(self, sizes: Sequence[Question]) -> tuple[Question, ...]:
         """Questions about sizes, after those about totals and the largest size that the settings ask for."""
         settings = self.settings
         first = []
         if settings.largest_share is not None:
             first.append(Question("largest", 0, settings.largest_share))
         if settings.totals_share is not None:
-            first += [Question("totals", ask.level, ask.share * settings.totals_share) for ask in levels]
+            first += [Question("totals", ask.level, ask.share * settings.totals_share) for ask in sizes]
         return (*first, *(replace(ask, share=ask.share * (1 - settings.aside)) for ask in sizes))
 
 
@@ -181,14 +183,7 @@ class Matching(CountOfCounts):
         """What it measures, in words."""
         return f"on every level, what its method works on: {_views(MATCHED)}; {_FIRST}"
 
-    def suited_to(
-        self,
-        neighbours: Neighbours,
-        hierarchy: Hierarchy,
-        totals: Integers | None,
-        budget: Budget,
-        shares: Shares | None,
-    ) -> CountOfCounts:
+    def suited_to(self, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None) -> CountOfCounts:
         """With methods for each level, chosen from public facts if none are given."""
         if self.settings.methods is not None:
             return self
@@ -201,12 +196,14 @@ class Matching(CountOfCounts):
         methods = self.settings.methods or ("cumulative",) * hierarchy.depth
         parts = level_shares(hierarchy, shares)
         asks = [Question(METHODS[name].view, level, parts[level]) for level, name in enumerate(methods)]
-        return Plan(budget, unit, self._questions(asks, asks))
+        return Plan(budget, unit, self._questions(asks))
 
 
 @dataclass(frozen=True)
 class Leaves(CountOfCounts):
-    """`bottom-up` and `naive`: the leaves measured with the whole budget, and added up."""
+    """`bottom-up`: the leaves measured with the whole budget, and added up."""
+
+    leaves_only: ClassVar[bool] = True
 
     @property
     def measures(self) -> str:
@@ -215,22 +212,31 @@ class Leaves(CountOfCounts):
         return f"on the lowest level, what its method works on: {_views(methods)}; {_FIRST}"
 
     @property
+    def _methods(self) -> tuple[str, ...]:
+        return (self.settings.method,)
+
+    @property
     def _needs_totals(self) -> bool:
         return METHODS[self.settings.method].view != "at_least"
-
-    def _check_levels(self, hierarchy: Hierarchy) -> None:
-        if self.name == "naive" and hierarchy.depth > 1:
-            raise SpecError(
-                f"naive is for data with a single region, and these have {hierarchy.depth} levels; use coc-matching, "
-                "bottom-up or auto"
-            )
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
         """One question about the lowest level."""
         if shares is not None:
             raise SpecError(f"{self.name} spends its whole budget on the lowest level: it takes no shares")
         ask = Question(METHODS[self.settings.method].view, hierarchy.depth - 1, Fraction(1))
-        return Plan(budget, unit, self._questions([ask], [ask]))
+        return Plan(budget, unit, self._questions([ask]))
+
+
+@dataclass(frozen=True)
+class Naive(Leaves):
+    """`naive`: a single region measured, by one method."""
+
+    def _check_levels(self, hierarchy: Hierarchy) -> None:
+        if hierarchy.depth > 1:
+            raise SpecError(
+                f"naive is for data with a single region, and these have {hierarchy.depth} levels; use coc-matching, "
+                "bottom-up or auto"
+            )
 
 
 def by_matching(settings: Settings, measurements: Measurements) -> Estimate:
@@ -239,19 +245,14 @@ def by_matching(settings: Settings, measurements: Measurements) -> Estimate:
     methods: Sequence[str | None] = (None,) * hierarchy.depth if settings.methods is None else settings.methods
     if len(methods) != hierarchy.depth:
         raise SpecError(f"there are {len(methods)} methods for {hierarchy.depth} levels; give one for each")
-    least, most = SPREAD_RANGE  # next to no noise has a variance that no float can tell from zero
+    least, most = SPREAD_RANGE  # next to no noise has a variance that no float distinguishes from zero
     alone, spreads = [], []
     for level, name in enumerate(methods):
         part = measurements.on_level(level)
         method = _method(part, name)
         alone.append(_alone(part, method, measurements))
         spreads.append(min(max(method.spread * part.variance, least), most))
-    counts = matched(
-        np.concatenate(alone),
-        hierarchy,
-        spreads=spreads,
-        weighted=settings.merge == "weighted",
-    )
+    counts = matched(np.concatenate(alone), hierarchy, spreads=spreads, weighted=settings.merge == "weighted")
     return Estimate(counts, "each region's own estimate is a nearest one; the matchings with those below are optimal")
 
 
@@ -267,9 +268,9 @@ def methods_for(hierarchy: Hierarchy, totals: Integers | None, max_size: int) ->
 
     A cumulative count errs where it is flat, over the empty sizes between groups; a sorted list where it is flat, over
     the groups of equal size. So the list is the better one where there are more sizes in play than groups. How many
-    are in play is not public, only the largest size, which is usually generous: a list is taken where a level's regions
-    have on average less than a tenth of a group per size, with least absolute deviations, which are the more accurate
-    for lists too. Without public totals: cumulative.
+    are in play is not public, only the largest size, which is usually much larger than that: a list is taken where a
+    level's regions have on average less than a tenth of a group per size, with least absolute deviations, which are the
+    more accurate for lists too. Without public totals: cumulative.
 
     On 608 cases (real and made-up regions, four budgets; see docs/coc.md) this names the best of the methods in more
     than five of six; rules that also look at the noise are hardly better. It misses long sparse tails behind a crowded
@@ -278,7 +279,7 @@ def methods_for(hierarchy: Hierarchy, totals: Integers | None, max_size: int) ->
     if totals is None:
         return ("cumulative",) * hierarchy.depth
     average = [float(totals[hierarchy.level_slice(level)].mean()) for level in range(hierarchy.depth)]
-    return tuple("sorted-sizes-l1" if GENEROUS * groups < max_size else "cumulative" for groups in average)
+    return tuple("sorted-sizes-l1" if SIZES_PER_GROUP * groups < max_size else "cumulative" for groups in average)
 
 
 def _method(part: Measurement, name: str | None) -> Method:
@@ -327,42 +328,65 @@ def _largest(measurements: Measurements) -> int | None:
     """An upper bound on the largest size that holds but for a chance below one in two thousand (footnote 6)."""
     for part in measurements.measured:
         if part.view == "largest":
-            bound = int(part.values[0, 0]) + ceil(CERTAINTY * sqrt(part.variance))
+            bound = int(part.values[0, 0]) + ceil(DEVIATIONS_ABOVE_LARGEST * sqrt(part.variance))
             return min(max(bound, 1), measurements.neighbours.max_size)
     return None
 
 
-def _checked_method(value: Any, allowed: Sequence[str]) -> str:
-    if value not in allowed:
-        raise SpecError(f"unknown method {value!r}; there are {', '.join(allowed)}")
-    return str(value)
-
-
-def _checked_methods(value: Any) -> tuple[str, ...] | None:
-    if value == "auto":
+def _checked(option: str, value: Any) -> Any:
+    """An option's value, as `Settings` holds it."""
+    if option in ("totals_share", "largest_share"):
+        share = exact(value, option)
+        if not 0 < share < 1:
+            raise SpecError(f"{option} must lie between 0 and 1, not {value!r}")
+        return share
+    if option == "merge":
+        if value not in ("weighted", "plain"):
+            raise SpecError(f"merge must be weighted or plain, not {value!r}")
+        return value
+    if option == "methods" and value == "auto":
         return None
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    if option == "methods" and (isinstance(value, str) or not isinstance(value, Sequence)):
         raise SpecError(f"methods must be a list, one for each level from the top down, or auto, not {value!r}")
-    return tuple(_checked_method(name, MATCHED) for name in value)
+    allowed = MATCHED if option == "methods" else tuple(METHODS)
+    for name in value if option == "methods" else [value]:
+        if name not in allowed:
+            raise SpecError(f"unknown method {name!r}; there are {', '.join(allowed)}")
+    return tuple(value) if option == "methods" else value
 
 
-def _checked_merge(value: Any) -> str:
-    if value not in ("weighted", "plain"):
-        raise SpecError(f"merge must be weighted or plain, not {value!r}")
-    return str(value)
+_NAIVE = Settings(method="naive")
 
-
-def _checked_share(value: Any, name: str) -> Fraction:
-    share = exact(value, name)
-    if not 0 < share < 1:
-        raise SpecError(f"{name} must lie between 0 and 1, not {value!r}")
-    return share
-
-
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "methods": _checked_methods,
-    "method": lambda value: _checked_method(value, tuple(METHODS)),
-    "merge": _checked_merge,
-    "totals_share": lambda value: _checked_share(value, "totals_share"),
-    "largest_share": lambda value: _checked_share(value, "largest_share"),
-}
+ROWS = (
+    Matching(
+        name="coc-matching",
+        symbol="Hc×Hc×… with matching",
+        paper=f"{_COC}, Sections 4 and 5",
+        view="at_least",
+        estimate=partial(by_matching, Settings()),
+        cost="a few times the time of drawing the noise; regions' own estimates are optimal, all together are not",
+        use="very sparse sizes, or a method of its own for each level (methods)",
+        takes=("methods", "merge", "totals_share", "largest_share"),
+    ),
+    Leaves(
+        name="bottom-up",
+        symbol="BU",
+        paper=f"{_COC}, Section 6.2.2",
+        view="at_least",
+        estimate=partial(by_leaves, Settings()),
+        cost="a few times the time of drawing the leaves' noise; each leaf's estimate is optimal",
+        use="where well-populated leaves matter and upper levels do not: errors add up on the way",
+        takes=("method", "totals_share", "largest_share"),
+    ),
+    Naive(
+        name="naive",
+        symbol="naive",
+        paper=f"{_COC}, Section 4.1",
+        view="counts",
+        estimate=partial(by_leaves, _NAIVE),
+        cost="less than the time of drawing the noise; exact optimum",
+        use="comparison with the paper, on a single region",
+        takes=("totals_share", "largest_share"),
+        settings=_NAIVE,
+    ),
+)

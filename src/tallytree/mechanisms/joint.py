@@ -8,13 +8,14 @@ estimate.
 
 from __future__ import annotations
 
+from functools import partial
+
 from tallytree.errors import ReleaseError
 from tallytree.estimate.joint.counts import joint_counts as nearest_counts
 from tallytree.estimate.joint.cumulative import joint_cumulative as nearest_at_least
 from tallytree.estimate.joint.problem import Proved
 from tallytree.histogram import counts_from_at_least
-from tallytree.mechanisms.estimate import Estimate
-from tallytree.mechanisms.inputs import precisions
+from tallytree.mechanisms.mechanism import ALL_TOTALS, PGSR, Estimate, Mechanism, precisions
 from tallytree.privacy.measurements import Measurements
 
 
@@ -54,3 +55,31 @@ def _words(found: Proved) -> str:
     percent = 100 * found.gap * (1 + 1e-9)
     shown = f"{percent + 0.005:.2f}" if percent >= 0.01 else "0.01"
     return f"their squared distance, weighted by precision, is within {shown} % of a proved lower bound"
+
+
+_Joint = partial(
+    Mechanism,
+    keeps=ALL_TOTALS,
+    keeps_totals=True,
+    cost="some tens of times the time of drawing the noise; the distance to a proved bound is stated",
+)
+
+ROWS = (
+    _Joint(
+        name="joint-cumulative",
+        symbol="M_c",
+        paper=f"{PGSR}, Section 9, Model 2, with public totals kept in every region",
+        view="at_least",
+        estimate=joint_cumulative,
+        use="entities as the privacy unit: the default there",
+    ),
+    _Joint(
+        name="joint-counts",
+        symbol="M_H",
+        paper=f"{PGSR}, Section 5, Model 1, with public totals kept in every region",
+        view="counts",
+        estimate=joint_counts,
+        use="groups as the privacy unit, or entities with large quantities, with public totals: the default there",
+        needs_public_totals=True,
+    ),
+)

@@ -1,21 +1,35 @@
-"""`Mechanism`: what to measure plus how to estimate from it, with what it keeps, what it costs and when to use it."""
+"""`Mechanism`: what to measure plus how to estimate from it, with what it keeps, what it costs and when to use it.
+
+`Estimate` is what every estimator returns; `terms` is what most of them need besides the measured numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms.estimate import Estimate
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Shares, every_level
+
+PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Census Data (2021)"
+GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
+ALL_TOTALS = "regions add up; every region's total where totals are public"
+NOT_FOR_DESCRIPTION = ("estimate", "settings", "unplanned")
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """`counts` is `[regions, sizes]` in hierarchy order; `certificate` says in words what was proved about them."""
+
+    counts: Integers
+    certificate: str
 
 
 @dataclass(frozen=True)
@@ -27,13 +41,16 @@ class Mechanism:
     paper: str
     view: View
     estimate: Callable[[Measurements], Estimate]
-    keeps: str
     cost: str
     use: str
+    keeps: str = GRAND_TOTAL
     keeps_totals: bool = False  # the public total of every region, not of the root alone
     needs_public_totals: bool = False
     most_cells: int | None = None  # regions × sizes; more are refused
     refused: str = ""  # why it may not be released, if it may not; `evaluate` may run it
+    unplanned: str = ""  # why a plan leaves it out unless it is named, if it does
+
+    leaves_only: ClassVar[bool] = False  # is nothing but the lowest level measured? Then there is nothing to divide.
 
     @property
     def measures(self) -> str:
@@ -42,7 +59,7 @@ class Mechanism:
 
     def described(self) -> dict[str, Any]:
         """The row in plain values."""
-        return {key: value for key, value in vars(self).items() if key not in ("estimate", "settings")}
+        return {key: value for key, value in vars(self).items() if key not in NOT_FOR_DESCRIPTION}
 
     @property
     def options(self) -> dict[str, Any]:
@@ -55,14 +72,7 @@ class Mechanism:
             raise SpecError(f"{self.name} takes no options, and was given {', '.join(options)}")
         return self
 
-    def suited_to(
-        self,
-        neighbours: Neighbours,
-        hierarchy: Hierarchy,
-        totals: NDArray[np.int64] | None,
-        budget: Budget,
-        shares: Shares | None,
-    ) -> Mechanism:
+    def suited_to(self, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None) -> Mechanism:
         """The mechanism with what it leaves open decided from public facts; `totals` are public ones."""
         return self
 
@@ -99,3 +109,18 @@ class Mechanism:
 def sizes_of(neighbours: Neighbours) -> int:
     """How many sizes are counted."""
     return neighbours.max_size + (1 if neighbours.public_totals else 0)
+
+
+def terms(measurements: Measurements, view: View) -> dict[str, Any]:
+    """What the nearest counts to a view depend on besides its numbers: `total` and `weights`, as estimators take them.
+
+    `total` is the public number of groups in all, where there is one.
+    """
+    totals = measurements.region_totals
+    return {"total": None if totals is None else int(totals[0]), "weights": precisions(measurements, view)}
+
+
+def precisions(measurements: Measurements, view: View) -> list[float] | None:
+    """The levels' weights: the inverse of the noise's exact variance; None where all are equal."""
+    variances = [max(variance, LEAST_VARIANCE) for variance in measurements.variances(view)]
+    return None if len(set(variances)) == 1 else [1 / variance for variance in variances]

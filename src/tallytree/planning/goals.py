@@ -3,7 +3,7 @@
 A goal is met if the guaranteed interval of every count on its level is at most that wide to either side (`widths`).
 Least squares gets no worse by a more precise measurement on any level, so no width grows with any level's amount of the
 budget, and bisection finds the least amount that a level needs. A level with a goal starts from what it would need if
-all others had their `LEAST` part only, and is then lowered as far as all goals allow. What is left over goes to all
+all others had their `LEAST_SHARE` only, and is then lowered as far as all goals allow. What is left over goes to all
 levels alike. Widths are computed anew for the shares that come out, so a goal that is said to be met is met; with
 several goals another division might do with a little less.
 """
@@ -22,16 +22,15 @@ from tallytree.errors import SpecError
 from tallytree.estimate.intervals.noise_tails import NORMAL
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import choose
-from tallytree.mechanisms.count_of_counts import Leaves
 from tallytree.planning.widths import CellErrors
 from tallytree.privacy.budget import Budget, epsilon_of
 from tallytree.privacy.neighbours import Neighbours
 
 GOAL = re.compile(r"\s*(.+?)\s+within\s+(?:±|\+/-)?\s*([0-9]+(?:\.[0-9]+)?)\s+at\s+([0-9]+(?:\.[0-9]+)?)\s*%?\s*")
-LEAST = Fraction(1, 4)  # of an equal share: what every level gets at the least
-STEPS = 1000  # shares are whole numbers of thousandths
-ATTEMPTS = 12  # at how many standard deviations an interval is wide
-LARGEST = 10**6  # the most that a budget may be
+LEAST_SHARE = Fraction(1, 4)  # of an equal share: what every level gets at the least
+SHARE_STEPS = 1000  # shares are whole numbers of thousandths
+MOST_ATTEMPTS = 12  # to find how many standard deviations wide an interval is
+LARGEST_BUDGET = 10**6  # the most that a budget may be
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Suggestion:
     @property
     def toml(self) -> str:
         """The line for the `[release]` section of a spec."""
-        parts = ", ".join(f"{_key(level)} = {int(share * STEPS)}" for level, share in self.by_level.items())
+        parts = ", ".join(f"{_key(level)} = {int(share * SHARE_STEPS)}" for level, share in self.by_level.items())
         return f"shares = {{ {parts} }}"
 
     def to_json(self) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def suggest(
     if not aims:
         raise SpecError('there is no goal; expected one such as "county within 20 at 95%"')
     chosen = choose(mechanism, neighbours)
-    if isinstance(chosen, Leaves) or chosen.view not in ("counts", "at_least"):
+    if chosen.leaves_only or chosen.view not in ("counts", "at_least"):
         raise SpecError(f"shares cannot be suggested for {chosen.name}: it does not measure counts of every level")
 
     def errors(shares: Sequence[Fraction], amount: Fraction) -> CellErrors:
@@ -147,7 +146,7 @@ class _Search:
         raised where the interval itself turns out wider: standard deviations take much less time.
         """
         reaches = [NORMAL.inv_cdf((1 + goal.confidence) / 2) for goal in self.goals]
-        for _ in range(ATTEMPTS):
+        for _ in range(MOST_ATTEMPTS):
             found = self._least(amount, reaches)
             if found is None:
                 return None
@@ -165,12 +164,12 @@ class _Search:
     def _least(self, amount: Fraction, reaches: Sequence[float]) -> tuple[Fraction, ...] | None:
         """The least amounts for the goals, with what is left divided among all levels; None if that is not enough."""
         depth = self.hierarchy.depth
-        least = max(1, math.ceil(LEAST * STEPS / depth))
+        least = max(1, math.ceil(LEAST_SHARE * SHARE_STEPS / depth))
         aimed = sorted({self.hierarchy.levels.index(goal.level) for goal in self.goals})
         alone = []
         for level in aimed:
             steps = [least] * depth
-            if not self._lower(steps, level, STEPS, amount, reaches, level):
+            if not self._lower(steps, level, SHARE_STEPS, amount, reaches, level):
                 return None
             alone.append(steps[level])
         steps = [least] * depth
@@ -178,11 +177,11 @@ class _Search:
             steps[level] = step
         for level in aimed:
             self._lower(steps, level, steps[level], amount, reaches, None)
-        spare = STEPS - sum(steps)
+        spare = SHARE_STEPS - sum(steps)
         if spare < 0:
             return None
         return tuple(
-            Fraction(step + spare // depth + (1 if level < spare % depth else 0), STEPS)
+            Fraction(step + spare // depth + (1 if level < spare % depth else 0), SHARE_STEPS)
             for level, step in enumerate(steps)
         )
 
@@ -190,7 +189,7 @@ class _Search:
         self, steps: list[int], level: int, high: int, amount: Fraction, reaches: Sequence[float], of: int | None
     ) -> bool:
         """Bring one level's amount down as far as the goals of a level, or of all, allow; False if `high` does not."""
-        low = max(1, math.ceil(LEAST * STEPS / self.hierarchy.depth))
+        low = max(1, math.ceil(LEAST_SHARE * SHARE_STEPS / self.hierarchy.depth))
         steps[level] = high = max(low, high)
         if not self._meets(steps, amount, reaches, of):
             return False
@@ -201,10 +200,10 @@ class _Search:
         return True
 
     def _meets(self, steps: Sequence[int], amount: Fraction, reaches: Sequence[float], of: int | None) -> bool:
-        """Do amounts of so many thousandths do? They may be more, or less, than the whole."""
+        """Do these amounts, in thousandths, meet the goals? They may be more, or less, than the whole."""
         whole = sum(steps)
         shares = [Fraction(step, whole) for step in steps]
-        found = self.errors(shares, amount * whole / STEPS).deviations()
+        found = self.errors(shares, amount * whole / SHARE_STEPS).deviations()
         places = [self.hierarchy.levels.index(goal.level) for goal in self.goals]
         return all(
             found[place] * reach <= goal.within
@@ -219,7 +218,7 @@ def _larger(budget: Budget, search: _Search) -> tuple[Budget, tuple[Fraction, ..
     found = None
     while found is None:
         low, high = high, high * 4
-        if high > LARGEST:
+        if high > LARGEST_BUDGET:
             raise SpecError("no budget within any sensible range meets the goals; aim for wider intervals")
         found = search.shares(high)
     while high / low > Fraction(101, 100):

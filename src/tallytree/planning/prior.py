@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,29 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.noise.keystream import Keystream
-
-if TYPE_CHECKING:
-    from tallytree.publish.release.making import Release
+from tallytree.public_table import numbers, public_table, text_columns
 
 Shape = Callable[[int, int], Floats]  # (first size, largest size) to shares that add up to 1
 
 HOUSEHOLDS = (26.7, 32.8, 16.1, 13.4, 6.5, 2.6)  # % of U.S. households of 1 … 6 persons in 2010; the rest is a tail
 TAIL = 0.45  # of households of 7 or more: each further person is this much rarer
 LONG_TAIL = (1.5, 10.0)  # of heavy-tail: P(size ≥ s) = (1 + (s − 1)/10)^−1.5 among groups that are not empty
-MOST_CELLS = 100_000_000  # of an older table, regions × sizes
-FEW = 64.0  # expected groups in a cell; from there on numbers are drawn by the normal approximation
+MOST_OLDER_CELLS = 100_000_000  # of an older table, regions × sizes
+NORMAL_FROM = 64.0  # expected groups in a cell; from there on numbers are drawn by the normal approximation
+
+
+@runtime_checkable
+class ReleasedCounts(Protocol):
+    """What a prior takes of an earlier release: `counts` is `[regions, sizes]`, `sizes` what its columns stand for."""
+
+    @property
+    def counts(self) -> Integers: ...
+    @property
+    def hierarchy(self) -> Hierarchy: ...
+    @property
+    def sizes(self) -> range: ...
+    @property
+    def title(self) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,19 +84,25 @@ class Prior:
 
     @classmethod
     def of(cls, value: Any, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
-        """A prior from whatever names one: a shape's name, a table or its path, a release or its directory."""
-        from tallytree.publish.release.making import Release
-
+        """A prior from whatever names one: a shape's name, a table or its path, or a release."""
         if isinstance(value, Prior):
             stated = {"groups": groups, "weights": weights}
             return replace(value, **{name: new for name, new in stated.items() if new is not None})  # type: ignore[arg-type]
         if isinstance(value, str) and value in SHAPES:
             return cls.named(value, groups=groups, weights=weights)
-        if isinstance(value, Release) or (isinstance(value, str | PathLike) and Path(value).is_dir()):
+        if isinstance(value, ReleasedCounts):
             return cls.from_release(value, groups=groups, weights=weights)
-        if isinstance(value, str | PathLike) and not Path(value).exists():
+        if isinstance(value, str | PathLike):
+            if Path(value).is_dir():
+                raise SpecError(
+                    f"the prior {fspath(value)!r} is a directory: if it holds a release, give the release itself, "
+                    "tallytree.Release.load(…)"
+                )
+            if not Path(value).exists():
+                raise SpecError(f"the prior {fspath(value)!r} is neither a shape ({', '.join(SHAPES)}) nor a file")
+        elif not isinstance(value, Mapping) and not hasattr(value, "__arrow_c_stream__"):
             raise SpecError(
-                f"the prior {fspath(value)!r} is neither a shape ({', '.join(SHAPES)}) nor a file or release directory"
+                f"the prior is of type {type(value).__name__}; expected a shape's name, a path, a table or a release"
             )
         return cls.from_table(value, groups=groups, weights=weights)
 
@@ -101,39 +119,37 @@ class Prior:
 
         A region is an id or a name of the hierarchy, on any level. Without that column it is one shape for all.
         """
-        columns = _columns(table)
-        missing = [name for name in ("size", "count") if name not in columns]
-        if missing:
+        found = public_table(table, "older table")
+        names = found.column_names
+        if missing := [name for name in ("size", "count") if name not in names]:
             raise SpecError(
                 f"the older table has no column {' nor '.join(missing)}; expected size, count and, where counts are by "
-                f"region, region; it has {', '.join(columns)}"
+                f"region, region; it has {', '.join(names)}"
             )
-        size, count = numbers(columns["size"], "size", whole=True), numbers(columns["count"], "count", whole=False)
+        sizes, counts, *regions = text_columns(found, ["size", "count", *(["region"] if "region" in names else [])])
+        size, count = numbers(sizes, "size", whole=True), numbers(counts, "count")
         if not np.any(count > 0):
             raise SpecError("the older table counts no group, so it says nothing of what to expect")
-        places = {text: place for place, text in enumerate(dict.fromkeys(columns.get("region", ())))}
-        region = np.array([places[text] for text in columns.get("region", ())], dtype=np.int64)
+        texts = regions[0] if regions else []
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        region = np.array([places[text] for text in texts], dtype=np.int64)
         older = OlderTable(tuple(places), region, size.astype(np.int64), count)
         name = f"the table {Path(table).name}" if isinstance(table, str | PathLike) else "an older table"
         return cls(name, None, older, groups, weights)
 
     @classmethod
     def from_release(
-        cls, release: Release | str | PathLike[str], *, groups: int | None = None, weights: Floats | None = None
+        cls, release: ReleasedCounts, *, groups: int | None = None, weights: Floats | None = None
     ) -> Prior:
         """An earlier release: its counts of every region, which are public."""
-        from tallytree.publish.release.making import Release
-
-        made = release if isinstance(release, Release) else Release.load(release)
-        region, cell = np.nonzero(made.counts)
-        older = OlderTable(
-            made.hierarchy.ids, region, cell + made.sizes.start, made.counts[region, cell].astype(np.float64)
-        )
-        return cls(f"the release {made.title!r}", None, older, groups, weights)
+        region, cell = np.nonzero(release.counts)
+        count = release.counts[region, cell].astype(np.float64)
+        older = OlderTable(release.hierarchy.ids, region, cell + release.sizes.start, count)
+        return cls(f"the release {release.title!r}", None, older, groups, weights)
 
     def fitted(
         self, hierarchy: Hierarchy, *, first_size: int, max_size: int, leaf_totals: Integers | None = None
-    ) -> Fitted:
+    ) -> ExpectedCounts:
         """The expected counts of every leaf. `leaf_totals` are public ones, and beat every other number.
 
         A leaf that the table does not have takes the shape of the nearest region above it that the table knows of,
@@ -167,11 +183,11 @@ class Prior:
                 f"how many groups are to be expected? Totals are private here, and {why}: say it with groups = N (or "
                 "use an older table or release with these regions as the prior)"
             )
-        return Fitted(hierarchy, first_size, max_size, totals, shapes, shape_of, tuple(notes))
+        return ExpectedCounts(hierarchy, first_size, max_size, totals, shapes, shape_of, tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class ExpectedCounts:
     """A prior for one hierarchy: the expected groups of each leaf, and the shares of their sizes."""
 
     hierarchy: Hierarchy
@@ -254,8 +270,9 @@ def _from_older(
     if missed := int(np.count_nonzero(~found)):
         notes.append(f"{missed:,} of {len(at):,} regions of the older table are not in the hierarchy and were left out")
     rows, row_of = _known_regions(at[found], hierarchy)
-    if len(rows) * width > MOST_CELLS:
-        raise SpecError(f"the older table has too many regions and sizes to plan with (over {MOST_CELLS:,} cells)")
+    if len(rows) * width > MOST_OLDER_CELLS:
+        most = f"{MOST_OLDER_CELLS:,} cells"
+        raise SpecError(f"the older table has too many regions and sizes to plan with (over {most})")
     direct = np.zeros(len(rows), dtype=np.bool_)
     direct[row_of[at[found]]] = True
     here = found[older.region[used]]
@@ -270,13 +287,13 @@ def _from_older(
     filled = sums > 0
     shapes = np.where(filled[:, None], counts / np.where(filled, sums, 1)[:, None], overall / overall.sum())
     shape_of = np.zeros(len(hierarchy), dtype=np.int64)
-    inherited = np.zeros(len(hierarchy), dtype=np.int64)
-    inherited[rows[filled]] = 1
+    has_own = np.zeros(len(hierarchy), dtype=np.bool_)
+    has_own[rows[filled]] = True
     shape_of[rows[filled]] = np.flatnonzero(filled)
     for level in range(1, hierarchy.depth):
         regions = hierarchy.level_slice(level)
         above = shape_of[hierarchy.parents[regions]]
-        shape_of[regions] = np.where(inherited[regions] > 0, shape_of[regions], above)
+        shape_of[regions] = np.where(has_own[regions], shape_of[regions], above)
     totals = _totals(hierarchy, rows, direct, sums)
     first = int(hierarchy.level_starts[-2])
     known = np.count_nonzero(direct & (rows >= first))
@@ -319,15 +336,10 @@ def _totals(hierarchy: Hierarchy, rows: Integers, direct: NDArray[np.bool_], sum
     first = int(hierarchy.level_starts[-2])
     own = np.full(len(hierarchy), np.nan)
     own[rows[direct]] = sums[direct]
-    leaves, listed = np.zeros(len(hierarchy)), np.zeros(len(hierarchy))
-    total = np.zeros(len(hierarchy))
-    leaves[first:] = 1
-    listed[first:] = ~np.isnan(own[first:])
-    total[first:] = np.nan_to_num(own[first:])
-    for level in range(hierarchy.depth - 1, 0, -1):
-        regions = hierarchy.level_slice(level)
-        for sums_of in (leaves, listed, total):
-            np.add.at(sums_of, hierarchy.parents[regions], sums_of[regions])
+    of_leaves = own[first:]
+    leaves = summed_up(hierarchy, np.ones(hierarchy.leaf_count))
+    listed = summed_up(hierarchy, ~np.isnan(of_leaves))
+    total = summed_up(hierarchy, np.nan_to_num(of_leaves))
     each = np.full(len(hierarchy), np.nan)  # what an unlisted leaf below has
     for level in range(hierarchy.depth):
         regions = hierarchy.level_slice(level)
@@ -344,69 +356,14 @@ def _totals(hierarchy: Hierarchy, rows: Integers, direct: NDArray[np.bool_], sum
     return np.where(np.isnan(found), np.nanmean(found), found)
 
 
-# -------------------------------------------------------------------- reading
-
-
-def _columns(table: Any) -> dict[str, list[Any]]:
-    """The columns of a public table, regions as stripped text."""
-    import pyarrow as pa
-
-    if isinstance(table, str | PathLike):
-        table = public_table(table)
-    elif isinstance(table, Mapping):
-        table = pa.table({str(name): pa.array([str(cell) for cell in table[name]]) for name in table})
-    elif hasattr(table, "__arrow_c_stream__"):
-        table = pa.table(table)
-    else:
-        raise SpecError(
-            f"the prior is of type {type(table).__name__}; expected a shape's name, a path, a table or a release"
-        )
-    return {
-        name: ["" if cell is None else str(cell).strip() for cell in table[name].to_pylist()]
-        for name in table.column_names
-    }
-
-
-def public_table(path: str | PathLike[str]) -> Any:
-    """A public CSV or Parquet file as an Arrow table; CSV columns as text, so that the code 01001 keeps its zero."""
-    from pyarrow import ArrowInvalid, csv, parquet
-
-    file = fspath(path)
-    try:
-        if file.lower().endswith((".parquet", ".pq")):
-            return parquet.read_table(file)
-        with csv.open_csv(file) as opened:
-            kinds = dict.fromkeys(opened.schema.names, "string")
-        return csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=kinds))
-    except FileNotFoundError:
-        raise SpecError(f"there is no table at {file}") from None
-    except (OSError, ArrowInvalid, UnicodeDecodeError) as error:
-        raise SpecError(f"the table {file} cannot be read: {error}") from None
-
-
-def numbers(texts: list[str], what: str, *, whole: bool = False) -> Floats:
-    """Texts as numbers of at least 0, or a SpecError; the table is public, so it may be quoted."""
-    try:
-        values = np.array([float(text) for text in texts], dtype=np.float64)
-    except ValueError:
-        wrong = next(text for text in texts if not _is_number(text))
-        raise SpecError(f"the column {what!r} of the public table holds {wrong!r}; expected numbers") from None
-    bad = ~np.isfinite(values) | (values < 0) | (whole & (values % 1 != 0))
-    if bad.any():
-        expected = "whole numbers" if whole else "numbers"
-        raise SpecError(
-            f"the column {what!r} of the public table holds {texts[int(bad.argmax())]!r}; expected {expected} of at "
-            "least 0"
-        )
-    return values
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def summed_up(hierarchy: Hierarchy, of_leaves: NDArray[Any]) -> Floats:
+    """Numbers of the leaves, whole or not, summed up the tree to one for every region."""
+    sums = np.zeros(len(hierarchy))
+    sums[int(hierarchy.level_starts[-2]) :] = of_leaves
+    for level in range(hierarchy.depth - 1, 0, -1):
+        regions = hierarchy.level_slice(level)
+        np.add.at(sums, hierarchy.parents[regions], sums[regions])
+    return sums
 
 
 # -------------------------------------------------------------------- made-up counts
@@ -415,19 +372,19 @@ def _is_number(text: str) -> bool:
 def poisson(expected: Floats) -> Integers:
     """Poisson numbers, independent of each other, from the cryptographic generator.
 
-    Below `FEW` by inversion: as many as there are partial sums of the probabilities below one uniform number. Beyond,
-    by the normal approximation, which is good enough for made-up data (nothing private rests on it).
+    Below `NORMAL_FROM` by inversion: as many as there are partial sums of the probabilities below one uniform number.
+    Beyond, by the normal approximation, which is good enough for made-up data (nothing private rests on it).
     """
     flat = expected.ravel()
     drawn = np.zeros(flat.shape, dtype=np.int64)
-    few = (flat > 0) & (flat < FEW)
+    few = (flat > 0) & (flat < NORMAL_FROM)
     mean = flat[few]
     uniform = _uniform_numbers(len(mean))
     term, reached = np.exp(-mean), np.zeros(len(mean), dtype=np.int64)
     below = term.copy()
     going = uniform >= below
-    # 10 √FEW + 20 beyond the mean lies less than one draw in 10¹⁵.
-    for number in range(1, int(FEW + 10 * np.sqrt(FEW)) + 20):
+    # 10 √NORMAL_FROM + 20 beyond the mean lies less than one draw in 10¹⁵.
+    for number in range(1, int(NORMAL_FROM + 10 * np.sqrt(NORMAL_FROM)) + 20):
         if not going.any():
             break
         reached[going] = number
@@ -435,7 +392,7 @@ def poisson(expected: Floats) -> Integers:
         below += term
         going &= uniform >= below
     drawn[few] = reached
-    many = flat >= FEW
+    many = flat >= NORMAL_FROM
     mean = flat[many]
     radius = np.sqrt(-2 * np.log1p(-_uniform_numbers(len(mean))))
     normal = radius * np.cos(2 * np.pi * _uniform_numbers(len(mean)))

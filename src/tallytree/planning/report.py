@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from typing import Any, get_args
 
 import numpy as np
@@ -18,12 +19,10 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import MECHANISMS, choose, prepare
-from tallytree.mechanisms.count_of_counts import Leaves
+from tallytree.mechanisms import MECHANISMS, Mechanism, choose, prepare
 from tallytree.mechanisms.mechanism import sizes_of
-from tallytree.mechanisms.solver_based import TableMechanism
 from tallytree.planning.goals import Suggestion, suggest
-from tallytree.planning.prior import Prior
+from tallytree.planning.prior import ExpectedCounts, Prior
 from tallytree.planning.simulation import Scenario, simulated
 from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
@@ -32,17 +31,13 @@ from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares
 from tallytree.progress import Progress, Stage, silent
 
 MOST_CELLS = 500_000  # regions × sizes that are simulated
-WORK = 200_000  # cells to simulate in all with each mechanism and split, within these numbers of simulations
-REPLICATES = (3, 25)
-AUTO_CELLS = 20_000
-AUTO_WORK = 80_000  # as WORK, for the choice of auto
-AUTO_REPLICATES = (4, 20)
+CELLS_IN_ALL = 200_000  # to simulate with each mechanism and split, in all replicates together
+REPLICATES = (3, 25)  # at the least and at the most
+AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES = 20_000, 80_000, (4, 20)  # the same for the choice of auto
 AUTO_CANDIDATES = ("joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "coc-matching", "bottom-up")
-CLEARLY = 3  # standard errors by which a mechanism must be better than the usual one to be taken instead
-WORTHWHILE = 0.02  # and by this part of the error
-AS_GIVEN = "as given"  # the name of one's own shares
-CHAIN = "its noise grows with the number of regions; name it to see it"
-SOLVER = "a solver takes long to simulate; name it to see it"
+LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to be taken instead
+LEAST_GAIN = 0.02  # and by this part of the error
+AS_GIVEN = "as given"  # the name of shares that the user gave
 
 
 @dataclass(frozen=True)
@@ -152,7 +147,7 @@ def plan(
     """Predict the errors of a release for every mechanism and several splits of the budget; nothing is spent.
 
     `prior` is a shape's name ("households", "heavy-tail", "uniform"), an older public table (columns region, size,
-    count) or its path, an earlier release or its directory, or a `Prior`. `totals` are the public numbers of groups of
+    count) or its path, an earlier `Release`, or a `Prior`. `totals` are the public numbers of groups of
     the leaves, by id or in order; without them `groups` says how many to expect in all, unless the prior does.
     `splits` are shares by name, the three priorities if not given. Each prediction is the mean of `replicates`
     simulations, 3 to 25 of them by the size of the tree.
@@ -192,46 +187,33 @@ def planned(
 ) -> PlanReport:
     """`plan` for a neighbour relation that is known already; `options` are those of some mechanisms, by name."""
     if replicates is None:
-        cells = min(most_cells, len(hierarchy) * sizes_of(neighbours))
-        replicates = min(max(WORK // cells, REPLICATES[0]), REPLICATES[1])
+        replicates = _replicates(hierarchy, neighbours, most_cells, CELLS_IN_ALL, REPLICATES)
     if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 2:
         raise SpecError(f"replicates={replicates!r}; expected a whole number of at least 2, for standard errors")
     if not budgets:
         raise SpecError("there is no budget to plan with")
     checked_level(confidence)
-    fitted = _fitted(prior, hierarchy, neighbours, leaf_totals)
-    region_totals = None if leaf_totals is None else hierarchy.aggregate(leaf_totals)
+    expected = _expected(prior, hierarchy, neighbours, leaf_totals)
+    facts = _facts(hierarchy, neighbours, leaf_totals)
     ways = {split: level_shares(hierarchy, way) for split, way in (splits or splits_with(hierarchy, None)).items()}
     names, skipped = _candidates(mechanisms)
     rows: list[tuple[Scenario, str, Plan]] = []
     for name in names:
+        # One that measures leaves only does not depend on the split, and is put with the last one.
+        own: dict[str, Shares | None] = {list(ways)[-1]: None} if MECHANISMS[name].leaves_only else {**ways}
         try:
-            for budget in budgets:
-                for split, way in ways.items():
-                    # One that measures leaves only does not depend on the split, and stands with the last one.
-                    leaves_only = isinstance(MECHANISMS[name], Leaves)
-                    if leaves_only and split != list(ways)[-1]:
-                        continue
-                    shares = None if leaves_only else way
-                    facts: Any = {"neighbours": neighbours, "hierarchy": hierarchy, "totals": region_totals}
-                    given = (options or {}).get(name)
-                    chosen, asked = prepare(name, given, **facts, budget=budget, shares=shares)
-                    rows.append((Scenario(chosen, budget, shares), split, asked))
+            for budget, (split, shares) in product(budgets, own.items()):
+                chosen, asked = prepare(name, (options or {}).get(name), **facts, budget=budget, shares=shares)
+                rows.append((Scenario(chosen, budget, shares), split, asked))
         except SpecError as error:
             if mechanisms is not None:
                 raise
             skipped[name] = str(error)
     if not rows:
         raise SpecError("no mechanism can be released on such data: " + "; ".join(skipped.values()))
-    found = simulated(
-        fitted,
-        neighbours,
-        [scenario for scenario, _, _ in rows],
-        replicates=replicates,
-        most_cells=most_cells,
-        progress=progress,
-    )
-    notes = list(fitted.notes)
+    scenarios = [scenario for scenario, _, _ in rows]
+    found = simulated(expected, neighbours, scenarios, replicates=replicates, most_cells=most_cells, progress=progress)
+    notes = list(expected.notes)
     if len(found.tree) < len(hierarchy):
         most = int(np.diff(found.tree.child_starts).max())
         notes.append(
@@ -241,7 +223,7 @@ def planned(
     progress(Stage("widths of intervals"))
     predictions: list[Prediction] = []
     for number, (scenario, split, asked) in enumerate(rows):
-        widths = half_widths(hierarchy, neighbours, asked, level=confidence)
+        widths = half_widths(hierarchy, neighbours, asked, confidence=confidence)
         for depth, level in enumerate(hierarchy.levels):
             l1, l1_error = _mean(found.l1[number, :, depth])
             emd, emd_error = _mean(found.emd[number, :, depth])
@@ -266,7 +248,7 @@ def planned(
 
 
 def splits_with(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares]:
-    """The splits that are usually compared: a priority each, and shares of one's own where there are any."""
+    """The splits that are usually compared: one for each priority, and the given shares where there are any."""
     usual: dict[str, Shares] = {name: priority_shares(hierarchy, name) for name in get_args(Priority)}
     return usual if shares is None else {AS_GIVEN: level_shares(hierarchy, shares), **usual}
 
@@ -281,49 +263,62 @@ def predicted_best(
     shares: Shares | None = None,
     priority: str | None = None,
     progress: Progress = silent,
-) -> str:
+) -> Mechanism:
     """The mechanism that `auto` takes where there is a public prior: the one with the least predicted error.
 
     The error of a mechanism is the geometric mean over the levels of its earth mover's error, weighted by the levels'
-    shares of the budget. The usual choice (`choose`) stays unless another is clearly better. Private data have no part
-    in it, so it costs no privacy; it is made by lot only where mechanisms are nearly as good as each other.
+    shares of the budget. The usual choice (`choose`) stays unless another is better by `LEAST_STANDARD_ERRORS` and
+    `LEAST_GAIN`. Private data have no part in it, so it costs no privacy; it is left to chance where mechanisms are
+    nearly as good as each other.
     """
-    usual = choose("auto", neighbours).name
-    divided_shares = level_shares(hierarchy, divided(hierarchy, shares, priority))
+    usual = choose("auto", neighbours)
+    parts = level_shares(hierarchy, divided(hierarchy, shares, priority))
+    facts = _facts(hierarchy, neighbours, leaf_totals)
     scenarios = []
-    for name in dict.fromkeys([usual, *AUTO_CANDIDATES]):
-        leaves_only = isinstance(MECHANISMS[name], Leaves)
+    for name in dict.fromkeys([usual.name, *AUTO_CANDIDATES]):
+        leaves_only = MECHANISMS[name].leaves_only
         if leaves_only and priority != "leaves":
             continue
-        totals = None if leaf_totals is None else hierarchy.aggregate(leaf_totals)
-        facts: Any = {"neighbours": neighbours, "hierarchy": hierarchy, "totals": totals, "budget": budget}
-        asked = None if leaves_only else divided_shares
+        own = None if leaves_only else parts
         try:
-            chosen, _ = prepare(name, **facts, shares=asked)
+            chosen, _ = prepare(name, **facts, budget=budget, shares=own)
         except SpecError:
             continue
-        scenarios.append(Scenario(chosen, budget, asked))
-    fitted = _fitted(prior, hierarchy, neighbours, leaf_totals)
-    cells = min(AUTO_CELLS, len(hierarchy) * sizes_of(neighbours))
-    replicates = min(max(AUTO_WORK // cells, AUTO_REPLICATES[0]), AUTO_REPLICATES[1])
-    found = simulated(fitted, neighbours, scenarios, replicates=replicates, most_cells=AUTO_CELLS, progress=progress)
-    weights = np.array([float(share) for share in divided_shares])
+        scenarios.append(Scenario(chosen, budget, own))
+    expected = _expected(prior, hierarchy, neighbours, leaf_totals)
+    replicates = _replicates(hierarchy, neighbours, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
+    found = simulated(
+        expected, neighbours, scenarios, replicates=replicates, most_cells=AUTO_MOST_CELLS, progress=progress
+    )
+    weights = np.array([float(part) for part in parts])
     scores = np.log(found.emd + 1) @ weights  # [scenarios, replicates]; one more, so that no error counts for all
-    best, least = usual, -WORTHWHILE
+    best, least = usual, -LEAST_GAIN
     for number, scenario in enumerate(scenarios[1:], start=1):
         gain, error = _mean(scores[number] - scores[0])
-        if gain + CLEARLY * error < 0 and gain < least:
-            best, least = scenario.mechanism.name, gain
+        if gain + LEAST_STANDARD_ERRORS * error < 0 and gain < least:
+            best, least = scenario.mechanism, gain
     return best
 
 
-def _fitted(prior: Prior, hierarchy: Hierarchy, neighbours: Neighbours, leaf_totals: Integers | None) -> Any:
-    return prior.fitted(
-        hierarchy,
-        first_size=0 if neighbours.public_totals else 1,
-        max_size=neighbours.max_size,
-        leaf_totals=leaf_totals,
-    )
+def _replicates(
+    hierarchy: Hierarchy, neighbours: Neighbours, most_cells: int, in_all: int, bounds: tuple[int, int]
+) -> int:
+    """How often to simulate: less often where there is more to simulate each time."""
+    cells = min(most_cells, len(hierarchy) * sizes_of(neighbours))
+    return min(max(in_all // cells, bounds[0]), bounds[1])
+
+
+def _facts(hierarchy: Hierarchy, neighbours: Neighbours, leaf_totals: Integers | None) -> dict[str, Any]:
+    """The public facts that `prepare` decides by."""
+    totals = None if leaf_totals is None else hierarchy.aggregate(leaf_totals)
+    return {"neighbours": neighbours, "hierarchy": hierarchy, "totals": totals}
+
+
+def _expected(
+    prior: Prior, hierarchy: Hierarchy, neighbours: Neighbours, leaf_totals: Integers | None
+) -> ExpectedCounts:
+    first_size = 0 if neighbours.public_totals else 1
+    return prior.fitted(hierarchy, first_size=first_size, max_size=neighbours.max_size, leaf_totals=leaf_totals)
 
 
 def _candidates(mechanisms: Sequence[str] | None) -> tuple[list[str], dict[str, str]]:
@@ -337,10 +332,8 @@ def _candidates(mechanisms: Sequence[str] | None) -> tuple[list[str], dict[str, 
     for name, mechanism in MECHANISMS.items():
         if mechanism.refused:
             skipped[name] = f"never released: {mechanism.refused}"
-        elif mechanism.most_cells is not None or isinstance(mechanism, TableMechanism):
-            skipped[name] = SOLVER
-        elif mechanism.view == "chain":
-            skipped[name] = CHAIN
+        elif mechanism.unplanned:
+            skipped[name] = mechanism.unplanned
         else:
             names.append(name)
     return names, skipped

@@ -1,7 +1,7 @@
 """Expected errors by simulation: made-up data of the prior, measured and estimated as a release would be.
 
 Nothing private is involved, so nothing is charged. Within one replicate all scenarios see the same made-up data, so
-that their differences are known better than their errors.
+that their differences are known better than their errors. A large tree is simulated in part.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import earth_movers_distance, l1_distance
 from tallytree.mechanisms import Mechanism
-from tallytree.mechanisms.count_of_counts import Leaves
-from tallytree.planning.prior import Fitted
-from tallytree.planning.smaller_tree import smaller_tree
+from tallytree.planning.prior import ExpectedCounts, summed_up
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import measure
 from tallytree.privacy.neighbours import Neighbours
@@ -45,7 +44,7 @@ class Simulated:
 
 
 def simulated(
-    fitted: Fitted,
+    expected: ExpectedCounts,
     neighbours: Neighbours,
     scenarios: Sequence[Scenario],
     *,
@@ -58,21 +57,21 @@ def simulated(
     A mechanism that measures leaves only adds their errors up, and clamping gives most of them one sign; so its errors
     on a smaller tree are multiplied by how many leaves a region really has for each that it has there.
     """
-    sizes = fitted.max_size - fitted.first_size + 1
-    tree, leaves = smaller_tree(fitted.hierarchy, fitted.totals, max(2 * fitted.hierarchy.depth, most_cells // sizes))
+    whole, sizes = expected.hierarchy, expected.max_size - expected.first_size + 1
+    tree, leaves = smaller_tree(whole, expected.totals, max(2 * whole.depth, most_cells // sizes))
     shape = (len(scenarios), replicates, tree.depth)
     found = Simulated(np.empty(shape), np.empty(shape), tree)
-    lost = _leaves_per_region(fitted.hierarchy) / _leaves_per_region(tree)
+    lost = _leaves_per_region(whole) / _leaves_per_region(tree)
     for replicate in range(replicates):
         progress(Stage("simulating", replicate, replicates))
-        counts = fitted.sample(leaves)
+        counts = expected.sample(leaves)
         data, truth = _as_data(counts, tree, neighbours), tree.aggregate(counts)
         for number, scenario in enumerate(scenarios):
             estimate = _estimated(data, neighbours, scenario)
             wide = np.zeros_like(truth)  # a measured largest size may have cut the columns short
             wide[:, : estimate.shape[1]] = estimate
-            l1, emd = l1_distance(wide, truth), earth_movers_distance(wide, truth, fitted.first_size)
-            factors = lost if isinstance(scenario.mechanism, Leaves) else np.ones(tree.depth)
+            l1, emd = l1_distance(wide, truth), earth_movers_distance(wide, truth, expected.first_size)
+            factors = lost if scenario.mechanism.leaves_only else np.ones(tree.depth)
             for level, factor in enumerate(factors):
                 here = tree.level_slice(level)
                 found.l1[number, replicate, level] = factor * l1[here].mean()
@@ -103,3 +102,57 @@ def _estimated(data: GroupSizes, neighbours: Neighbours, scenario: Scenario) -> 
     mechanism = scenario.mechanism
     plan = mechanism.plan(data.hierarchy, scenario.budget, neighbours.unit, scenario.shares)
     return mechanism.estimate(measure(data, plan, settle=mechanism.settle)).counts
+
+
+def smaller_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -> tuple[Hierarchy, Integers]:
+    """A part of the hierarchy with all its levels and about `most_regions` regions at most; and which leaves it has.
+
+    Every region keeps at most m children, spread evenly over their siblings by expected total, and m is as large as the
+    limit allows; where families are small all of them stay. Errors depend on a region's own noise and on its
+    children's, so what is lost is little: with m children a region's sum over them has variance m against the 1 of its
+    own measurement, so on the way from n children to m its variance moves by less than a part 1/m.
+    """
+    first = int(hierarchy.level_starts[-2])
+    if len(hierarchy) <= most_regions:
+        return hierarchy, np.arange(hierarchy.leaf_count)
+    family, rank = _ranks(hierarchy, leaf_totals)
+    low, high = 1, int(family.max())
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (
+            (middle, high) if _kept(hierarchy, family, rank, middle).sum() <= most_regions else (low, middle - 1)
+        )
+    kept = np.flatnonzero(_kept(hierarchy, family, rank, low))
+    place = np.full(len(hierarchy), -1)
+    place[kept] = np.arange(len(kept))
+    parents = hierarchy.parents[kept]
+    tree = Hierarchy.from_layout(
+        hierarchy.levels,
+        [hierarchy.names[region] for region in kept],
+        [hierarchy.ids[region] for region in kept],
+        [-1, *place[parents[1:]].tolist()],
+        hierarchy.carried[kept].tolist(),
+    )
+    return tree, kept[kept >= first] - first
+
+
+def _ranks(hierarchy: Hierarchy, leaf_totals: Floats) -> tuple[Integers, Integers]:
+    """For every region how many siblings there are, itself among them, and its place among them by expected total."""
+    totals = summed_up(hierarchy, leaf_totals)
+    family, rank = np.ones(len(hierarchy), dtype=np.int64), np.zeros(len(hierarchy), dtype=np.int64)
+    parents = hierarchy.parents[1:]
+    family[1:] = np.diff(hierarchy.child_starts)[parents]
+    order = np.lexsort((totals[1:], parents))  # parents never fall, so families stay where they are
+    rank[1:][order] = np.arange(len(order)) - (hierarchy.child_starts[parents] - 1)
+    return family, rank
+
+
+def _kept(hierarchy: Hierarchy, family: Integers, rank: Integers, most: int) -> NDArray[np.bool_]:
+    """Which regions stay if each family keeps `most`: those at whose rank another whole part of it is reached."""
+    parts = np.minimum(family, most)
+    kept = ((2 * rank + 2) * parts + family) // (2 * family) > (2 * rank * parts + family) // (2 * family)
+    kept[0] = True
+    for level in range(1, hierarchy.depth):
+        regions = hierarchy.level_slice(level)
+        kept[regions] &= kept[hierarchy.parents[regions]]
+    return kept

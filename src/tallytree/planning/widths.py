@@ -24,7 +24,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
 from tallytree.privacy.plan import Plan
 
-ROUNDED = 256  # parts of the variance are put into so many classes
+VARIANCE_CLASSES = 256  # that parts of the variance are rounded to
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,30 +73,30 @@ class CellErrors:
         chance = (1 - checked_level(confidence)) / 2 * (1 - WINDOW_PART if self.many_sizes else 1)
         tree = self.law.hierarchy
         leads, parts = self.law.leading()
-        classes = np.round(parts * ROUNDED).astype(np.int64)
+        classes = np.round(parts * VARIANCE_CLASSES).astype(np.int64)
         found = []
         for level in range(tree.depth):
             here = tree.level_slice(level)
-            kinds, kind_of = np.unique(leads[here] * (ROUNDED + 1) + classes[here], return_inverse=True)
+            kinds, kind_of = np.unique(leads[here] * (VARIANCE_CLASSES + 1) + classes[here], return_inverse=True)
             widest = np.zeros(len(kinds))
             np.maximum.at(widest, kind_of, self.law.variance[here])
             reaches = []
-            for one in kinds.tolist():
-                scale, part = self.scales[one // (ROUNDED + 1)], one % (ROUNDED + 1) / ROUNDED
-                reaches.append(quantile(self.kind, scale, self.copies, part, chance))
+            for lead, part in (divmod(one, VARIANCE_CLASSES + 1) for one in kinds.tolist()):
+                scale = self.scales[lead]
+                reaches.append(quantile(self.kind, scale, self.copies, part / VARIANCE_CLASSES, chance))
             found.append(float(np.max(np.array(reaches) * np.sqrt(self.copies * widest))))
         return tuple(found)
 
 
 def half_widths(
-    hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, *, level: float = 0.95
+    hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, *, confidence: float = 0.95
 ) -> tuple[float, ...] | None:
     """For each level of the hierarchy, from the top down, the half-width of a guaranteed interval for one count.
 
     None where the plan measures neither counts nor `at_least` counts of the leaves: then there are no such intervals.
     """
     errors = CellErrors.of(hierarchy, neighbours, plan)
-    return None if errors is None else errors.half_widths(level)
+    return None if errors is None else errors.half_widths(confidence)
 
 
 def _variance(kind: NoiseKind, scale: Fraction) -> float:

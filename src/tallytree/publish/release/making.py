@@ -301,8 +301,8 @@ def estimated(
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     progress(Stage("estimating"))
     start = time.perf_counter()
-    public = measurements.neighbours, measurements.hierarchy, measurements.region_totals, measurements.budget
-    chosen = choose(mechanism, measurements.neighbours, options).suited_to(*public, measurements.level_shares)
+    public = measurements.neighbours, measurements.hierarchy, measurements.region_totals
+    chosen = choose(mechanism, measurements.neighbours, options).suited_to(*public)
     estimate = chosen.estimate(measurements)
     bars = error_bars(
         measurements,
@@ -369,13 +369,15 @@ def decided(
     priority: str | None,
     prior: Any,
     progress: Progress = silent,
-) -> str:
-    """The mechanism's name; `auto` with a public prior, and no options of a certain one, is settled by predictions."""
+) -> str | Mechanism:
+    """The mechanism; `auto` with a public prior, and no options of a certain one, is settled by predictions."""
     if mechanism != "auto" or prior is None or options:
         return mechanism
     from tallytree.planning.prior import Prior
     from tallytree.planning.report import predicted_best
 
+    if isinstance(prior, str | PathLike) and Path(prior).is_dir():
+        prior = Release.load(prior)
     return predicted_best(
         group_sizes.hierarchy,
         neighbours,

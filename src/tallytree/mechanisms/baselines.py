@@ -1,0 +1,173 @@
+"""What the other mechanisms are compared with: M_H and M_c by generic solvers, M_H^dp with its tables, and TopDown.
+
+The solvers are exact (SCIP) or relaxed and rounded (Clarabel), on the PGSR paper's Models 1 and 2 in the readings that
+`baselines.solvers` and `…cost_tables` explain. With public totals M_c knows every region's number of groups, so it
+bounds its survival counts and gives size 0 the rest. TopDown is the U.S. Census Bureau's algorithm as that paper
+describes it, on counts by size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+
+from tallytree.arrays import Integers
+from tallytree.errors import SpecError
+from tallytree.estimate.baselines import solvers
+from tallytree.estimate.baselines.cost_tables import MOST_ENTRIES, paper_reach, table_entries, table_estimate, too_large
+from tallytree.estimate.tree.topdown import top_down
+from tallytree.hierarchy import Hierarchy
+from tallytree.histogram import counts_from_at_least
+from tallytree.mechanisms.mechanism import ALL_TOTALS, PGSR, Estimate, Mechanism, precisions, sizes_of, terms
+from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
+from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.plan import Plan
+
+ROUNDED = "rounded cell by cell, so regions need not add up"
+
+
+def hierarchical_exact(measurements: Measurements) -> Estimate:
+    """M_H: Model 1 as an integer program."""
+    counts = _of_counts(solvers.hierarchical_exact, measurements)
+    return Estimate(counts, "the closest consistent counts to the measured ones (SCIP proved them optimal)")
+
+
+def hierarchical_relaxed(measurements: Measurements) -> Estimate:
+    """M_H^r: Model 1 without whole numbers, rounded."""
+    counts = _of_counts(solvers.hierarchical_relaxed, measurements)
+    return Estimate(counts, f"the closest consistent real numbers to the measured counts, {ROUNDED}")
+
+
+def hierarchical_tables(measurements: Measurements, *, per_entry: bool = False) -> Estimate:
+    """M_H^dp by cost tables: Algorithm 1's merge or, with `per_entry`, a constraint program per entry (M_dp^OP)."""
+    parts = sorted((part for part in measurements.measured if part.view == "counts"), key=lambda part: part.level)
+    reaches = [domain_reach(part.noise, part.scale) for part in parts]
+    counts = _of_counts(partial(table_estimate, reaches=reaches, per_entry=per_entry), measurements)
+    return Estimate(counts, "the closest consistent counts to the measured ones within the paper's domains")
+
+
+def topdown(measurements: Measurements) -> Estimate:
+    """TopDown: least squares and rounding on two levels at a time, from the root down."""
+    counts = _of_counts(top_down, measurements)
+    return Estimate(counts, "two levels at a time the closest counts to the measured ones (not one optimum in all)")
+
+
+def cumulative_exact(measurements: Measurements) -> Estimate:
+    """M_c: Model 2 as an integer program."""
+    counts = _of_survivors(solvers.cumulative_exact, measurements)
+    return Estimate(counts, "the closest consistent survival counts to the measured ones (SCIP proved them optimal)")
+
+
+def cumulative_relaxed(measurements: Measurements) -> Estimate:
+    """M_c^r: Model 2 without whole numbers, rounded."""
+    counts = _of_survivors(solvers.cumulative_relaxed, measurements)
+    return Estimate(counts, f"the closest consistent real numbers to the measured survival counts, {ROUNDED}")
+
+
+def _of_counts(solve: Callable[..., Integers], measurements: Measurements) -> Integers:
+    return solve(measurements.stacked("counts"), measurements.hierarchy, **terms(measurements, "counts"))
+
+
+def _of_survivors(solve: Callable[..., Integers], measurements: Measurements) -> Integers:
+    noisy, totals = measurements.stacked("at_least"), measurements.region_totals
+    survivors = solve(noisy, measurements.hierarchy, upper=totals, weights=precisions(measurements, "at_least"))
+    return counts_from_at_least(survivors, totals)
+
+
+def domain_reach(noise: NoiseKind, scale: Fraction) -> int:
+    """3⌈2λ²⌉ for Laplace noise of scale λ, as the paper has it; for Gaussian noise 3⌈σ²⌉."""
+    return paper_reach(2 * scale**2 if noise == "discrete_laplace" else scale)
+
+
+@dataclass(frozen=True)
+class TableMechanism(Mechanism):
+    """A mechanism whose cost tables must fit into memory; how large they get follows from the noise."""
+
+    def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
+        """Refuse tables that are too large, before anything is spent."""
+        super().fits(neighbours, hierarchy, plan)
+        if hierarchy is None or plan is None:
+            return
+        noise, regions = NOISE_FOR[plan.budget.currency], np.diff(hierarchy.level_starts).tolist()
+        reaches = [
+            domain_reach(noise, scale_for(noise, neighbours.sensitivity(ask.view, regions[ask.level]), plan.cost(ask)))
+            for ask in sorted(plan.questions, key=lambda ask: ask.level)
+        ]
+        entries = table_entries(hierarchy, sizes_of(neighbours), reaches)
+        if entries > MOST_ENTRIES:
+            raise SpecError(too_large(entries))
+
+
+_SLOW = "a solver takes long to simulate; name it to see it"
+_Exact = partial(
+    Mechanism,
+    cost="an integer program (SCIP): small cases only; exact optimum",
+    most_cells=solvers.MOST_CELLS,
+    unplanned=_SLOW,
+)
+_Relaxed = partial(
+    Mechanism,
+    keeps="nothing but whole numbers, none negative: regions need not add up",
+    cost="a quadratic program (Clarabel)",
+    use="comparison with the paper",
+    refused="it rounds every number by itself, so regions need not add up to the region above them",
+)
+
+ROWS = (
+    _Exact(
+        name="pgsr-hierarchical-exact",
+        symbol="M_H",
+        paper=f"{PGSR}, Section 5",
+        view="counts",
+        estimate=hierarchical_exact,
+        use="checking pgsr-hierarchical-dp, which finds an equally near result at any size",
+    ),
+    _Relaxed(
+        name="pgsr-hierarchical-relaxed",
+        symbol="M_H^r",
+        paper=f"{PGSR}, Sections 5 and 11",
+        view="counts",
+        estimate=hierarchical_relaxed,
+    ),
+    TableMechanism(
+        name="pgsr-hierarchical-tables",
+        symbol="M_H^dp with its tables, M_dp^OP",
+        paper=f"{PGSR}, Sections 6 and 7, Algorithm 1",
+        view="counts",
+        estimate=hierarchical_tables,
+        cost="time and memory grow with the noise's variance; fails where one of the paper's domains is empty",
+        use="comparison with the paper; pgsr-hierarchical-dp finds an equally near result without tables",
+        unplanned=_SLOW,
+    ),
+    _Exact(
+        name="pgsr-cumulative-exact",
+        symbol="M_c",
+        paper=f"{PGSR}, Section 9",
+        view="at_least",
+        estimate=cumulative_exact,
+        use="small data with entities as the privacy unit",
+        keeps=ALL_TOTALS,
+        keeps_totals=True,
+    ),
+    _Relaxed(
+        name="pgsr-cumulative-relaxed",
+        symbol="M_c^r",
+        paper=f"{PGSR}, Sections 9 and 11",
+        view="at_least",
+        estimate=cumulative_relaxed,
+    ),
+    Mechanism(
+        name="topdown",
+        symbol="TopDown",
+        paper=f"Abowd: The U.S. Census Bureau Adopts Differential Privacy (2018), as in {PGSR}, Section 10",
+        view="counts",
+        estimate=topdown,
+        cost="about the time of drawing the noise; each step is nearly optimal, all together are not",
+        use="comparison with the Census Bureau's way: upper levels are settled first",
+    ),
+)
