@@ -106,6 +106,23 @@ def users(*names):
     }
 
 
+def importers(package):
+    """The modules that import a package from outside, anywhere in their code."""
+    return {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+        if name.split(".")[0] == package
+    }
+
+
 @pytest.mark.parametrize("name", OPENERS)
 def test_who_opens_a_seal(name):
     assert users(name) == OPENERS[name]
@@ -119,6 +136,11 @@ def test_only_evaluate_draws_rounds_with_words_of_its_own():
     assert {user for user in users("_private_tables", "_start_with") if room(user) != "evaluate"} == {
         "privacy.households.rounds"
     }
+
+
+def test_one_module_uses_the_cipher_and_its_keys_are_the_systems_or_public():
+    assert importers("cryptography") == {"privacy.noise.keystream"}
+    assert users("KeyedWords") == {"synthesis.models.public_stream", "evaluate.truth"}
 
 
 def test_true_tables_are_counted_at_the_border_and_in_evaluate_only():

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
@@ -16,6 +14,7 @@ from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.measure import _measured
 from tallytree.privacy.measurements import Measurements, Settle
 from tallytree.privacy.noise.draws import checked_scale, checked_variance
+from tallytree.privacy.noise.keystream import KeyedWords
 from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tallytree.privacy.plan import Plan
 from tallytree.tables.group_sizes import GroupSizes, Sealed
@@ -57,16 +56,11 @@ class Truth:
         return self.hierarchy.aggregate(self.counts)
 
 
-class SeededWords:
+class SeededWords(KeyedWords):
     """The words of a `Keystream`, but the same every time for the same seed. Not private: for experiments only."""
 
     def __init__(self, *seed: object) -> None:
-        key = hashlib.sha256(repr(seed).encode()).digest()
-        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words of 64 bits."""
-        return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype=np.uint64)
+        super().__init__(hashlib.sha256(repr(seed).encode()).digest())
 
 
 def seeded_measurements(
