@@ -28,7 +28,8 @@ from tallytree.synthesis.models.model import Model
 from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.contingency import HouseholdCodes, code_type, grouped, marginal_counts
-from tallytree.tables.households import Households, SealedCodes
+from tallytree.tables.households import Households
+from tallytree.tables.sealed import Sealed
 
 Row = dict[str, Any]
 
@@ -52,7 +53,7 @@ class HouseholdTruth:
 
     def households(self) -> Households:
         """The same households as a data holder would hand them to a method."""
-        return Households(schema=self.schema, codes=SealedCodes(self.codes), name=self.name)
+        return Households(schema=self.schema, codes=Sealed(self.codes), name=self.name)
 
     def shares(self, workload: Workload) -> list[Floats]:
         """The true tables, as shares of households or of persons."""

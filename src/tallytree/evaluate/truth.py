@@ -17,7 +17,8 @@ from tallytree.privacy.noise.draws import checked_scale, checked_variance
 from tallytree.privacy.noise.keystream import KeyedWords
 from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tallytree.privacy.plan import Plan
-from tallytree.tables.group_sizes import GroupSizes, Sealed
+from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.sealed import Sealed
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,8 @@ from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise.keystream import Keystream, Source
 from tallytree.schema import Marginal
 from tallytree.tables.contingency import check_size, marginal_counts
-from tallytree.tables.group_sizes import Sealed
 from tallytree.tables.households import Households
+from tallytree.tables.sealed import Sealed, Unsharable
 
 GAUSSIAN: NoiseKind = "discrete_gaussian"
 KEPT_CELLS = 1 << 25  # of true tables, kept behind the seal for the next round
@@ -63,7 +63,7 @@ class _Chance:
     name: str
 
 
-class PrivateTables:
+class PrivateTables(Unsharable):
     """Private households, a neighbour relation and a budget in ρ: all that synthesis may ask of them.
 
     With a `ledger` the whole budget is reserved there at the start, once. With a `journal` (a folder) a killed run can
@@ -109,7 +109,7 @@ class PrivateTables:
         self.published_exactly: list[Marginal] = []
         self._total = budget.rho
         self._households, self._chance = households, chance
-        self._kept: dict[Marginal, Sealed] = {}
+        self._kept: dict[Marginal, Sealed[Integers]] = {}
         self._kept_cells = 0
         self._played = 0
         self._journal = RoundJournal(journal)
@@ -418,11 +418,6 @@ class PrivateTables:
             f"PrivateTables({self.neighbours.unit.kind}, {len(self.rounds)} rounds, "
             f"ρ = {as_decimal(self.spent)} spent of {as_decimal(self._total)})"
         )
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError("PrivateTables holds private microdata: it cannot be pickled or copied")
-
-    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
 
 
 def _private_tables(
