@@ -18,13 +18,14 @@ from tallytree.privacy.households.journal import FILE as JOURNAL
 from tallytree.privacy.households.journal import Round
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy.households.together import Together, together
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.progress import Progress, silent
 from tallytree.publish.release.making import Release
 from tallytree.publish.release.stored import MANIFEST, digest
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.agreement import SizeTable, Together, draw_agreeing, size_table, together
+from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table
 from tallytree.synthesis.methods.fitted import Fitted
 from tallytree.synthesis.methods.table import DEFAULT, Method, method
 from tallytree.synthesis.models.sampling import CHUNK, draw

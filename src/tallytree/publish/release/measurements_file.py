@@ -1,4 +1,4 @@
-"""The file of measurements: one self-contained Parquet file with a row for every noisy number, and its strict reader."""
+"""The file of measurements: one self-contained Parquet file, a row for every noisy number, and its strict reader."""
 
 from __future__ import annotations
 
