@@ -138,6 +138,11 @@ def test_only_evaluate_draws_rounds_with_words_of_its_own():
     }
 
 
+def test_every_charge_to_the_ledger_is_made_at_the_border():
+    # `rounds` reserves in the ledger and in the journal of rounds.
+    assert users("reserve") == {"privacy.measure", "privacy.households.rounds", "privacy.households.together"}
+
+
 def test_one_module_uses_the_cipher_and_its_keys_are_the_systems_or_public():
     assert importers("cryptography") == {"privacy.noise.keystream"}
     assert users("KeyedWords") == {"synthesis.models.public_stream", "evaluate.truth"}

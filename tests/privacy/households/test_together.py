@@ -6,11 +6,11 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from tallytree import Budget, SpecError
+from tallytree import Budget, BudgetError, Ledger, SpecError
 from tallytree.histogram import at_least
 from tallytree.privacy.budget import epsilon_of
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.together import together
+from tallytree.privacy.households.together import charge_release, check_account, together
 from tallytree.privacy.neighbours import Neighbours, one_entity, one_group
 
 RHO = Budget(rho="0.5", delta="1e-6")
@@ -115,3 +115,58 @@ def test_within_its_region_a_household_moves_a_public_table_as_far_as_the_releas
     totals = Neighbours(one_group(), max_size=largest, public_totals=True).sensitivity("totals")
     assert totals.l1 == 0  # and so a changed region, which changes totals, cannot be in the relation
     assert max(moved) >= own.l1
+
+
+# -------------------------------------------------------------------- charging the release
+
+
+@pytest.fixture
+def account(tmp_path):
+    def opened(budget):
+        ledger = Ledger(tmp_path / "ledger.db")
+        ledger.open("homes", budget, households())
+        return ledger
+
+    return opened
+
+
+BOTH = together(relation(False), Budget(rho="0.1"), households(), RHO)  # 0.4 for the release, 0.5 for the synthesis
+
+
+def test_a_release_is_charged_once_whatever_else_the_account_paid_for(account):
+    ledger = account(Budget(rho=2))
+    ledger.reserve("homes", RHO, households())  # has no id yet, as a synthesis under way
+    for _ in range(2):
+        charge_release(ledger, "homes", households(), BOTH, "one")
+    assert [(spending.cost, spending.release_id) for spending in ledger.account("homes").spendings] == [
+        (Fraction(1, 2), None),
+        (Fraction(2, 5), "one"),
+    ]
+    charge_release(ledger, "homes", households(), BOTH, "two")
+    assert ledger.account("homes").spent == Fraction(13, 10)
+
+
+def test_an_account_must_hold_what_is_still_to_be_paid(account):
+    ledger = account(Budget(rho="0.9"))
+    check_account(ledger, "homes", BOTH, "one", begun=False)
+    ledger.reserve("homes", Budget(rho="0.1"), households())
+    with pytest.raises(BudgetError, match=r"ρ = 0.8 left.*cost ρ = 0.9. Nothing was spent"):
+        check_account(ledger, "homes", BOTH, "one", begun=False)
+    check_account(ledger, "homes", BOTH, "one", begun=True)
+    charge_release(ledger, "homes", households(), BOTH, "one")
+    check_account(ledger, "homes", BOTH, "one", begun=True)
+    with pytest.raises(BudgetError, match=r"ρ = 0.4 left.*cost ρ = 0.5"):
+        check_account(ledger, "homes", BOTH, "one", begun=False)
+
+
+def test_a_release_without_an_id_or_an_account_in_epsilon_is_refused(account):
+    ledger = account(Budget(epsilon=9))
+    with pytest.raises(BudgetError, match="opened the data set in rho"):
+        check_account(ledger, "homes", BOTH, "one", begun=False)
+    for act in (
+        lambda: check_account(ledger, "homes", BOTH, None, begun=False),
+        lambda: charge_release(ledger, "homes", households(), BOTH, None),
+    ):
+        with pytest.raises(SpecError, match="as its directory"):
+            act()
+    assert ledger.account("homes").spent == 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -129,8 +128,11 @@ class RoundJournal:
                 raise ValueError
             last.result = dict(line["result"])
 
-    def __iter__(self) -> Iterator[Round]:
-        return iter(self.rounds)
+
+def has_begun(folder: str | os.PathLike[str] | None) -> bool:
+    """Does a folder hold the journal of a run, whose budget is reserved then?"""
+    journal = None if folder is None else Path(folder) / FILE
+    return journal is not None and journal.exists() and journal.stat().st_size > 0
 
 
 def _to_disk(folder: Path) -> None:

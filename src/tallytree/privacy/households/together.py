@@ -21,9 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tallytree.errors import SpecError
+from tallytree.errors import BudgetError, SpecError
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.ledger import Account, Ledger
 from tallytree.privacy.neighbours import Neighbours
 
 
@@ -96,3 +97,35 @@ def together(table: Neighbours, spent: Budget, households: HouseholdNeighbours, 
     assert budget.rho is not None
     relation += f" A household counts at most {households.max_persons} persons."
     return Together(times, times**2 * spent.charge_in("rho"), budget.rho, relation, table.public_totals)
+
+
+# -------------------------------------------------------------------- charging the release to the households' account
+
+
+def check_account(ledger: Ledger, name: str | None, both: Together, release_id: str | None, *, begun: bool) -> None:
+    """Refuse unless the account can pay for the release, if it has not yet, and for the synthesis, unless it began."""
+    account = ledger.account(name or "")
+    for_release = Fraction(0) if _is_charged(account, release_id) else both.release
+    needed = for_release + (Fraction(0) if begun else both.synthesis)
+    if account.currency != "rho":
+        raise BudgetError("synthesis is charged in ρ: the ledger must have opened the data set in rho")
+    if needed > account.left:
+        raise BudgetError(
+            f"{name!r} has ρ = {as_decimal(account.left)} left; the released table and the synthesis together would "
+            f"cost ρ = {as_decimal(needed)}. Nothing was spent."
+        )
+
+
+def charge_release(
+    ledger: Ledger, name: str | None, neighbours: HouseholdNeighbours, both: Together, release_id: str | None
+) -> None:
+    """Charge the release, once, to the account of the households that are to agree with it."""
+    if not _is_charged(ledger.account(name or ""), release_id):
+        receipt = ledger.reserve(name, Budget(rho=both.release), neighbours)
+        receipt.record(release_id or "")
+
+
+def _is_charged(account: Account, release_id: str | None) -> bool:
+    if release_id is None:
+        raise SpecError("with a ledger, give the release as its directory: its id tells whether it was charged before")
+    return any(spending.release_id == release_id for spending in account.spendings)
