@@ -8,7 +8,7 @@ import tallytree.privacy.noise.draws
 import tallytree.privacy.noise.opendp
 import tallytree.privacy.size_lists
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, SpecError, measure, one_entity
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.evaluate.truth import Truth, seeded, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours, Plan, Question, every_level, one_group
 from tallytree.privacy.measurements import Settled
@@ -89,6 +89,8 @@ def test_a_refused_cost_draws_nothing_and_touches_nothing(tmp_path):
         measure(data, every_level("counts", TREE, Budget(epsilon="1e-50"), one_entity()), ledger=ledger)
     with pytest.raises(SpecError, match="unknown noise source"):
         measure(data, every_level("counts", TREE, Budget(epsilon=1), one_entity()), ledger=ledger, noise="numpy")
+    with pytest.raises(SpecError, match="unknown noise source"):
+        measure(data, every_level("counts", TREE, Budget(epsilon=1), one_entity()), ledger=ledger, noise=seeded(0))
     assert ledger.account("people").spent == 0
 
 

@@ -30,7 +30,7 @@ from tallytree.privacy.households.journal import Round, RoundJournal, Values
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.privacy.noise.keystream import Keystream, Source
+from tallytree.privacy.noise.randomness import Randomness, cryptographic
 from tallytree.schema import Marginal
 from tallytree.tables.contingency import check_size, marginal_counts
 from tallytree.tables.households import Households
@@ -54,21 +54,13 @@ class NoisyTable:
     cells: tuple[int, ...] | None = None  # places in the flat table
 
 
-@dataclass(frozen=True, eq=False)
-class _Chance:
-    """Where noise and words come from."""
-
-    gaussian: Callable[[Fraction, int], Integers]
-    words: Callable[[], Source]
-    name: str
-
-
 class PrivateTables(Unsharable):
     """Private households, a neighbour relation and a budget in ρ: all that synthesis may ask of them.
 
     With a `ledger` the whole budget is reserved there at the start, once. With a `journal` (a folder) a killed run can
     be resumed; a journal of another data set, schema, relation, budget or reservation is refused. A data set is known
     by its name (and by its number of households, where that is public): the journal holds no digest of private rows.
+    `tallytree.evaluate` gives a `randomness` with a seed, for public data; otherwise it is cryptographic.
     """
 
     def __init__(
@@ -79,21 +71,7 @@ class PrivateTables(Unsharable):
         *,
         ledger: Ledger | None = None,
         journal: str | os.PathLike[str] | None = None,
-    ) -> None:
-        from tallytree.privacy.noise.draws import discrete_gaussian
-
-        self._start_with(
-            households, neighbours, budget, ledger, journal, _Chance(discrete_gaussian, Keystream, "tallytree")
-        )
-
-    def _start_with(
-        self,
-        households: Households,
-        neighbours: HouseholdNeighbours,
-        budget: Budget,
-        ledger: Ledger | None,
-        journal: str | os.PathLike[str] | None,
-        chance: _Chance,
+        randomness: Randomness | None = None,
     ) -> None:
         if budget.rho is None:
             raise BudgetError(
@@ -108,7 +86,8 @@ class PrivateTables(Unsharable):
         self.schema, self.neighbours, self.budget = households.schema, neighbours, budget
         self.published_exactly: list[Marginal] = []
         self._total = budget.rho
-        self._households, self._chance = households, chance
+        self._households = households
+        self._randomness = cryptographic("tallytree") if randomness is None else randomness
         self._kept: dict[Marginal, Sealed[Integers]] = {}
         self._kept_cells = 0
         self._played = 0
@@ -192,7 +171,7 @@ class PrivateTables(Unsharable):
         return self._measured(marginal, places, rho)
 
     def _measured(self, marginal: Marginal, cells: tuple[int, ...] | None, rho: Number) -> NoisyTable | None:
-        from tallytree.privacy.noise.draws import checked_variance, gaussian_variance
+        from tallytree.privacy.noise.draws import gaussian_variance
 
         cost = _positive(rho, "rho")
         sensitivity = self.sensitivity(marginal, None if cells is None else len(cells))
@@ -201,12 +180,12 @@ class PrivateTables(Unsharable):
                 f"the table of {marginal.describe()} cannot differ between neighbours: it is public under this unit "
                 "and needs no measurement; public_counts gives it"
             )
-        scale = checked_variance(scale_for(GAUSSIAN, sensitivity, cost))
+        scale = self._randomness.usable(GAUSSIAN, scale_for(GAUSSIAN, sensitivity, cost))
         shape = marginal.shape(self.schema) if cells is None else (len(cells),)
         number = int(np.prod(shape, dtype=np.int64))
 
         def draw() -> Values:
-            noisy = self._chance.gaussian(scale, number)
+            noisy = self._randomness.draw(GAUSSIAN, scale, number)
             true = self._true(marginal).ravel()
             noisy += true if cells is None else true[list(cells)]
             return {"values": noisy.tolist()}
@@ -297,7 +276,7 @@ class PrivateTables(Unsharable):
 
         def draw() -> Values:
             offered = candidates(scores(), bounds, factor, penalties, weights)
-            return {"place": choose(offered, self._chance.words())}
+            return {"place": choose(offered, self._randomness.words())}
 
         request = {"kind": kind, "candidates": len(tables), "digest": _digest(tables)}
         result = self._round(request, cost_of_selection(factor), draw)
@@ -377,7 +356,7 @@ class PrivateTables(Unsharable):
             "budget": self.budget.to_json(),
             "households": self.number if self.neighbours.number_is_public else None,
             "truncation": households.truncation(),
-            "noise": self._chance.name,
+            "noise": self._randomness.name,
         }
         if past is None:
             receipt = None
@@ -418,27 +397,6 @@ class PrivateTables(Unsharable):
             f"PrivateTables({self.neighbours.unit.kind}, {len(self.rounds)} rounds, "
             f"ρ = {as_decimal(self.spent)} spent of {as_decimal(self._total)})"
         )
-
-
-def _private_tables(
-    households: Households,
-    neighbours: HouseholdNeighbours,
-    budget: Budget,
-    words: Source,
-    *,
-    journal: str | os.PathLike[str] | None = None,
-) -> PrivateTables:
-    """NOT PRIVATE: `PrivateTables` with words of one's own. Only `tallytree.evaluate` calls it, on public data."""
-    from tallytree.privacy.noise.samplers import gaussian_sampler
-
-    def gaussian(variance: Fraction, count: int) -> Integers:
-        return gaussian_sampler(variance).draw(words, count)
-
-    tables = PrivateTables.__new__(PrivateTables)
-    tables._start_with(
-        households, neighbours, budget, None, journal, _Chance(gaussian, lambda: words, "words: not private")
-    )
-    return tables
 
 
 def _positive(value: Number, what: str) -> Fraction:

@@ -18,9 +18,10 @@ from tallytree.long_table import key_columns, region_blocks
 from tallytree.mechanisms import Mechanism, choose, mechanism_named, prepare
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt
-from tallytree.privacy.measure import NoiseSource, measure
+from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
+from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Shares
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.error_bars import (
