@@ -1,7 +1,7 @@
 """The journal of rounds: what was reserved, on disk before any noise is drawn, and what came of it, afterwards.
 
 A round that was reserved and not recorded was cut off in between. Its noise may have been drawn and seen, so it counts
-as spent and is never drawn again. Nothing private stands here: requests, costs and published results only.
+as spent and is never drawn again. Nothing private is written here: requests, costs and published results only.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class RoundJournal:
                 self._take(number, json.loads(line))
             except (ValueError, KeyError, TypeError, IndexError):
                 raise ReleaseError(
-                    f"line {number} of {self._path} is damaged: which rounds were drawn cannot be told, so the run "
+                    f"line {number} of {self._path} is damaged: which rounds were drawn is not known, so the run "
                     "cannot go on. Start anew in another folder, with a budget of its own."
                 ) from None
 

@@ -1,12 +1,13 @@
 """The border for synthesis: tables of private households are selected and measured in rounds, each paid for first.
 
-In this order: a request is checked against public facts and the budget, its cost is put down in the journal, chance is
-drawn, and only then are private counts touched; what leaves is their sum with noise, or the place of a choice.
+In this order: a request is checked against public facts and the budget, its cost is written into the journal, then
+noise is drawn and private counts are read (for a choice, counts are made into scores and then words are drawn). What
+leaves is counts with noise, or the place of a choice.
 
 A run that was killed is resumed by running it again with the same journal. Each call is compared with the next round of
 the journal (its kind, its tables and its cost) and answered from there, without touching private data; new rounds are
 drawn once the journal is used up. A round that was lost, because it was reserved and its result was not recorded,
-answers None: it is paid for, and the caller simply goes on with its next round.
+answers None: it is paid for, and the caller goes on with its next round.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class PrivateTables(Unsharable):
         return self._played < len(self._journal.rounds)
 
     def sensitivity(self, marginal: Marginal, cells: int | None = None) -> Sensitivity:
-        """How far one neighbour can move the whole table, or any so many of its cells."""
+        """How far one neighbour can move the whole table, or any `cells` of its cells."""
         check_size(marginal, self.schema)
         if cells is None:
             return self.neighbours.sensitivity(marginal, self.schema)
@@ -158,7 +159,7 @@ class PrivateTables(Unsharable):
         return self._measured(marginal, None, rho)
 
     def measure_cells(self, marginal: Marginal, cells: Sequence[int], rho: Number) -> NoisyTable | None:
-        """Some cells of a table, by their places in the flat table; noise is scaled to what so many can change by."""
+        """Some cells of a table, by their places in the flat table; noise is scaled to what that many can change by."""
         places = tuple(int(cell) for cell in cells)
         marginal.check(self.schema)
         if not places or len(set(places)) < len(places) or min(places) < 0:
@@ -314,7 +315,7 @@ class PrivateTables(Unsharable):
     # ---------------------------------------------------------------- rounds
 
     def _round(self, request: Values, cost: Fraction, draw: Callable[[], Values]) -> Values | None:
-        """The next round's result: from the journal if it stands there, otherwise reserved, drawn and recorded."""
+        """The next round's result: from the journal if it is there, otherwise reserved, drawn and recorded."""
         if self.resuming:
             past = self._journal.rounds[self._played]
             if past.request != request or past.cost != cost:
@@ -337,7 +338,7 @@ class PrivateTables(Unsharable):
         return result
 
     def _true(self, marginal: Marginal) -> Integers:
-        """The private counts of a table. They go nowhere but into a sum with noise, or into a score."""
+        """The private counts of a table: for a sum with noise, a score, or `public_counts`, which checks them first."""
         if marginal in self._kept:
             return self._kept[marginal].open_at_the_privacy_border()
         counts = marginal_counts(self._households.codes.open_at_the_privacy_border(), marginal)
@@ -407,6 +408,6 @@ def _positive(value: Number, what: str) -> Fraction:
 
 
 def _digest(tables: Sequence[Marginal]) -> str:
-    """Tells one list of public candidates from another."""
+    """Distinguishes one list of public candidates from another."""
     text = json.dumps([table.to_json() for table in tables], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -231,6 +231,6 @@ class CumulativeWeights(Thresholds):
             return enclosure(self._sum(weights, index) / total, bits)
 
     def _sum(self, weights: list[Any], first: int) -> Any:
-        """The weight of the first so many candidates."""
+        """The weight of the first `first` candidates."""
         counts = np.bincount(self._which[:first], minlength=len(weights))
         return sum((weight * int(count) for weight, count in zip(weights, counts, strict=True) if count), arb(0))

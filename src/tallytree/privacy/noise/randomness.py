@@ -21,7 +21,7 @@ from tallytree.privacy.noise.keystream import Keystream, Source
 NoiseSource = Literal["tallytree", "opendp"]
 
 
-Draw = Callable[[Fraction, int], Integers]  # at a scale (of Laplace noise) or a σ² (of Gaussian noise), so many
+Draw = Callable[[Fraction, int], Integers]  # the scale (Laplace) or σ² (Gaussian), and how many
 Usable = Callable[[Fraction], Fraction]  # the scale or σ² to draw at for the one asked for: never a smaller one
 
 
@@ -37,7 +37,7 @@ class Randomness:
     words: Callable[[], Source]
 
     def draw(self, kind: NoiseKind, scale: Fraction, count: int) -> Integers:
-        """So many integers of noise of a kind."""
+        """`count` integers of noise of a kind."""
         return (self.laplace if kind == "discrete_laplace" else self.gaussian)(scale, count)
 
     def usable(self, kind: NoiseKind, scale: Fraction) -> Fraction:
