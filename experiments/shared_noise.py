@@ -11,11 +11,16 @@ way is here to compare with: it takes a `Truth`, never private data.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
+import numpy as np
+
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.evaluate.truth import Truth, seeded
 from tallytree.mechanisms import Estimate, Mechanism
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import PrivacyUnit, one_entity
 from tallytree.privacy.plan import Plan
@@ -30,7 +35,17 @@ def shared_noise_measurements(truth: Truth, plan: Plan, *seed: object) -> Measur
     """
     if any(question.view != "at_least" for question in plan.questions):
         raise SpecError("only `at_least` measurements have as many numbers in every region, so only they share noise")
-    return seeded_measurements(truth, plan, *seed, repeat_after=truth.max_size)
+
+    def laplace(scale: Fraction, count: int) -> Integers:
+        return np.resize(seeded(*seed).laplace(scale, truth.max_size), count)
+
+    def gaussian(variance: Fraction, count: int) -> Integers:
+        return np.resize(seeded(*seed).gaussian(variance, truth.max_size), count)
+
+    shared = replace(
+        seeded(*seed), name="shared by regions and levels: NOT PRIVATE", laplace=laplace, gaussian=gaussian
+    )
+    return measure_with(shared, truth.group_sizes(), plan)
 
 
 def estimate_with_shared_noise(

@@ -108,19 +108,57 @@ def users(*names):
     }
 
 
+def importers(package):
+    """The modules that import a package from outside, anywhere in their code."""
+    return {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+        if name.split(".")[0] == package
+    }
+
+
 @pytest.mark.parametrize("name", OPENERS)
 def test_who_opens_a_seal(name):
     assert users(name) == OPENERS[name]
 
 
-def test_only_evaluate_measures_with_noise_of_its_own():
-    assert users("_measured") - {"privacy.measure"} <= {"evaluate.truth", "privacy.households.rounds"}
+def test_a_release_can_only_be_drawn_with_cryptographic_randomness():
+    def calls(wanted):
+        return {
+            module
+            for module, tree in TREES.items()
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and wanted(node)
+        }
+
+    # Two values are made at the border, both by `cryptographic`, and a seeded one in `evaluate`: the whole list.
+    def makes_one(call):
+        return getattr(call.func, "id", getattr(call.func, "attr", "")) == "Randomness"
+
+    assert calls(makes_one) == {"privacy.noise.randomness", "evaluate.truth"}
+    # Nobody else takes one apart to change it, or hands one to the border.
+    assert users("Randomness", "cryptographic") == {"privacy.measure", "privacy.households.rounds", "evaluate.truth"}
+    assert users("measure_with") == {"evaluate.truth"}
+    assert users("seeded") == {"evaluate.microdata"}
+    assert calls(lambda call: any(word.arg == "randomness" for word in call.keywords)) == {"evaluate.microdata"}
 
 
-def test_only_evaluate_draws_rounds_with_words_of_its_own():
-    assert {user for user in users("_private_tables", "_start_with") if room(user) != "evaluate"} == {
-        "privacy.households.rounds"
-    }
+def test_every_charge_to_the_ledger_is_made_at_the_border():
+    # `rounds` reserves in the ledger and in the journal of rounds.
+    assert users("reserve") == {"privacy.measure", "privacy.households.rounds", "privacy.households.together"}
+
+
+def test_one_module_uses_the_cipher_and_its_keys_are_the_systems_or_public():
+    assert importers("cryptography") == {"privacy.noise.keystream"}
+    assert users("KeyedWords") == {"synthesis.models.public_stream", "evaluate.truth"}
 
 
 def test_true_tables_are_counted_at_the_border_and_in_evaluate_only():

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tallytree.publish.release.making import Release as Release
     from tallytree.publish.release.making import release as release
     from tallytree.publish.release.making import resume as resume
+    from tallytree.publish.release.measurements_file import load_measurements as load_measurements
+    from tallytree.publish.release.measurements_file import save_measurements as save_measurements
     from tallytree.publish.verify import verify as verify
     from tallytree.schema import Attribute as Attribute
     from tallytree.schema import Marginal as Marginal
@@ -85,6 +87,8 @@ _HOME = {
     "Release": "publish.release.making",
     "release": "publish.release.making",
     "resume": "publish.release.making",
+    "load_measurements": "publish.release.measurements_file",
+    "save_measurements": "publish.release.measurements_file",
     "Synthesis": "publish.microdata.making",
     "synthesize": "publish.microdata.making",
     "verify": "publish.verify",

@@ -8,16 +8,17 @@ multiply: the worst log ratio of two data sets is exactly Σ |d|/b, a fraction.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.evaluate.truth import seeded
 from tallytree.hierarchy import Hierarchy
-from tallytree.privacy.measure import _measured
+from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Settle
 from tallytree.privacy.neighbours import PrivacyUnit
-from tallytree.privacy.noise.draws import checked_scale
 from tallytree.privacy.plan import Plan
 from tallytree.tables import GroupSizes, Sealed
 
@@ -63,16 +64,8 @@ def measured_without_noise(
     def silence(scale: Fraction, count: int) -> NDArray[np.int64]:
         return np.zeros(count, dtype=np.int64)
 
-    measurements = _measured(
-        group_sizes,
-        plan,
-        "discrete_laplace",
-        silence,
-        checked_scale,
-        source="silence: for tests",
-        ledger=None,
-        settle=settle,
-    )
+    quiet = replace(seeded(0), name="silence: for tests", laplace=silence)
+    measurements = measure_with(quiet, group_sizes, plan, settle=settle)
     return [(part.values, part.scale) for part in measurements.measured]
 
 

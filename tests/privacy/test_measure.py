@@ -7,8 +7,8 @@ import pytest
 import tallytree.privacy.noise.draws
 import tallytree.privacy.noise.opendp
 import tallytree.privacy.size_lists
-from tallytree import Budget, BudgetError, Hierarchy, Ledger, Measurements, ReleaseError, SpecError, measure, one_entity
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, SpecError, measure, one_entity
+from tallytree.evaluate.truth import Truth, seeded, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours, Plan, Question, every_level, one_group
 from tallytree.privacy.measurements import Settled
@@ -89,6 +89,8 @@ def test_a_refused_cost_draws_nothing_and_touches_nothing(tmp_path):
         measure(data, every_level("counts", TREE, Budget(epsilon="1e-50"), one_entity()), ledger=ledger)
     with pytest.raises(SpecError, match="unknown noise source"):
         measure(data, every_level("counts", TREE, Budget(epsilon=1), one_entity()), ledger=ledger, noise="numpy")
+    with pytest.raises(SpecError, match="unknown noise source"):
+        measure(data, every_level("counts", TREE, Budget(epsilon=1), one_entity()), ledger=ledger, noise=seeded(0))
     assert ledger.account("people").spent == 0
 
 
@@ -111,38 +113,6 @@ def test_variances_are_the_exact_ones():
     ratio = np.exp(-1 / 6)
     assert measurements.variances("counts") == pytest.approx([2 * ratio / (1 - ratio) ** 2] * 3, rel=1e-12)
     assert laplace_variance(6) == measurements.variances("counts")[0]
-
-
-@pytest.mark.parametrize(
-    ("view", "public"),
-    [("counts", False), ("at_least", False), ("totals", False), ("counts", True), ("at_least", True)],
-)
-def test_measurements_survive_a_round_trip_through_parquet(tmp_path, view, public):
-    plan = every_level(view, TREE, Budget(epsilon="1/3"), one_entity(), shares=[1, 1, 5])
-    before = measure(sizes(public), plan)
-    before.save(tmp_path / "m.parquet")
-    after = Measurements.load(tmp_path / "m.parquet")
-    assert np.array_equal(after.stacked(view), before.stacked(view))
-    assert [part.to_json() for part in after.measured] == [part.to_json() for part in before.measured]
-    assert after.neighbours == before.neighbours
-    assert after.budget == before.budget
-    assert after.hierarchy.to_json() == before.hierarchy.to_json()
-    assert (after.region_totals is None) == (not public)
-    assert after.receipt is None
-
-
-def test_a_damaged_file_of_measurements_is_refused(tmp_path):
-    import pyarrow.parquet as pq
-
-    measure(sizes(), every_level("counts", TREE, Budget(epsilon=1), one_entity())).save(tmp_path / "m.parquet")
-    table = pq.read_table(tmp_path / "m.parquet")
-    pq.write_table(table.slice(1), tmp_path / "short.parquet")
-    pq.write_table(table.take(list(range(len(table)))[::-1]), tmp_path / "turned.parquet")
-    pq.write_table(table.replace_schema_metadata(None), tmp_path / "bare.parquet")
-    (tmp_path / "junk.parquet").write_bytes(b"PAR1 nothing PAR1")
-    for name in ("short", "turned", "bare", "junk", "missing"):
-        with pytest.raises(ReleaseError, match="does not hold measurements"):
-            Measurements.load(tmp_path / f"{name}.parquet")
 
 
 def test_a_view_that_was_not_measured_cannot_be_stacked():
@@ -345,3 +315,19 @@ def test_shares_add_up_to_one_and_costs_to_the_budget(name, budget, aside):
     assert totals == Fraction("0.13")
     largest = sum(part.share for part in measurements.measured if part.view == "largest")
     assert largest == (Fraction(1, 7) if aside else 0)
+
+
+def test_lengths_are_not_made_up_where_no_totals_are_known():
+    measurements = measure(sizes(), every_level("at_least", TREE, Budget(epsilon=1), one_entity()))
+    with pytest.raises(ReleaseError, match="need public totals, or totals that were measured first"):
+        measurements.lengths(0)
+    assert measurements.known_totals is None
+
+
+def test_what_was_measured_of_sizes_is_distinguished_from_what_came_first():
+    totals = TREE.aggregate(FEW).sum(axis=1)
+    measurements = measure(few(), two_stages(largest=True), settle=lambda known: Settled(totals))
+    assert [part.view for part in measurements.measured[:4]] == ["totals", "totals", "totals", "largest"]
+    assert [measurements.on_level(level).view for level in range(3)] == ["sorted_sizes"] * 3
+    with pytest.raises(ReleaseError, match="expected one measurement of sizes on level 3, found 0"):
+        measurements.on_level(3)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tallytree.publish.release.package
-from tallytree import Budget, Release, ReleaseError, one_entity, release, verify
+from tallytree import Budget, Release, ReleaseError, one_entity, release, save_measurements, verify
 from tallytree.privacy.measurements import Settled
 from tallytree.publish.release.stored import FILES, MANIFEST, digest
 from tests.oracles.example import made_up
@@ -210,7 +210,7 @@ def test_forged_public_totals_are_found(folder):
 
 def test_measurements_of_another_release_are_found(folder, tmp_path):
     other = release(made_up(12, public_totals=False), budget=Budget(epsilon=2), unit=one_entity())
-    other.measurements.save(folder / "measurements.parquet")
+    save_measurements(other.measurements, folder / "measurements.parquet")
     sign_again(folder)
     assert any("measurements.parquet state different privacy" in fault for fault in verify(folder).faults)
 
@@ -301,7 +301,7 @@ def forge_measurements(folder, **changes):
         elif part.view == "at_least":
             values = np.resize(values, (len(values), forged.columns(part.view)))
         measured.append(replace(part, values=values))
-    replace(forged, measured=tuple(measured)).save(folder / "measurements.parquet")
+    save_measurements(replace(forged, measured=tuple(measured)), folder / "measurements.parquet")
     sign_again(folder)
 
 
@@ -354,7 +354,7 @@ def test_a_changed_largest_size_in_the_measurements_is_found(settled, largest):
 def test_a_largest_size_that_was_not_measured_but_settled_is_found(folder):
     made = Release.load(folder)
     forged = replace(made.measurements, settled=Settled(None, 6))
-    forged.save(folder / "measurements.parquet")
+    save_measurements(forged, folder / "measurements.parquet")
     sign_again(folder)
     found(folder, "do not follow from what was measured of them")
 

@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.evaluate.households import DOMAINS, make_households
-from tallytree.evaluate.truth import SeededWords
+from tallytree.evaluate.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import _private_tables
+from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.methods.table import method
 from tallytree.synthesis.models.model import Model
 from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.contingency import HouseholdCodes, code_type, grouped, marginal_counts
-from tallytree.tables.households import Households, SealedCodes
+from tallytree.tables.households import Households
+from tallytree.tables.sealed import Sealed
 
 Row = dict[str, Any]
 
@@ -52,7 +53,7 @@ class HouseholdTruth:
 
     def households(self) -> Households:
         """The same households as a data holder would hand them to a method."""
-        return Households(schema=self.schema, codes=SealedCodes(self.codes), name=self.name)
+        return Households(schema=self.schema, codes=Sealed(self.codes), name=self.name)
 
     def shares(self, workload: Workload) -> list[Floats]:
         """The true tables, as shares of households or of persons."""
@@ -142,8 +143,8 @@ def compare_synthesis(
             found = method(name)
             settings = found.options(options)
             for run in range(runs) if isinstance(runs, int) else runs:
-                chance = SeededWords("synthesis", seed, truth.name, name, str(budget), run)
-                tables = _private_tables(truth.households(), neighbours, budget, chance)
+                chance = seeded("synthesis", seed, truth.name, name, str(budget), run)
+                tables = PrivateTables(truth.households(), neighbours, budget, randomness=chance)
                 started = time.perf_counter()
                 fitted = found.run(tables, workload, options=settings)
                 seconds = time.perf_counter() - started

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from fractions import Fraction
-
-import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
-from tallytree.privacy.accounting import NOISE_FOR
-from tallytree.privacy.measure import _measured
+from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Measurements, Settle
 from tallytree.privacy.noise.draws import checked_scale, checked_variance
+from tallytree.privacy.noise.keystream import KeyedWords
+from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tallytree.privacy.plan import Plan
-from tallytree.tables.group_sizes import GroupSizes, Sealed
+from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.sealed import Sealed
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,36 +54,26 @@ class Truth:
         return self.hierarchy.aggregate(self.counts)
 
 
-class SeededWords:
+class SeededWords(KeyedWords):
     """The words of a `Keystream`, but the same every time for the same seed. Not private: for experiments only."""
 
     def __init__(self, *seed: object) -> None:
-        key = hashlib.sha256(repr(seed).encode()).digest()
-        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words of 64 bits."""
-        return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype=np.uint64)
+        super().__init__(hashlib.sha256(repr(seed).encode()).digest())
 
 
-def seeded_measurements(
-    truth: Truth, plan: Plan, *seed: object, settle: Settle | None = None, repeat_after: int | None = None
-) -> Measurements:
-    """NOT PRIVATE: what `measure` would give, with noise of the same distribution that the seed determines.
-
-    With `repeat_after` each question's noise starts anew from the seed and repeats after that many numbers, so that
-    regions share theirs: for `experiments.shared_noise`.
-    """
-    kind = NOISE_FOR[plan.budget.currency]
-    laplace = kind == "discrete_laplace"
+def seeded(*seed: object) -> Randomness:
+    """NOT PRIVATE: draws of the same distributions as a release's, which the seed determines."""
     words = SeededWords(*seed)
+    return Randomness(
+        "seeded: not private",
+        laplace=lambda scale, count: laplace_sampler(scale).draw(words, count),
+        gaussian=lambda variance, count: gaussian_sampler(variance).draw(words, count),
+        usable_scale=checked_scale,
+        usable_variance=checked_variance,
+        words=lambda: words,
+    )
 
-    def draw(scale: Fraction, count: int) -> Integers:
-        sampler = laplace_sampler(scale) if laplace else gaussian_sampler(scale)
-        if repeat_after is None:
-            return sampler.draw(words, count)
-        return np.resize(sampler.draw(SeededWords(*seed), repeat_after), count)
 
-    usable = checked_scale if laplace else checked_variance
-    source = "seeded: not private" if repeat_after is None else "shared by regions and levels: NOT PRIVATE"
-    return _measured(truth.group_sizes(), plan, kind, draw, usable, source=source, ledger=None, settle=settle)
+def seeded_measurements(truth: Truth, plan: Plan, *seed: object, settle: Settle | None = None) -> Measurements:
+    """NOT PRIVATE: what `measure` would give, with noise of the same distribution that the seed determines."""
+    return measure_with(seeded(*seed), truth.group_sizes(), plan, settle=settle)

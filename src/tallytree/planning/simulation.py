@@ -22,7 +22,8 @@ from tallytree.privacy.measure import measure
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares
 from tallytree.progress import Progress, Stage, silent
-from tallytree.tables.group_sizes import GroupSizes, Sealed
+from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.sealed import Sealed
 
 
 @dataclass(frozen=True)

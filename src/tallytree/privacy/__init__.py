@@ -1,4 +1,52 @@
-"""The privacy border: units and sensitivities, budgets, exact noise, `measure` and the ledger."""
+"""The privacy border: everything that a promise of privacy rests on. No other room opens private data.
+
+It is read in three sittings of about an hour, in this order. Each part is one theorem; beside each step of its proof
+stands the function that carries it. Seals are opened in `measure` and in `households.rounds`: a test holds the list.
+
+1. **The release core** (about 1,100 lines): `neighbours`, `accounting`, `budget`, `plan`, `size_lists`, `measurements`,
+   `measure`, `ledger`.
+
+   *What `measure` gives is ε-differentially private, or ρ-zCDP, for all data sets that are neighbours, with the plan's
+   ε or ρ; and what is drawn from one account of a ledger never costs more in all than the account was opened with.*
+
+   - Between neighbours a view of one level moves at most so far, in L1 and in squared L2: `Neighbours.sensitivity`.
+     Data that the relation does not describe are refused: `Neighbours.of`.
+   - Discrete noise of a scale then costs so much, and a cost asks for such a scale: `cost_of`, `scale_for`.
+   - Questions compose, later ones may depend on earlier answers, and their shares of the budget add up to exactly 1:
+     `Plan`, `Plan.cost`. (`settle` and all that follows is post-processing of `Measurements`.)
+   - The view plus noise of that scale leaves, and nothing else: `measure_with`, `view_of`, `noisy_lists`.
+   - ρ implies (ε, δ), rounded to the safe side: `epsilon_of`, `largest_rho`.
+   - A cost is reserved before anything is drawn, or refused: `Ledger.reserve`.
+
+2. **The noise** (`noise/`, about 700 lines; docs/noise.md has the proofs): `keystream`, `thresholds`, `inversion`,
+   `samplers`, `draws`, `opendp`, `randomness`.
+
+   *If words are uniform and independent, every draw has exactly the stated distribution over all integers (one of 2^62
+   or more in size is an error), and what a release draws comes from such words.*
+
+   - Words are ChaCha20 keystreams under keys that the operating system made: `Keystream`.
+   - Cumulative probabilities are enclosed rigorously, to any precision: `Thresholds.enclosed`, `Thresholds.cells`.
+   - An outcome is the number of them that a uniform number reaches, which is never rounded: `Table.draw`, `Uniform`.
+   - Laplace and Gaussian integers are put together from such outcomes: `laplace_sampler`, `gaussian_sampler`.
+   - A release draws from these or from OpenDP's samplers: `cryptographic`. (Seeds are made in `tallytree.evaluate`.)
+
+3. **What synthesis adds** (`households/`, about 1,100 lines): `neighbours`, `selection`, `journal`, `rounds`,
+   `together`.
+
+   *All that one `PrivateTables` gives out is ρ-zCDP for neighbouring households, with its budget's ρ, also if the run
+   was killed and resumed; and with a release it has one promise for one relation, at a stated ρ.*
+
+   - Between neighbours a table, or some of its cells, moves at most so far: `HouseholdNeighbours.sensitivity`,
+     `cells_sensitivity`. Only tables that cannot move are given exactly: `PrivateTables.public_counts`.
+   - A measurement adds noise of the scale that its cost asks for: `PrivateTables.measure`, `measure_cells`.
+   - A choice follows the exponential mechanism exactly, by scores that move at most by their sensitivity, and costs
+     ε²/8: `candidates`, `choose`, `cost_of_selection`.
+   - Rounds compose; each is within the budget, written down as spent before it is drawn (on disk, where the run has a
+     folder), and then not drawn again: `PrivateTables._round`, `RoundJournal`. The whole budget is reserved in the
+     ledger once: `PrivateTables._begin`.
+   - A household that changes its region is two steps of a release's relation, which so costs 2ε or 4ρ: `together`. The
+     release is charged to the households' account too, once: `check_account`, `charge_release`.
+"""
 
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger

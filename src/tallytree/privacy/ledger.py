@@ -46,7 +46,7 @@ class ChangedInput(UserWarning):
 
 @dataclass(frozen=True)
 class Spending:
-    """One reserved cost, in the data set's currency; spent from the moment it stands here."""
+    """One reserved cost, in the data set's currency; spent from the moment it is written."""
 
     number: int
     cost: Fraction

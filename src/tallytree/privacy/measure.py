@@ -1,22 +1,20 @@
-"""The privacy border: `measure` is the only reader of private counts.
+"""The border for releases: `measure` opens private counts, and their sums with noise leave.
 
 In this order: the plan is checked against the data's public facts, the cost of all of it is reserved in the ledger,
-noise is drawn, and only then are the private counts touched; what leaves is their sum. Lists of sizes, which may be as
-long as there are groups, are drawn and added to a part at a time. Totals and the largest size, where a plan asks for
-them, are measured first: what follows from them (`Settled`) shapes the other questions.
+noise is drawn and the counts are opened. Noise comes before the counts but for lists of sizes: these may be as long as
+there are groups, so the noise of each part is drawn when its sizes are added. (The order of these two is for the
+reader's ease and not for privacy: a draw depends on its scale and number, which are public, and on nothing else.)
+Totals and the largest size, where a plan asks for them, are measured first: what follows from them (`Settled`) shapes
+the other questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from importlib import import_module
-from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
@@ -24,21 +22,13 @@ from tallytree.histogram import at_least
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurement, Measurements, Settle
-from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
-from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.neighbours import Neighbours, View
+from tallytree.privacy.noise.randomness import NoiseSource, Randomness, cryptographic
+from tallytree.privacy.plan import Plan
 from tallytree.privacy.size_lists import SMALL, noisy_lists
 from tallytree.tables.group_sizes import GroupSizes
 
-NoiseSource = Literal["tallytree", "opendp"]
-Draw = Callable[[Fraction, int], Integers]
-
 FIRST: tuple[View, ...] = ("totals", "largest")  # measured before the others
-
-# Where each source draws from, and the scale it really uses for the one asked for: never a smaller one.
-_SOURCES: dict[NoiseSource, tuple[str, dict[NoiseKind, str]]] = {
-    "tallytree": ("draws", {"discrete_laplace": "checked_scale", "discrete_gaussian": "checked_variance"}),
-    "opendp": ("opendp", {"discrete_laplace": "usable_scale", "discrete_gaussian": "usable_variance"}),
-}
 
 
 def measure(
@@ -56,34 +46,28 @@ def measure(
     Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
     data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget (`Plan`).
     """
-    if noise not in get_args(NoiseSource):
-        raise SpecError(f"unknown noise source {noise!r}; expected tallytree or opendp")
-    kind = NOISE_FOR[plan.budget.currency]
-    draw, usable = _source(noise, kind)
-    return _measured(group_sizes, plan, kind, draw, usable, source=noise, ledger=ledger, settle=settle)
+    return measure_with(cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle)
 
 
-def _measured(
+def measure_with(
+    randomness: Randomness,
     group_sizes: GroupSizes,
     plan: Plan,
-    kind: NoiseKind,
-    draw: Draw,
-    usable: Callable[[Fraction], Fraction],
     *,
-    source: str,
-    ledger: Ledger | None,
+    ledger: Ledger | None = None,
     settle: Settle | None = None,
 ) -> Measurements:
-    """`measure` with the noise it was asked for. Only `tallytree.evaluate` calls it with any other, on public data."""
-    hierarchy = group_sizes.hierarchy
+    """`measure` with the randomness that it chose; `tallytree.evaluate` calls it with a seed, on public data."""
+    hierarchy, kind = group_sizes.hierarchy, NOISE_FOR[plan.budget.currency]
     neighbours = Neighbours.of(group_sizes, plan.unit)
     _check(plan, group_sizes, settle)
     regions = np.diff(hierarchy.level_starts).tolist()
     asked = []
     for question in plan.questions:
         sensitivity = neighbours.sensitivity(question.view, regions[question.level])
-        scale = usable(scale_for(kind, sensitivity, plan.cost(question)))
-        asked.append(_Asked(question, sensitivity, kind, scale, _variance(kind, scale)))
+        scale = randomness.usable(kind, scale_for(kind, sensitivity, plan.cost(question)))
+        facts = question.view, question.level, question.share, sensitivity, kind, scale, _variance(kind, scale)
+        asked.append(Measurement(*facts, values=np.empty(0, np.int64)))
 
     receipt = None
     if ledger is not None:
@@ -94,57 +78,36 @@ def _measured(
         budget=plan.budget,
         measured=(),
         region_totals=group_sizes.region_totals,
-        noise_source=source,
+        noise_source=randomness.name,
         ledgered=ledger is not None,
         receipt=receipt,
         regions_declared_public=group_sizes.regions_declared_public,
     )
 
-    known = _answered(group_sizes, draw, [one for one in asked if one.question.view in FIRST], nothing_yet)
+    known = _answered(group_sizes, randomness, [one for one in asked if one.view in FIRST], nothing_yet)
     if settle is not None:
         known = replace(known, settled=settle(known))
-    return _answered(group_sizes, draw, [one for one in asked if one.question.view not in FIRST], known)
+    return _answered(group_sizes, randomness, [one for one in asked if one.view not in FIRST], known)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A question with what its answer will be measured with."""
-
-    question: Question
-    sensitivity: Sensitivity
-    noise: NoiseKind
-    scale: Fraction
-    variance: float
-
-    def answer(self, values: NDArray[Any]) -> Measurement:
-        question = self.question
-        return Measurement(
-            question.view,
-            question.level,
-            question.share,
-            self.sensitivity,
-            self.noise,
-            self.scale,
-            self.variance,
-            values,
-        )
-
-
-def _answered(group_sizes: GroupSizes, draw: Draw, asked: list[_Asked], known: Measurements) -> Measurements:
-    """`known` with the answers to some more questions. Only lists of sizes draw their noise a part at a time."""
+def _answered(
+    group_sizes: GroupSizes, randomness: Randomness, asked: list[Measurement], known: Measurements
+) -> Measurements:
+    """`known`, with values for some more measurements that are still without any."""
     if not asked:
         return known
-    drawn = {one: _drawn(draw, one, known) for one in asked if one.question.view != "sorted_sizes"}
+    drawn = {one: _drawn(randomness, one, known) for one in asked if one.view != "sorted_sizes"}
     private = _folded(known.hierarchy.aggregate(group_sizes.counts.open_at_the_privacy_border()), known)
     answers = []
     for one in asked:
-        counts = private[known.hierarchy.level_slice(one.question.level)]
+        counts = private[known.hierarchy.level_slice(one.level)]
         if one in drawn:
-            drawn[one] += _view(one.question.view, counts, known.first_size)
-            answers.append(one.answer(drawn[one]))
+            drawn[one] += view_of(one.view, counts, known.first_size)
+            answers.append(replace(one, values=drawn[one]))
         else:
-            lengths, noise = known.lengths(one.question.level), partial(draw, one.scale)
-            answers.append(one.answer(noisy_lists(noise, counts, known.first_size, lengths, small=_small(one.scale))))
+            draw, lengths = partial(randomness.draw, one.noise, one.scale), known.lengths(one.level)
+            lists = noisy_lists(draw, counts, known.first_size, lengths, small=_small(one.scale))
+            answers.append(replace(one, values=lists))
     return replace(known, measured=(*known.measured, *answers))
 
 
@@ -163,11 +126,11 @@ def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
         )
 
 
-def _drawn(draw: Draw, one: _Asked, known: Measurements) -> Integers:
+def _drawn(randomness: Randomness, one: Measurement, known: Measurements) -> Integers:
     """Noise in the shape of the answer."""
-    level = known.hierarchy.level_slice(one.question.level)
-    shape = (level.stop - level.start, known.columns(one.question.view))
-    return draw(one.scale, shape[0] * shape[1]).reshape(shape)
+    level = known.hierarchy.level_slice(one.level)
+    shape = (level.stop - level.start, known.columns(one.view))
+    return randomness.draw(one.noise, one.scale, shape[0] * shape[1]).reshape(shape)
 
 
 def _folded(counts: Integers, known: Measurements) -> Integers:
@@ -181,11 +144,16 @@ def _folded(counts: Integers, known: Measurements) -> Integers:
 
 
 def _small(scale: Fraction) -> bool:
-    """Do 32 bits hold every sum but those that no one will ever see? Either way nothing is lost that matters."""
+    """May noisy sizes be kept in 32 bits? Noise alone then leaves their range with a probability below e^−999.
+
+    Where a sum does leave it, `noisy_lists` holds it at the end of the range. That is a function of the noisy sum
+    alone, so post-processing: it costs no privacy.
+    """
     return 1000 * scale < SMALL.max
 
 
-def _view(view: View, counts: Integers, first_size: int) -> Integers:
+def view_of(view: View, counts: Integers, first_size: int) -> Integers:
+    """A view of some regions' counts `[regions, sizes]`, but for lists of sizes, which are never made whole."""
     if view == "at_least":
         return at_least(counts, first_size)
     if view == "chain":
@@ -201,12 +169,6 @@ def _chain(counts: Integers) -> Integers:
     """For each cell how many groups are in it or in a later one, size by size and region by region within a size."""
     row = np.cumsum(counts.T.ravel()[::-1])[::-1]
     return np.ascontiguousarray(row.reshape(counts.shape[::-1]).T)
-
-
-def _source(noise: NoiseSource, kind: NoiseKind) -> tuple[Draw, Callable[[Fraction], Fraction]]:
-    module, usable = _SOURCES[noise]
-    source = import_module(f"tallytree.privacy.noise.{module}")
-    return getattr(source, kind), getattr(source, usable[kind])
 
 
 def _variance(kind: NoiseKind, scale: Fraction) -> float:

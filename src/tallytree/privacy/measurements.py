@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
-from math import prod
-from os import PathLike
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError, TallytreeError
+from tallytree.errors import ReleaseError
 from tallytree.hierarchy import Hierarchy
-from tallytree.long_table import key_columns, list_columns, region_blocks
 from tallytree.privacy.accounting import NoiseKind, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
-from tallytree.privacy.size_lists import list_starts
-
-FORMAT = 1
-UNREADABLE = (OSError, LookupError, ArithmeticError, TypeError, ValueError, TallytreeError)  # what bad files lead to
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,130 +133,5 @@ class Measurements:
         """The noise variance of a view on each level, from the top down."""
         return [part.variance for part in sorted(self.measured, key=lambda part: part.level) if part.view == view]
 
-    # ---------------------------------------------------------------- files
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write one self-contained Parquet file: view, level, region, size, value."""
-        import pyarrow.parquet as pq
-
-        facts = {
-            "format": FORMAT,
-            "hierarchy": self.hierarchy.to_json(),
-            "neighbours": self.neighbours.to_json(),
-            "budget": self.budget.to_json(),
-            "measured": [part.to_json() for part in self.measured],
-            "region_totals": None if self.region_totals is None else self.region_totals.tolist(),
-            "noise_source": self.noise_source,
-            "ledgered": self.ledgered,
-            "regions_declared_public": self.regions_declared_public,
-            "settled": {
-                "totals": None if self.settled.totals is None else self.settled.totals.tolist(),
-                "max_size": self.settled.max_size,
-            },
-        }
-        schema = _schema().with_metadata({"tallytree": json.dumps(facts)})
-        with pq.ParquetWriter(path, schema) as writer:
-            for part, block in self._pieces():
-                writer.write_table(self._rows(part, block), row_group_size=self._values(part, block).size)
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> Measurements:
-        """Read what `save` wrote; a file whose rows are not exactly the announced ones is refused."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            with pq.ParquetFile(path) as file:
-                facts = json.loads(file.schema_arrow.metadata[b"tallytree"])
-                if facts["format"] != FORMAT:
-                    raise ReleaseError(f"it has format {facts['format']}; this version reads format {FORMAT}")
-                measurements = cls._empty(facts, most=file.metadata.num_rows)
-                pieces = list(measurements._pieces())
-                if file.num_row_groups != len(pieces):
-                    raise ReleaseError("it does not hold the rows that its own description announces")
-                for group, (part, block) in enumerate(pieces):
-                    rows = file.read_row_group(group)
-                    values = measurements._values(part, block)
-                    values[...] = rows["value"].to_numpy().reshape(values.shape)
-                    if not rows.equals(measurements._rows(part, block)):
-                        raise ReleaseError("its rows do not stand where its own description puts them")
-                return measurements
-        except (*UNREADABLE, pa.ArrowException) as error:
-            raise ReleaseError(f"{path} does not hold measurements that can be read: {error}") from None
-
-    @classmethod
-    def _empty(cls, facts: dict[str, Any], *, most: int) -> Measurements:
-        """Measurements as a file describes them, `most` values at the most, which are still to be read."""
-        hierarchy = Hierarchy.from_layout(**facts["hierarchy"])
-        neighbours = Neighbours.from_json(facts["neighbours"])
-        settled = facts.get("settled", {"totals": None, "max_size": None})
-        shell = cls(
-            hierarchy=hierarchy,
-            neighbours=neighbours,
-            budget=Budget.from_json(facts["budget"]),
-            measured=(),
-            region_totals=_totals(facts["region_totals"], hierarchy),
-            noise_source=facts["noise_source"],
-            ledgered=facts["ledgered"],
-            regions_declared_public=facts["regions_declared_public"],
-            settled=Settled(_totals(settled["totals"], hierarchy), settled["max_size"]),
-        )
-        measured = []
-        for part in facts["measured"]:
-            regions = hierarchy.level_slice(part["level"])
-            shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"]))
-            if part["view"] == "sorted_sizes":
-                shape = (int(shell.lengths(part["level"]).sum()),)
-            most -= prod(shape)
-            if most < 0:
-                raise ReleaseError("it does not hold the rows that its own description announces")
-            exact = {name: Fraction(part[name]) for name in ("share", "scale")}
-            sensitivity = Sensitivity(**part["sensitivity"])
-            values = np.empty(shape, dtype=np.int64)
-            measured.append(Measurement(**{**part, **exact, "sensitivity": sensitivity, "values": values}))
-        return replace(shell, measured=tuple(measured))
-
-    def _pieces(self) -> Iterator[tuple[Measurement, range]]:
-        """The file's row groups: each a block of regions of one measurement, or of places in its lists."""
-        for part in self.measured:
-            if part.view == "sorted_sizes":
-                blocks = region_blocks(range(len(part.values)), 1)
-            else:
-                level = self.hierarchy.level_slice(part.level)
-                blocks = region_blocks(range(level.start, level.stop), part.values.shape[1])
-            for block in blocks:
-                yield part, block
-
-    def _values(self, part: Measurement, block: range) -> NDArray[Any]:
-        first = 0 if part.view == "sorted_sizes" else int(self.hierarchy.level_starts[part.level])
-        return part.values[block.start - first : block.stop - first]
-
-    def _rows(self, part: Measurement, block: range) -> Any:
-        import pyarrow as pa
-
-        if part.view == "sorted_sizes":
-            columns = list_columns(self.hierarchy, part.level, list_starts(self.lengths(part.level)), block)
-        else:
-            columns = key_columns(self.hierarchy, block, self.sizes_of(part.view))
-        values = self._values(part, block)
-        view = pa.repeat(pa.scalar(part.view), values.size)
-        return pa.table({"view": view, **columns, "value": values.ravel().astype(np.int64)}, schema=_schema())
-
 
 Settle = Callable[[Measurements], Settled]
-
-
-def _totals(values: list[int] | None, hierarchy: Hierarchy) -> Integers | None:
-    if values is None:
-        return None
-    totals = np.array(values, dtype=np.int64)
-    if totals.shape != (len(hierarchy),) or totals.min() < 0:
-        raise ReleaseError("its totals are not one number of groups for each region")
-    return totals
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    text = pa.string()
-    return pa.schema([("view", text), ("level", text), ("region", text), ("size", pa.int32()), ("value", pa.int64())])

@@ -23,6 +23,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.folder import changed_files
 from tallytree.publish.release.error_bars import ErrorBars
 from tallytree.publish.release.interval_verification import INTERVAL_PROMISES
+from tallytree.publish.release.measurements_file import load_measurements
 from tallytree.publish.release.statement import described, guarantee, measured_first, size_description
 from tallytree.publish.release.stored import (
     COUNTS,
@@ -100,7 +101,7 @@ class _Stored:
 
     @property
     def measurements(self) -> Measurements:
-        loaded: Measurements = self._once(MEASUREMENTS, lambda: Measurements.load(self.directory / MEASUREMENTS))
+        loaded: Measurements = self._once(MEASUREMENTS, lambda: load_measurements(self.directory / MEASUREMENTS))
         return loaded
 
     @property

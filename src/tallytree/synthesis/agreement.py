@@ -1,30 +1,16 @@
-"""Synthetic households whose numbers by region and size equal a released table exactly, and what both cost together.
+"""Synthetic households whose numbers by region and size equal a released table exactly.
 
 Drawing: in a mixture of products region, size and all else are independent within a component. So given region and
 size, component c has the weight w_c · P_c(region) · P_c(size) up to a constant, and everything else is drawn from the
 component as ever. An explicit histogram is conditioned by looking at its cells of that region and size alone.
 
-Privacy. The table's release and the synthesis were made under relations of their own. A statement about both needs one:
-
-- Public totals (the list of groups with their regions is public). The relation is: one household's contents (size,
-  attributes but for the region, persons) replaced, its region kept. For the release this is its own relation, so it
-  costs what it cost. For the synthesis it is a part of its own relation, in which a household may be replaced by *any*
-  other, and a bound for all pairs of neighbours holds for some of them. The two costs add up, in ρ. Nothing is promised
-  about a household's region, which is public.
-- Private totals, households replaced. The relation is the synthesis': a household is replaced by any other, in
-  whatever region. For the release this is a household removed from one region and one added in another: two steps of
-  its relation ("added, removed, or replaced within its region"), through the data set without the household. By the
-  triangle inequality a table moves at most twice as far: its L1 doubles and its squared L2 is four times what it was,
-  so the release costs 2ε, or 4ρ (and since ε-DP is ε²/2-zCDP, (2ε)²/2 is four times as much too). Within one region,
-  or with an empty household, it is less.
-- Private totals, households added or removed. That is a step of the release's own relation, and costs what it cost.
+What the release and the synthesis cost together is in `tallytree.privacy.households.together`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,8 +18,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.schema import Schema
 from tallytree.synthesis.models.histogram import Histogram
@@ -106,77 +91,6 @@ def size_table(
     place = {leaf: number for number, leaf in enumerate(leaves)}
     ordered = counts[[place[value] for value in attribute.values]].astype(np.int64)
     return SizeTable(region, ordered, first_size, neighbours, budget, release_id)
-
-
-@dataclass(frozen=True)
-class Together:
-    """What a release and a synthesis promise together: one relation, and the cost under it."""
-
-    times: int  # how many steps of the release's relation one step of this one is
-    release: Fraction  # the release's cost under this relation, in ρ
-    synthesis: Fraction
-    relation: str
-    regions_are_public: bool
-
-    @property
-    def rho(self) -> Fraction:
-        """The whole cost."""
-        return self.release + self.synthesis
-
-    def in_words(self, delta: Fraction | None) -> str:
-        """The promise of both together."""
-        text = (
-            f"The released table of sizes and these synthetic households together are zero-concentrated "
-            f"differentially private with ρ = {as_decimal(self.rho)}"
-        )
-        if delta is not None:
-            text += (
-                f", hence (ε, δ)-differentially private with ε = {as_decimal(epsilon_of(self.rho, delta))} at "
-                f"δ = {as_decimal(delta)}"
-            )
-        counted = "" if self.times == 1 else " (twice the ε, four times the ρ: a household may change its region)"
-        return (
-            f"{text}: ρ = {as_decimal(self.release)} for the table{counted} and ρ = {as_decimal(self.synthesis)} for "
-            f"the synthesis. {self.relation}"
-        )
-
-
-def together(table: Neighbours, spent: Budget, households: HouseholdNeighbours, budget: Budget) -> Together:
-    """The one relation for both, or an error if there is none; the module says why."""
-    unit = households.unit.kind
-    if table.unit.kind != "one_group":
-        raise SpecError(
-            f"the release protects {table.unit.kind} and the synthesis whole households: no relation holds for both. "
-            "Release the table with unit one_group."
-        )
-    if unit == "one_person_attributes":
-        raise SpecError(
-            "the release protects whole households and the synthesis one person's attributes only, with households "
-            "and sizes known exactly: no relation holds for both. Use the unit one_group for the synthesis."
-        )
-    if table.quantity_bound != 1:
-        raise SpecError("the release's sizes are sums of a quantity, not numbers of persons; they cannot agree")
-    if table.public_totals and unit != "one_group":
-        raise SpecError(
-            "the release takes the list of households with their regions as public, and the synthesis their number as "
-            "private: no relation holds for both. Use the unit one_group for the synthesis."
-        )
-    times = 2 if not table.public_totals and unit == "one_group" else 1
-    if table.public_totals:
-        relation = (
-            "Neighbouring data sets differ in one household, replaced by any other in the same region. NOT protected: "
-            "the regions of households, which are public, and so the number of households in every region."
-        )
-    elif unit == "one_group":
-        relation = (
-            "Neighbouring data sets differ in one household, replaced by any other with all its persons and "
-            "attributes, in any region. The number of households in all is public."
-        )
-    else:
-        relation = "Neighbouring data sets differ in one household, added or removed with all its persons."
-    assert budget.rho is not None
-    relation += f" A household counts at most {households.max_persons} persons."
-    return Together(times, times**2 * spent.charge_in("rho"), budget.rho, relation, table.public_totals)
 
 
 def draw_agreeing(

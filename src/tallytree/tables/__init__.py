@@ -5,8 +5,9 @@ Nothing here prints, logs or raises a value of a private column; problems are to
 
 from __future__ import annotations
 
-from tallytree.tables.group_sizes import GroupSizes, Sealed
+from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.problems import InputProblems, Problem
 from tallytree.tables.reading import check, read
+from tallytree.tables.sealed import Sealed
 
 __all__ = ["GroupSizes", "InputProblems", "Problem", "Sealed", "check", "read"]

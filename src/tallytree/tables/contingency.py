@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from tallytree.arrays import Integers
 from tallytree.errors import DataError, SpecError
 from tallytree.kernels import kernel
 from tallytree.schema import Attribute, Marginal, Schema
+from tallytree.tables.sealed import Unsharable
 
 Codes = NDArray[Any]  # of the smallest unsigned type that holds an attribute's codes
 
@@ -24,7 +25,7 @@ MOST_CELLS = 1 << 27  # of one table: a gigabyte of counts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HouseholdCodes:
+class HouseholdCodes(Unsharable):
     """One row per household and one per person, attributes as codes; a household's persons stand together.
 
     Household h has the persons `starts[h]` up to `starts[h + 1]`, at most `schema.max_persons` of them.
@@ -55,11 +56,6 @@ class HouseholdCodes:
 
     def __repr__(self) -> str:
         return f"HouseholdCodes({attributes_text(self.schema)})"
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError("HouseholdCodes may be private: they cannot be pickled or copied")
-
-    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
 
 
 def code_type(codes: int) -> Any:

@@ -1,44 +1,20 @@
 """`GroupSizes`: the private counts, sealed, together with the public facts about how they were counted.
 
-Only `tallytree.privacy.measure` opens the seal. Everything else sees shapes and public facts.
+`tallytree.privacy.measure` opens the seal. Everything else sees shapes and public facts.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, NoReturn
 
 from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
-
-
-class Sealed:
-    """Holds a private array; cannot be printed, pickled, copied, compared or turned into an array."""
-
-    __slots__ = ("__content",)
-
-    def __init__(self, content: Integers) -> None:
-        self.__content = content
-
-    def open_at_the_privacy_border(self) -> Integers:
-        """The private counts. Called in `tallytree.privacy.measure` and nowhere else: a test looks for callers."""
-        return self.__content
-
-    def __repr__(self) -> str:
-        return "Sealed(private)"
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("private counts leave only through tallytree.privacy.measure")
-
-    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
-    __array__ = __iter__ = __len__ = __getitem__ = __bool__ = _refuse
-    __eq__ = __format__ = _refuse
-    __hash__ = None  # type: ignore[assignment]
+from tallytree.tables.sealed import Sealed, Unsharable
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupSizes:
+class GroupSizes(Unsharable):
     """How many groups of each size every leaf region has: private, behind public facts.
 
     `counts` is `[leaves, sizes]` in hierarchy order. With public totals (a `groups` table) the sizes are 0 … max_size
@@ -48,7 +24,7 @@ class GroupSizes:
 
     hierarchy: Hierarchy
     max_size: int
-    counts: Sealed
+    counts: Sealed[Integers]
     leaf_totals: Integers | None = None
     name: str | None = None  # the ledger's key
     quantity_bound: int = 1  # an entity's row adds 0 … quantity_bound to its group
@@ -89,8 +65,3 @@ class GroupSizes:
             f"GroupSizes({self.hierarchy!r}, sizes {self.first_size}–{self.max_size}, "
             f"{'public' if self.public_totals else 'private'} totals)"
         )
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError("GroupSizes holds private counts: it cannot be pickled or copied")
-
-    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse

@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from tallytree.schema import Attribute, Schema
 from tallytree.tables import household_problems as problems
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
 from tallytree.tables.counting import is_missing, number
-from tallytree.tables.group_sizes import Sealed
 from tallytree.tables.problems import InputProblems, Problem, missing_columns
+from tallytree.tables.sealed import Sealed, Unsharable
 from tallytree.tables.source import KINDS, Opened, _load, guarded, paths_of, stem, workspace
 
 Oversize = Literal["error", "drop", "subsample"]
@@ -30,25 +30,12 @@ Oversize = Literal["error", "drop", "subsample"]
 UNKNOWN, EMPTY = -1, -2
 
 
-class SealedCodes(Sealed):
-    """Holds private codes of households and persons as `Sealed` holds counts."""
-
-    __slots__ = ("__codes",)
-
-    def __init__(self, codes: HouseholdCodes) -> None:
-        self.__codes = codes
-
-    def open_at_the_privacy_border(self) -> HouseholdCodes:  # type: ignore[override]
-        """The private codes. Called in `tallytree.privacy` and nowhere else: a test looks for callers."""
-        return self.__codes
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Households:
+class Households(Unsharable):
     """Household microdata: private, behind public facts. How many households there are is sealed with the rest."""
 
     schema: Schema
-    codes: SealedCodes
+    codes: Sealed[HouseholdCodes]
     oversize: Oversize = "error"  # what was done with households of more than max_persons, if there were any
     person_order: str | None = None  # the column by which the first persons were told, if not the file's order
     name: str | None = None  # the ledger's key
@@ -82,11 +69,6 @@ class Households:
 
     def __repr__(self) -> str:
         return f"Households({attributes_text(self.schema)}; private)"
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError("Households holds private microdata: it cannot be pickled or copied")
-
-    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
 
 
 def read_households(
@@ -140,7 +122,7 @@ def read_households(
         name = stem(files[0][0])
     return Households(
         schema=schema,
-        codes=SealedCodes(codes),
+        codes=Sealed(codes),
         oversize=oversize,
         person_order=person_order,
         name=name,
@@ -165,7 +147,7 @@ def households_from_codes(
     codes = grouped(
         schema, columns(schema.household, household), columns(schema.person, person), np.asarray(home), number
     )
-    return Households(schema=schema, codes=SealedCodes(codes), name=name)
+    return Households(schema=schema, codes=Sealed(codes), name=name)
 
 
 # -------------------------------------------------------------------- options and columns

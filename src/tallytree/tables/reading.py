@@ -18,10 +18,11 @@ from tallytree.tables.checking import (
     spanning_problems,
 )
 from tallytree.tables.counting import as_counts, counting_query
-from tallytree.tables.group_sizes import GroupSizes, Sealed
+from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.options import Options, checked
 from tallytree.tables.problems import InputProblems, Problem, groups_no_rows, no_rows
 from tallytree.tables.regions import RegionKeys, hierarchy_of, region_keys
+from tallytree.tables.sealed import Sealed
 from tallytree.tables.source import Opened, open_groups, open_source, paths_of, stem, workspace
 
 

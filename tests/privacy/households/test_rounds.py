@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -16,10 +17,11 @@ import pytest
 from tallytree import Budget, BudgetError, Ledger
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.evaluate.truth import SeededWords
+from tallytree.evaluate.truth import seeded as chance
 from tallytree.privacy.accounting import cost_of
 from tallytree.privacy.households.journal import FILE, RoundJournal
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables, _private_tables
+from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.households.selection import candidates, choose
 from tallytree.privacy.noise.draws import gaussian_variance
 from tallytree.privacy.noise.samplers import gaussian_sampler
@@ -58,7 +60,7 @@ def tables(budget=None, kind="one_group", **options):
 
 
 def seeded(budget=None, kind="one_group", seed=1, **options):
-    return _private_tables(households(), relation(kind), budget or Budget(rho=1), SeededWords(seed), **options)
+    return tables(budget, kind, randomness=chance(seed), **options)
 
 
 def estimates(marginals, value=2):
@@ -226,17 +228,17 @@ def test_the_relation_must_fit_the_schema():
 
 def test_a_round_is_on_disk_before_noise_is_drawn_and_noise_is_drawn_before_counts_are_touched(tmp_path, monkeypatch):
     border, order = tables(journal=tmp_path), []
-    gaussian, true = border._chance.gaussian, border._true
+    randomness, true = border._randomness, border._true
 
     def draw(scale, number):
         order.append(("noise", len((tmp_path / FILE).read_text().splitlines())))
-        return gaussian(scale, number)
+        return randomness.gaussian(scale, number)
 
     def touch(marginal):
         order.append("counts")
         return true(marginal)
 
-    object.__setattr__(border._chance, "gaussian", draw)
+    monkeypatch.setattr(border, "_randomness", replace(randomness, gaussian=draw))
     monkeypatch.setattr(border, "_true", touch)
     border.measure(BY_AREA, "1/2")
     assert order == [("noise", 2), "counts"]

@@ -12,10 +12,10 @@ from tallytree import (
     BudgetError,
     Hierarchy,
     Ledger,
-    Measurements,
     Release,
     ReleaseError,
     SpecError,
+    load_measurements,
     one_entity,
     one_group,
     release,
@@ -172,7 +172,7 @@ def test_an_interrupted_release_goes_on_without_spending_again(tmp_path, monkeyp
     release_id = made.save(tmp_path / "release")
     assert verify(tmp_path / "release").ok
     assert ledger.account("people").spendings[0].release_id == release_id
-    assert Measurements.load(tmp_path / "release" / "measurements.parquet").ledgered
+    assert load_measurements(tmp_path / "release" / "measurements.parquet").ledgered
     with pytest.raises(ReleaseError, match="no measurements"):
         resume(tmp_path / "nowhere")
 
@@ -244,7 +244,7 @@ def test_an_interrupted_release_with_options_becomes_the_same_release(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             release(data, **arguments, keep=kept, progress=interrupt)
         made = resume(kept, mechanism="coc-matching", options=options)
-        measurements = Measurements.load(kept / "measurements.parquet")
+        measurements = load_measurements(kept / "measurements.parquet")
         same = estimated(measurements, mechanism="coc-matching", options=made.options)
         assert same.options == made.options
         assert np.array_equal(same.counts, made.counts)

@@ -11,9 +11,10 @@ import pytest
 from tallytree import Budget
 from tallytree.errors import BudgetError, SpecError
 from tallytree.evaluate.truth import SeededWords
+from tallytree.evaluate.truth import seeded as chance
 from tallytree.privacy.households.journal import FILE
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables, _private_tables
+from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.schema import Marginal
 from tallytree.synthesis.methods import checkpoints
 from tallytree.synthesis.methods.table import DEFAULT, METHODS, method
@@ -48,7 +49,7 @@ def homes():
 
 def seeded(kind="one_group", rho="1/2", seed=1, data=None, **options):
     neighbours = HouseholdNeighbours(HouseholdUnit(kind), SCHEMA.max_persons)
-    return _private_tables(data or homes(), neighbours, Budget(rho=rho), SeededWords(seed), **options)
+    return PrivateTables(data or homes(), neighbours, Budget(rho=rho), randomness=chance(seed), **options)
 
 
 def same(one, other):

@@ -7,6 +7,7 @@ that a round gives is worked out here, from the definitions, and its Rényi dive
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import exp, log
 
@@ -14,10 +15,10 @@ import numpy as np
 import pytest
 
 from tallytree import Budget
-from tallytree.evaluate.truth import SeededWords
+from tallytree.evaluate.truth import seeded
 from tallytree.privacy.households import selection
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import _Chance, _private_tables
+from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.schema import Marginal
 from tallytree.synthesis.methods.asking import Asking, epsilon_for
 from tallytree.tables.households import households_from_codes
@@ -64,8 +65,7 @@ def outcome(data, kind, monkeypatch):
 
         monkeypatch.setattr(selection, "choose", choose)
         neighbours = HouseholdNeighbours(HouseholdUnit(kind), SCHEMA.max_persons)
-        tables = _private_tables(homes, neighbours, Budget(rho=PRICE), SeededWords(0))
-        tables._chance = _Chance(no_noise, lambda: SeededWords(0), "open")
+        tables = PrivateTables(homes, neighbours, Budget(rho=PRICE), randomness=replace(seeded(0), gaussian=no_noise))
         asking = Asking(tables, lambda *_: None)
         epsilon = epsilon_for(PRICE * SELECTING)
         estimates = [np.ones(table.shape(SCHEMA), np.int64) for table in candidates]

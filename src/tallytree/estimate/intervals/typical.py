@@ -28,7 +28,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.kernels import blocks, in_threads, kernel
-from tallytree.privacy.measure import FIRST, _view
+from tallytree.privacy.measure import FIRST, view_of
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.noise.draws import discrete_gaussian, discrete_laplace
 from tallytree.privacy.size_lists import noisy_lists
@@ -145,7 +145,7 @@ def views_of(counts: Integers, measurements: Measurements) -> list[Integers | No
     return [
         None
         if part.view == "sorted_sizes"
-        else _view(part.view, counts[measurements.hierarchy.level_slice(part.level)], measurements.first_size)
+        else view_of(part.view, counts[measurements.hierarchy.level_slice(part.level)], measurements.first_size)
         for part in measurements.measured
     ]
 

@@ -1,1 +1,1 @@
-"""What synthesis adds to the border: neighbours, rounds, selection, the journal, and composition with a release."""
+"""What synthesis adds to the border: `tallytree.privacy` says what it promises and in which order to read it."""

@@ -1,7 +1,7 @@
 """The journal of rounds: what was reserved, on disk before any noise is drawn, and what came of it, afterwards.
 
 A round that was reserved and not recorded was cut off in between. Its noise may have been drawn and seen, so it counts
-as spent and is never drawn again. Nothing private stands here: requests, costs and published results only.
+as spent and is never drawn again. Nothing private is written here: requests, costs and published results only.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -110,7 +109,7 @@ class RoundJournal:
                 self._take(number, json.loads(line))
             except (ValueError, KeyError, TypeError, IndexError):
                 raise ReleaseError(
-                    f"line {number} of {self._path} is damaged: which rounds were drawn cannot be told, so the run "
+                    f"line {number} of {self._path} is damaged: which rounds were drawn is not known, so the run "
                     "cannot go on. Start anew in another folder, with a budget of its own."
                 ) from None
 
@@ -129,8 +128,11 @@ class RoundJournal:
                 raise ValueError
             last.result = dict(line["result"])
 
-    def __iter__(self) -> Iterator[Round]:
-        return iter(self.rounds)
+
+def has_begun(folder: str | os.PathLike[str] | None) -> bool:
+    """Does a folder hold the journal of a run, whose budget is reserved then?"""
+    journal = None if folder is None else Path(folder) / FILE
+    return journal is not None and journal.exists() and journal.stat().st_size > 0
 
 
 def _to_disk(folder: Path) -> None:

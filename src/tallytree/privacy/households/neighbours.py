@@ -17,7 +17,6 @@ from tallytree.schema import Marginal, Schema
 HouseholdUnitKind = Literal["one_group", "one_group_added_or_removed", "one_person_attributes"]
 
 HOUSEHOLDS = "households"  # this kind of neighbour relation, in files
-MANY = 1 << 62  # stands for the number of values of attributes when no schema says it
 
 
 @dataclass(frozen=True)
@@ -53,12 +52,11 @@ class HouseholdNeighbours:
         """Do all neighbours have the same number of households?"""
         return self.unit.kind != "one_group_added_or_removed"
 
-    def sensitivity(self, marginal: Marginal, schema: Schema | None = None) -> Sensitivity:
+    def sensitivity(self, marginal: Marginal, schema: Schema) -> Sensitivity:
         """The most that all counts of `marginal` together change between neighbours.
 
-        Without a schema every attribute is taken to have as many values as can hurt; with one, tables with few
-        cells get their exact, smaller value. M is the most persons of a household, A the number of cells over the
-        household attributes (not size), C that over the person attributes (1 where there are none).
+        M is the most persons of a household, A the number of cells over the household attributes (not size), C that
+        over the person attributes (1 where there are none).
 
         A household adds to a table a vector of its own, and the table is the sum of these. A household added or
         removed changes the table by one such vector v, a household replaced by a difference v − w of two.
@@ -107,7 +105,7 @@ class HouseholdNeighbours:
                 changed = max(changed, ones + min(most - 1, people))
         return Sensitivity(changed, changed)
 
-    def cells_sensitivity(self, marginal: Marginal, number: int = 1, schema: Schema | None = None) -> Sensitivity:
+    def cells_sensitivity(self, marginal: Marginal, number: int, schema: Schema) -> Sensitivity:
         """The most that any `number` cells of `marginal` together change between neighbours.
 
         They are a part of the table, so they change by no more than the whole does, in either norm. And one cell
@@ -121,10 +119,8 @@ class HouseholdNeighbours:
         one = self.max_persons if marginal.of == "persons" and self.unit.kind != "one_person_attributes" else 1
         return Sensitivity(min(whole.l1, number * one), min(whole.l2_squared, number * one**2))
 
-    def _cells(self, marginal: Marginal, schema: Schema | None) -> tuple[int, int]:
+    def _cells(self, marginal: Marginal, schema: Schema) -> tuple[int, int]:
         """How many cells the household attributes have (without size), and the person attributes."""
-        if schema is None:
-            return MANY if marginal.household else 1, MANY if marginal.person else 1
         marginal.check(schema)
         if schema.max_persons != self.max_persons:
             raise SpecError(

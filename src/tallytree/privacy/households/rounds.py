@@ -1,12 +1,13 @@
 """The border for synthesis: tables of private households are selected and measured in rounds, each paid for first.
 
-In this order: a request is checked against public facts and the budget, its cost is put down in the journal, chance is
-drawn, and only then are private counts touched; what leaves is their sum with noise, or the place of a choice.
+In this order: a request is checked against public facts and the budget, its cost is written into the journal, then
+noise is drawn and private counts are read (for a choice, counts are made into scores and then words are drawn). What
+leaves is counts with noise, or the place of a choice.
 
 A run that was killed is resumed by running it again with the same journal. Each call is compared with the next round of
 the journal (its kind, its tables and its cost) and answered from there, without touching private data; new rounds are
 drawn once the journal is used up. A round that was lost, because it was reserved and its result was not recorded,
-answers None: it is paid for, and the caller simply goes on with its next round.
+answers None: it is paid for, and the caller goes on with its next round.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +31,11 @@ from tallytree.privacy.households.journal import Round, RoundJournal, Values
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.privacy.noise.keystream import Keystream, Source
+from tallytree.privacy.noise.randomness import Randomness, cryptographic
 from tallytree.schema import Marginal
 from tallytree.tables.contingency import check_size, marginal_counts
-from tallytree.tables.group_sizes import Sealed
 from tallytree.tables.households import Households
+from tallytree.tables.sealed import Sealed, Unsharable
 
 GAUSSIAN: NoiseKind = "discrete_gaussian"
 KEPT_CELLS = 1 << 25  # of true tables, kept behind the seal for the next round
@@ -54,21 +55,13 @@ class NoisyTable:
     cells: tuple[int, ...] | None = None  # places in the flat table
 
 
-@dataclass(frozen=True, eq=False)
-class _Chance:
-    """Where noise and words come from."""
-
-    gaussian: Callable[[Fraction, int], Integers]
-    words: Callable[[], Source]
-    name: str
-
-
-class PrivateTables:
+class PrivateTables(Unsharable):
     """Private households, a neighbour relation and a budget in ρ: all that synthesis may ask of them.
 
     With a `ledger` the whole budget is reserved there at the start, once. With a `journal` (a folder) a killed run can
     be resumed; a journal of another data set, schema, relation, budget or reservation is refused. A data set is known
     by its name (and by its number of households, where that is public): the journal holds no digest of private rows.
+    `tallytree.evaluate` gives a `randomness` with a seed, for public data; otherwise it is cryptographic.
     """
 
     def __init__(
@@ -79,21 +72,7 @@ class PrivateTables:
         *,
         ledger: Ledger | None = None,
         journal: str | os.PathLike[str] | None = None,
-    ) -> None:
-        from tallytree.privacy.noise.draws import discrete_gaussian
-
-        self._start_with(
-            households, neighbours, budget, ledger, journal, _Chance(discrete_gaussian, Keystream, "tallytree")
-        )
-
-    def _start_with(
-        self,
-        households: Households,
-        neighbours: HouseholdNeighbours,
-        budget: Budget,
-        ledger: Ledger | None,
-        journal: str | os.PathLike[str] | None,
-        chance: _Chance,
+        randomness: Randomness | None = None,
     ) -> None:
         if budget.rho is None:
             raise BudgetError(
@@ -108,8 +87,9 @@ class PrivateTables:
         self.schema, self.neighbours, self.budget = households.schema, neighbours, budget
         self.published_exactly: list[Marginal] = []
         self._total = budget.rho
-        self._households, self._chance = households, chance
-        self._kept: dict[Marginal, Sealed] = {}
+        self._households = households
+        self._randomness = cryptographic("tallytree") if randomness is None else randomness
+        self._kept: dict[Marginal, Sealed[Integers]] = {}
         self._kept_cells = 0
         self._played = 0
         self._journal = RoundJournal(journal)
@@ -151,7 +131,7 @@ class PrivateTables:
         return self._played < len(self._journal.rounds)
 
     def sensitivity(self, marginal: Marginal, cells: int | None = None) -> Sensitivity:
-        """How far one neighbour can move the whole table, or any so many of its cells."""
+        """How far one neighbour can move the whole table, or any `cells` of its cells."""
         check_size(marginal, self.schema)
         if cells is None:
             return self.neighbours.sensitivity(marginal, self.schema)
@@ -179,7 +159,7 @@ class PrivateTables:
         return self._measured(marginal, None, rho)
 
     def measure_cells(self, marginal: Marginal, cells: Sequence[int], rho: Number) -> NoisyTable | None:
-        """Some cells of a table, by their places in the flat table; noise is scaled to what so many can change by."""
+        """Some cells of a table, by their places in the flat table; noise is scaled to what that many can change by."""
         places = tuple(int(cell) for cell in cells)
         marginal.check(self.schema)
         if not places or len(set(places)) < len(places) or min(places) < 0:
@@ -192,7 +172,7 @@ class PrivateTables:
         return self._measured(marginal, places, rho)
 
     def _measured(self, marginal: Marginal, cells: tuple[int, ...] | None, rho: Number) -> NoisyTable | None:
-        from tallytree.privacy.noise.draws import checked_variance, gaussian_variance
+        from tallytree.privacy.noise.draws import gaussian_variance
 
         cost = _positive(rho, "rho")
         sensitivity = self.sensitivity(marginal, None if cells is None else len(cells))
@@ -201,12 +181,12 @@ class PrivateTables:
                 f"the table of {marginal.describe()} cannot differ between neighbours: it is public under this unit "
                 "and needs no measurement; public_counts gives it"
             )
-        scale = checked_variance(scale_for(GAUSSIAN, sensitivity, cost))
+        scale = self._randomness.usable(GAUSSIAN, scale_for(GAUSSIAN, sensitivity, cost))
         shape = marginal.shape(self.schema) if cells is None else (len(cells),)
         number = int(np.prod(shape, dtype=np.int64))
 
         def draw() -> Values:
-            noisy = self._chance.gaussian(scale, number)
+            noisy = self._randomness.draw(GAUSSIAN, scale, number)
             true = self._true(marginal).ravel()
             noisy += true if cells is None else true[list(cells)]
             return {"values": noisy.tolist()}
@@ -297,7 +277,7 @@ class PrivateTables:
 
         def draw() -> Values:
             offered = candidates(scores(), bounds, factor, penalties, weights)
-            return {"place": choose(offered, self._chance.words())}
+            return {"place": choose(offered, self._randomness.words())}
 
         request = {"kind": kind, "candidates": len(tables), "digest": _digest(tables)}
         result = self._round(request, cost_of_selection(factor), draw)
@@ -335,7 +315,7 @@ class PrivateTables:
     # ---------------------------------------------------------------- rounds
 
     def _round(self, request: Values, cost: Fraction, draw: Callable[[], Values]) -> Values | None:
-        """The next round's result: from the journal if it stands there, otherwise reserved, drawn and recorded."""
+        """The next round's result: from the journal if it is there, otherwise reserved, drawn and recorded."""
         if self.resuming:
             past = self._journal.rounds[self._played]
             if past.request != request or past.cost != cost:
@@ -358,7 +338,7 @@ class PrivateTables:
         return result
 
     def _true(self, marginal: Marginal) -> Integers:
-        """The private counts of a table. They go nowhere but into a sum with noise, or into a score."""
+        """The private counts of a table: for a sum with noise, a score, or `public_counts`, which checks them first."""
         if marginal in self._kept:
             return self._kept[marginal].open_at_the_privacy_border()
         counts = marginal_counts(self._households.codes.open_at_the_privacy_border(), marginal)
@@ -377,7 +357,7 @@ class PrivateTables:
             "budget": self.budget.to_json(),
             "households": self.number if self.neighbours.number_is_public else None,
             "truncation": households.truncation(),
-            "noise": self._chance.name,
+            "noise": self._randomness.name,
         }
         if past is None:
             receipt = None
@@ -419,32 +399,6 @@ class PrivateTables:
             f"ρ = {as_decimal(self.spent)} spent of {as_decimal(self._total)})"
         )
 
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError("PrivateTables holds private microdata: it cannot be pickled or copied")
-
-    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
-
-
-def _private_tables(
-    households: Households,
-    neighbours: HouseholdNeighbours,
-    budget: Budget,
-    words: Source,
-    *,
-    journal: str | os.PathLike[str] | None = None,
-) -> PrivateTables:
-    """NOT PRIVATE: `PrivateTables` with words of one's own. Only `tallytree.evaluate` calls it, on public data."""
-    from tallytree.privacy.noise.samplers import gaussian_sampler
-
-    def gaussian(variance: Fraction, count: int) -> Integers:
-        return gaussian_sampler(variance).draw(words, count)
-
-    tables = PrivateTables.__new__(PrivateTables)
-    tables._start_with(
-        households, neighbours, budget, None, journal, _Chance(gaussian, lambda: words, "words: not private")
-    )
-    return tables
-
 
 def _positive(value: Number, what: str) -> Fraction:
     number = exact(value, what)
@@ -454,6 +408,6 @@ def _positive(value: Number, what: str) -> Fraction:
 
 
 def _digest(tables: Sequence[Marginal]) -> str:
-    """Tells one list of public candidates from another."""
+    """Distinguishes one list of public candidates from another."""
     text = json.dumps([table.to_json() for table in tables], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -28,8 +28,8 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.kernels import kernel
 from tallytree.privacy.noise.inversion import WORD_BITS, Uniform
-from tallytree.privacy.noise.keystream import Keystream, Source
-from tallytree.privacy.noise.thresholds import GUARD_BITS, Thresholds, _enclosed, ball, working_precision
+from tallytree.privacy.noise.keystream import Source
+from tallytree.privacy.noise.thresholds import GUARD_BITS, Thresholds, ball, enclosure, working_precision
 
 LARGEST_SCORE = 1 << 52  # of a score and of a penalty, so that their difference is exact in floating point
 LARGEST_SENSITIVITY = 1 << 20
@@ -46,24 +46,6 @@ INVERSE_FACTORIALS = np.array([1 / math.factorial(n) for n in range(15)])
 def cost_of_selection(epsilon: Fraction) -> Fraction:
     """What one selection costs, in ρ."""
     return epsilon**2 / 8
-
-
-def select(
-    scores: Integers,
-    sensitivities: Integers | int,
-    epsilon: Fraction,
-    *,
-    penalties: Integers | None = None,
-    weights: Sequence[Fraction] | None = None,
-) -> int:
-    """The place of one candidate, i with P ∝ exp(ε w_i (score_i − penalty_i) / (2 Δ_i)), drawn exactly.
-
-    Scores are whole numbers from private data, Δ_i the most that candidate i's can differ between neighbours.
-    `penalties` (whole numbers) and `weights` w_i (above 0, at most 1) are public, the same for all neighbours: so
-    u_i = w_i (score_i − penalty_i) / Δ_i differs by at most w_i ≤ 1, which is all that the cost rests on. Candidates
-    whose sensitivity is 0 are refused: they are public and need no selecting, and no finite weight is theirs.
-    """
-    return choose(candidates(scores, sensitivities, epsilon, penalties, weights), Keystream())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +68,14 @@ def candidates(
     penalties: Integers | None = None,
     weights: Sequence[Fraction] | None = None,
 ) -> Candidates:
-    """The arguments of `select`, checked. No message holds a score."""
+    """What is to be chosen from, checked: candidate i with P ∝ exp(ε w_i (score_i − penalty_i) / (2 Δ_i)).
+
+    Scores are whole numbers from private data, and no message holds one. Δ_i is the most that candidate i's score can
+    differ between neighbours. `penalties` (whole numbers) and `weights` w_i (above 0, at most 1) are public, the same
+    for all neighbours: so u_i = w_i (score_i − penalty_i) / Δ_i differs by at most w_i ≤ 1, which is all that the cost
+    rests on. Candidates whose sensitivity is 0 are refused: they are public and need no selecting, and no finite weight
+    is theirs.
+    """
     scores = np.asarray(scores)
     if scores.ndim != 1 or len(scores) == 0 or scores.dtype != np.int64:
         raise SpecError("selection needs a list of at least one candidate, each with a whole score (int64)")
@@ -239,9 +228,9 @@ class CumulativeWeights(Thresholds):
                 weights = [ball(exponent).exp() for exponent in self._exponents]
                 self._weights = {bits: (weights, self._sum(weights, len(self._which)))}
             weights, total = self._weights[bits]
-            return _enclosed(self._sum(weights, index) / total, bits)
+            return enclosure(self._sum(weights, index) / total, bits)
 
     def _sum(self, weights: list[Any], first: int) -> Any:
-        """The weight of the first so many candidates."""
+        """The weight of the first `first` candidates."""
         counts = np.bincount(self._which[:first], minlength=len(weights))
         return sum((weight * int(count) for weight, count in zip(weights, counts, strict=True) if count), arb(0))

@@ -1,1 +1,1 @@
-"""Exact noise: draws, their thresholds and the generator. Read `draws` first; it says what is below it."""
+"""Exact noise, from random words up: `tallytree.privacy` says what it promises and in which order to read it."""

@@ -1,6 +1,7 @@
-"""Random 64-bit words: ChaCha20 keystream under a key that the operating system made for this stream alone.
+"""Random 64-bit words: ChaCha20 keystreams. The one module that uses `cryptography`.
 
-There is no generator to seed, share, copy or fork: whoever needs words makes a `Keystream` and drops it afterwards.
+Privacy rests on `Keystream` alone, whose key the operating system made for this stream: there is no generator to seed,
+share, copy or fork. Whoever needs words makes a `Keystream` and drops it afterwards.
 """
 
 from __future__ import annotations
@@ -23,17 +24,24 @@ class Source(Protocol):
         """The next `count` words."""
 
 
-class Keystream:
-    """One ChaCha20 stream. The nonce is zero because the key is never used again."""
+class KeyedWords:
+    """The keystream of one key, the same on every machine. The nonce is zero: a key stands for one stream."""
 
-    def __init__(self) -> None:
-        self._cipher = Cipher(algorithms.ChaCha20(os.urandom(32), bytes(16)), mode=None).encryptor()
+    def __init__(self, key: bytes) -> None:
+        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
 
     def words(self, count: int) -> Words:
         """The next `count` words of 64 bits."""
-        words = np.empty(count, np.uint64)
+        words = np.empty(count, "<u8")
         room = words.view(np.uint8).data
         for start in range(0, len(room), len(_ZEROS)):
             part = room[start : start + len(_ZEROS)]
             self._cipher.update_into(_ZEROS[: len(part)], part)
-        return words
+        return words.astype(np.uint64, copy=False)
+
+
+class Keystream(KeyedWords):
+    """Words for privacy: under a key that the operating system gives and that is never used again."""
+
+    def __init__(self) -> None:
+        super().__init__(os.urandom(32))

@@ -43,7 +43,7 @@ class Thresholds(ABC):
     def enclosed(self, index: int, bits: int) -> tuple[int, int]:
         """Integers low ≤ c_index · 2^bits ≤ high, as a rule neighbours. After the last threshold come ones."""
         with working_precision(bits + GUARD_BITS):
-            return _enclosed(next(islice(self.values(), index - 1, None), arb(1)), bits)
+            return enclosure(next(islice(self.values(), index - 1, None), arb(1)), bits)
 
     def cells(self, bits: int) -> list[int]:
         """For every threshold below 1 − 2^−bits the integer t with t ≤ c · 2^bits ≤ t + 1.
@@ -62,7 +62,7 @@ class Thresholds(ABC):
 def _cells(thresholds: Iterator[Any], bits: int) -> list[int] | None:
     cells = []
     for threshold in thresholds:
-        low, high = _enclosed(threshold, bits)
+        low, high = enclosure(threshold, bits)
         if low >= (1 << bits) - 1:
             break
         if high - low > 1:
@@ -71,7 +71,8 @@ def _cells(thresholds: Iterator[Any], bits: int) -> list[int] | None:
     return cells
 
 
-def _enclosed(threshold: Any, bits: int) -> tuple[int, int]:
+def enclosure(threshold: Any, bits: int) -> tuple[int, int]:
+    """Integers low ≤ threshold · 2^bits ≤ high."""
     scaled = threshold * (1 << bits)
     return int(scaled.lower().floor().unique_fmpz()), int(scaled.upper().ceil().unique_fmpz())
 

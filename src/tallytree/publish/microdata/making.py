@@ -5,26 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from tallytree.arrays import Integers
-from tallytree.errors import BudgetError, SpecError
-from tallytree.privacy.budget import Budget, as_decimal
-from tallytree.privacy.households.journal import FILE as JOURNAL
-from tallytree.privacy.households.journal import Round
+from tallytree.errors import SpecError
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.households.journal import Round, has_begun
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy.households.together import Together, charge_release, check_account, together
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.progress import Progress, silent
 from tallytree.publish.release.making import Release
 from tallytree.publish.release.stored import MANIFEST, digest
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.agreement import SizeTable, Together, draw_agreeing, size_table, together
+from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table
 from tallytree.synthesis.methods.fitted import Fitted
 from tallytree.synthesis.methods.table import DEFAULT, Method, method
 from tallytree.synthesis.models.sampling import CHUNK, draw
@@ -157,15 +156,14 @@ def synthesize(
     )
     neighbours, table = ready.neighbours, ready.table
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
-    journal = None if folder is None else Path(folder) / JOURNAL
-    begun = journal is not None and journal.exists() and journal.stat().st_size > 0
     if book is not None and table is not None:
-        _check_account(book, households.name, table, neighbours, budget, begun=begun)
+        both = together(table.neighbours, table.budget, neighbours, budget)
+        check_account(book, households.name, both, table.release_id, begun=has_begun(folder))
 
     tables = PrivateTables(households, neighbours, budget, ledger=book, journal=folder)
     try:
         if book is not None and table is not None:
-            _charge_release(book, households.name or "", table, neighbours, budget)
+            charge_release(book, households.name, neighbours, both, table.release_id)
         checkpoint = None if folder is None else os.path.join(folder, CHECKPOINT)
         fitted = ready.method.run(
             tables, ready.workload, options=ready.options, progress=progress, checkpoint=checkpoint
@@ -325,39 +323,3 @@ def released_sizes(schema: Schema, release: AnyRelease, region: str) -> SizeTabl
         budget=measurements.budget,
         release_id=release_id,
     )
-
-
-def _check_account(
-    book: Ledger,
-    name: str | None,
-    table: SizeTable,
-    neighbours: HouseholdNeighbours,
-    budget: Budget,
-    *,
-    begun: bool,
-) -> None:
-    """Refuse unless the account can pay for the release (if it has not yet) and for what is to come."""
-    if table.release_id is None:
-        raise SpecError("with a ledger, give the release as its directory: its id tells whether it was charged before")
-    account = book.account(name or "")
-    both = together(table.neighbours, table.budget, neighbours, budget)
-    for_release = Fraction(0) if _is_charged(book, name or "", table) else both.release
-    needed = for_release + (Fraction(0) if begun else both.synthesis)
-    if account.currency != "rho":
-        raise BudgetError("synthesis is charged in ρ: the ledger must have opened the data set in rho")
-    if needed > account.left:
-        raise BudgetError(
-            f"{name!r} has ρ = {as_decimal(account.left)} left; the released table and the synthesis together would "
-            f"cost ρ = {as_decimal(needed)}. Nothing was spent."
-        )
-
-
-def _charge_release(book: Ledger, name: str, table: SizeTable, neighbours: HouseholdNeighbours, budget: Budget) -> None:
-    if not _is_charged(book, name, table):
-        cost = together(table.neighbours, table.budget, neighbours, budget).release
-        receipt = book.reserve(name, Budget(rho=cost), neighbours)
-        receipt.record(table.release_id or "")
-
-
-def _is_charged(book: Ledger, name: str, table: SizeTable) -> bool:
-    return any(spending.release_id == table.release_id for spending in book.account(name).spendings)

@@ -11,10 +11,10 @@ from tallytree.privacy.accounting import cost_of, scale_for
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.rounds import GAUSSIAN
+from tallytree.privacy.households.together import Together
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.publish.release.statement import NO_LEDGER, SOURCES, guarantee
 from tallytree.schema import SIZE, Marginal, Schema
-from tallytree.synthesis.agreement import Together
 from tallytree.synthesis.methods.table import METHODS
 from tallytree.synthesis.trust import CONFIDENCE
 from tallytree.version import VERSION

@@ -20,6 +20,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.households.selection import cost_of_selection
+from tallytree.privacy.households.together import Together, together
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.folder import changed_files
 from tallytree.publish.microdata.files import (
@@ -42,7 +43,6 @@ from tallytree.publish.microdata.statement import in_words, not_protected, sensi
 from tallytree.publish.release.statement import NO_LEDGER
 from tallytree.publish.release.stored import MEASUREMENTS, MOST, PRIVACY, read_json
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
-from tallytree.synthesis.agreement import Together, together
 from tallytree.synthesis.models.measured import Measured
 from tallytree.synthesis.models.sampling import Households
 from tallytree.synthesis.tally import Tally

@@ -18,9 +18,10 @@ from tallytree.long_table import key_columns, region_blocks
 from tallytree.mechanisms import Mechanism, choose, mechanism_named, prepare
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt
-from tallytree.privacy.measure import NoiseSource, measure
+from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
+from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Shares
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.error_bars import (
@@ -31,6 +32,7 @@ from tallytree.publish.release.error_bars import (
     checked_which,
     error_bars,
 )
+from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 from tallytree.tables.group_sizes import GroupSizes
 
 if TYPE_CHECKING:
@@ -206,7 +208,7 @@ class Release:
                 f"{folder / MEASUREMENTS} is missing: without its measurements a release cannot be checked, and "
                 "nothing is known of its error"
             )
-        measurements = Measurements.load(folder / MEASUREMENTS)
+        measurements = load_measurements(folder / MEASUREMENTS)
         sizes = range(measurements.first_size, measurements.max_size + 1)
         try:
             dense = statement["zero_cells"] == "written"
@@ -341,7 +343,7 @@ def resume(
     path = Path(folder)
     if not (path / MEASUREMENTS).exists():
         raise ReleaseError(f"{path} holds no measurements to go on from")
-    measurements = Measurements.load(path / MEASUREMENTS)
+    measurements = load_measurements(path / MEASUREMENTS)
     if (path / RECEIPT).exists():
         receipt = Receipt(**json.loads((path / RECEIPT).read_text()))
         measurements = replace(measurements, receipt=receipt)
@@ -408,5 +410,5 @@ def _keep(measurements: Measurements, folder: Path, mechanism: Mechanism) -> Non
     (folder / MECHANISM).write_text(json.dumps({"name": mechanism.name, "options": mechanism.options}))
     if measurements.receipt is not None:
         (folder / RECEIPT).write_text(json.dumps(asdict(measurements.receipt)))
-    measurements.save(folder / "unfinished")
+    save_measurements(measurements, folder / "unfinished")
     (folder / "unfinished").rename(folder / MEASUREMENTS)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallytree.publish.folder import write_json, write_whole
+from tallytree.publish.release.measurements_file import save_measurements
 from tallytree.publish.release.statement import data_package, privacy_statement
 from tallytree.publish.release.stored import (
     COUNTS,
@@ -32,7 +33,7 @@ def write_release(release: Release, target: Path, *, replace: bool = False) -> s
         zeros = release.counts.size <= CELLS_WITH_ZEROS
         _write_counts(release, folder, zeros=zeros)
         _write_regions(release, folder / REGIONS)
-        release.measurements.save(folder / MEASUREMENTS)
+        save_measurements(release.measurements, folder / MEASUREMENTS)
         write_json(folder / PRIVACY, privacy_statement(release, zeros=zeros))
         write_json(folder / PACKAGE, data_package(release, zeros=zeros))
         return FILES

@@ -10,22 +10,17 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
+from tallytree.privacy.noise.keystream import KeyedWords
 
 
-class PublicStream:
+class PublicStream(KeyedWords):
     """The stream that a seed text names; two texts name independent streams."""
 
     def __init__(self, seed_text: str) -> None:
-        key = hashlib.sha256(f"tallytree public stream: {seed_text}".encode()).digest()
-        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words of 64 bits."""
-        return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)
+        super().__init__(hashlib.sha256(f"tallytree public stream: {seed_text}".encode()).digest())
 
     def uniform(self, count: int) -> Floats:
         """The next `count` numbers, uniform on [0, 1)."""

@@ -1,4 +1,4 @@
-"""The file of measurements with lists of sizes and what was settled first: whole, or refused."""
+"""The file of measurements: read as it was written, or refused."""
 
 import json
 from fractions import Fraction
@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tallytree.long_table
-from tallytree import Budget, Hierarchy, Measurements, ReleaseError, measure, one_entity
+from tallytree import Budget, Hierarchy, ReleaseError, load_measurements, measure, one_entity, save_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import every_level
 from tallytree.tables import GroupSizes, Sealed
@@ -19,16 +19,19 @@ LEAVES = np.array([[3, 1, 0, 1], [0, 0, 0, 0], [0, 2, 0, 4], [1, 0, 5, 0]])
 METHODS = ["sorted-sizes", "cumulative", "sorted-sizes-l1"]
 
 
-def measured(*, public, largest=True):
+def data(public=False):
     totals = LEAVES.sum(axis=1) if public else None
-    data = GroupSizes(TREE, 3 if public else 4, Sealed(LEAVES), leaf_totals=totals)
+    return GroupSizes(TREE, 3 if public else 4, Sealed(LEAVES), leaf_totals=totals)
+
+
+def measured(*, public, largest=True):
     options = {"methods": METHODS}
     if not public:
         options["totals_share"] = "1/3"
     if largest:
         options["largest_share"] = "1/5"
     mechanism = MECHANISMS["coc-matching"].configured(options)
-    return measure(data, mechanism.plan(TREE, Budget(epsilon=20), one_entity()), settle=mechanism.settle)
+    return measure(data(public), mechanism.plan(TREE, Budget(epsilon=20), one_entity()), settle=mechanism.settle)
 
 
 def same(before, after):
@@ -46,21 +49,53 @@ def same(before, after):
     assert after.level_shares == before.level_shares
 
 
+@pytest.mark.parametrize(
+    ("view", "public"),
+    [("counts", False), ("at_least", False), ("totals", False), ("counts", True), ("at_least", True)],
+)
+def test_measurements_survive_a_round_trip_through_parquet(tmp_path, view, public):
+    plan = every_level(view, TREE, Budget(epsilon="1/3"), one_entity(), shares=[1, 1, 5])
+    before = measure(data(public), plan)
+    save_measurements(before, tmp_path / "m.parquet")
+    after = load_measurements(tmp_path / "m.parquet")
+    assert np.array_equal(after.stacked(view), before.stacked(view))
+    assert [part.to_json() for part in after.measured] == [part.to_json() for part in before.measured]
+    assert after.neighbours == before.neighbours
+    assert after.budget == before.budget
+    assert after.hierarchy.to_json() == before.hierarchy.to_json()
+    assert (after.region_totals is None) == (not public)
+    assert after.receipt is None
+
+
+def test_a_damaged_file_of_measurements_is_refused(tmp_path):
+    save_measurements(
+        measure(data(), every_level("counts", TREE, Budget(epsilon=1), one_entity())), tmp_path / "m.parquet"
+    )
+    table = pq.read_table(tmp_path / "m.parquet")
+    pq.write_table(table.slice(1), tmp_path / "short.parquet")
+    pq.write_table(table.take(list(range(len(table)))[::-1]), tmp_path / "turned.parquet")
+    pq.write_table(table.replace_schema_metadata(None), tmp_path / "bare.parquet")
+    (tmp_path / "junk.parquet").write_bytes(b"PAR1 nothing PAR1")
+    for name in ("short", "turned", "bare", "junk", "missing"):
+        with pytest.raises(ReleaseError, match="does not hold measurements"):
+            load_measurements(tmp_path / f"{name}.parquet")
+
+
 @pytest.mark.parametrize("rows", [1, 2, 5, 1 << 20])
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize("public", [False, True])
 def test_lists_and_what_was_settled_survive_a_round_trip(tmp_path, monkeypatch, public, largest, rows):
     monkeypatch.setattr(tallytree.long_table, "ROWS_AT_A_TIME", rows)
     before = measured(public=public, largest=largest)
-    before.save(tmp_path / "m.parquet")
+    save_measurements(before, tmp_path / "m.parquet")
     if rows < 5:
         assert pq.ParquetFile(tmp_path / "m.parquet").num_row_groups > 10
-    same(before, Measurements.load(tmp_path / "m.parquet"))
+    same(before, load_measurements(tmp_path / "m.parquet"))
 
 
 def test_the_file_is_a_long_table_that_names_every_region(tmp_path):
     before = measured(public=True, largest=False)
-    before.save(tmp_path / "m.parquet")
+    save_measurements(before, tmp_path / "m.parquet")
     table = pq.read_table(tmp_path / "m.parquet")
     assert table.column_names == ["view", "level", "region", "size", "value"]
     rows = [row for row in table.to_pylist() if row["view"] == "sorted_sizes" and row["level"] == "county"]
@@ -75,9 +110,9 @@ def test_the_file_is_a_long_table_that_names_every_region(tmp_path):
 def test_regions_without_any_group_have_no_rows(tmp_path):
     empty = GroupSizes(TREE, 3, Sealed(np.zeros((4, 4), np.int64)), leaf_totals=np.zeros(4, np.int64))
     before = measure(empty, every_level("sorted_sizes", TREE, Budget(epsilon=1), one_entity()))
-    before.save(tmp_path / "m.parquet")
+    save_measurements(before, tmp_path / "m.parquet")
     assert pq.read_table(tmp_path / "m.parquet").num_rows == 0
-    same(before, Measurements.load(tmp_path / "m.parquet"))
+    same(before, load_measurements(tmp_path / "m.parquet"))
 
 
 def rewritten(path, change):
@@ -128,14 +163,14 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", sorted(DAMAGE))
 def test_files_that_contradict_themselves_are_refused(tmp_path, damage):
     before = measured(public=False)
-    before.save(tmp_path / "m.parquet")
-    same(before, Measurements.load(rewritten(tmp_path / "m.parquet", lambda facts: None)))
+    save_measurements(before, tmp_path / "m.parquet")
+    same(before, load_measurements(rewritten(tmp_path / "m.parquet", lambda facts: None)))
     with pytest.raises(ReleaseError, match="does not hold measurements that can be read"):
-        Measurements.load(rewritten(tmp_path / "m.parquet", DAMAGE[damage]))
+        load_measurements(rewritten(tmp_path / "m.parquet", DAMAGE[damage]))
 
 
 def test_lists_with_rows_that_are_missing_turned_or_renamed_are_refused(tmp_path):
-    measured(public=True).save(tmp_path / "m.parquet")
+    save_measurements(measured(public=True), tmp_path / "m.parquet")
     with pq.ParquetFile(tmp_path / "m.parquet") as file:
         schema, groups = file.schema_arrow, [file.read_row_group(group) for group in range(file.num_row_groups)]
     rows = groups[-1]  # the lists of all counties
@@ -149,32 +184,14 @@ def test_lists_with_rows_that_are_missing_turned_or_renamed_are_refused(tmp_path
             for table in [*groups[:-1], changed]:
                 writer.write_table(pa.table(table.columns, schema=schema), row_group_size=len(table))
         with pytest.raises(ReleaseError, match="does not hold measurements"):
-            Measurements.load(tmp_path / f"{name}.parquet")
+            load_measurements(tmp_path / f"{name}.parquet")
 
 
 def test_files_from_before_anything_was_settled_still_load(tmp_path):
-    data = GroupSizes(TREE, 4, Sealed(LEAVES))
-    before = measure(data, every_level("at_least", TREE, Budget(epsilon=1), one_entity(), shares=[1, 2, 4]))
-    before.save(tmp_path / "m.parquet")
-    after = Measurements.load(rewritten(tmp_path / "m.parquet", lambda facts: facts.pop("settled")))
+    before = measure(data(), every_level("at_least", TREE, Budget(epsilon=1), one_entity(), shares=[1, 2, 4]))
+    save_measurements(before, tmp_path / "m.parquet")
+    after = load_measurements(rewritten(tmp_path / "m.parquet", lambda facts: facts.pop("settled")))
     same(before, after)
     assert after.settled.totals is None
     assert after.settled.max_size is None
     assert after.level_shares == [Fraction(1, 7), Fraction(2, 7), Fraction(4, 7)]
-
-
-def test_lengths_are_not_made_up_where_no_totals_are_known():
-    data = GroupSizes(TREE, 4, Sealed(LEAVES))
-    measurements = measure(data, every_level("at_least", TREE, Budget(epsilon=1), one_entity()))
-    with pytest.raises(ReleaseError, match="need public totals, or totals that were measured first"):
-        measurements.lengths(0)
-    assert measurements.known_totals is None
-
-
-def test_what_was_measured_of_sizes_is_told_from_what_came_first():
-    measurements = measured(public=False)
-    assert [measurements.on_level(level).view for level in range(3)] == ["sorted_sizes", "at_least", "sorted_sizes"]
-    assert [part.view for part in measurements.measured[:4]] == ["largest", "totals", "totals", "totals"]
-    part = measured(public=True, largest=False)
-    with pytest.raises(ReleaseError, match="expected one measurement of sizes on level 3, found 0"):
-        part.on_level(3)

@@ -1,0 +1,155 @@
+"""The file of measurements: one self-contained Parquet file, a row for every noisy number, and its strict reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from math import prod
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.arrays import Integers
+from tallytree.errors import ReleaseError, TallytreeError
+from tallytree.hierarchy import Hierarchy
+from tallytree.long_table import key_columns, list_columns, region_blocks
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.measurements import Measurement, Measurements, Settled
+from tallytree.privacy.neighbours import Neighbours, Sensitivity
+from tallytree.privacy.size_lists import list_starts
+
+FORMAT = 1
+UNREADABLE = (OSError, LookupError, ArithmeticError, TypeError, ValueError, TallytreeError)  # what bad files lead to
+
+
+def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> None:
+    """Write one self-contained Parquet file: view, level, region, size, value."""
+    import pyarrow.parquet as pq
+
+    settled = measurements.settled
+    facts = {
+        "format": FORMAT,
+        "hierarchy": measurements.hierarchy.to_json(),
+        "neighbours": measurements.neighbours.to_json(),
+        "budget": measurements.budget.to_json(),
+        "measured": [part.to_json() for part in measurements.measured],
+        "region_totals": None if measurements.region_totals is None else measurements.region_totals.tolist(),
+        "noise_source": measurements.noise_source,
+        "ledgered": measurements.ledgered,
+        "regions_declared_public": measurements.regions_declared_public,
+        "settled": {
+            "totals": None if settled.totals is None else settled.totals.tolist(),
+            "max_size": settled.max_size,
+        },
+    }
+    schema = _schema().with_metadata({"tallytree": json.dumps(facts)})
+    with pq.ParquetWriter(path, schema) as writer:
+        for part, block in _pieces(measurements):
+            rows = _rows(measurements, part, block)
+            writer.write_table(rows, row_group_size=rows.num_rows)
+
+
+def load_measurements(path: str | PathLike[str]) -> Measurements:
+    """Read what `save_measurements` wrote; a file whose rows are not exactly the announced ones is refused."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            facts = json.loads(file.schema_arrow.metadata[b"tallytree"])
+            if facts["format"] != FORMAT:
+                raise ReleaseError(f"it has format {facts['format']}; this version reads format {FORMAT}")
+            measurements = _without_values(facts, most=file.metadata.num_rows)
+            pieces = list(_pieces(measurements))
+            if file.num_row_groups != len(pieces):
+                raise ReleaseError("it does not hold the rows that its own description announces")
+            for group, (part, block) in enumerate(pieces):
+                rows = file.read_row_group(group)
+                values = _values(measurements, part, block)
+                values[...] = rows["value"].to_numpy().reshape(values.shape)
+                if not rows.equals(_rows(measurements, part, block)):
+                    raise ReleaseError("its rows are not where its own description puts them")
+            return measurements
+    except (*UNREADABLE, pa.ArrowException) as error:
+        raise ReleaseError(f"{path} does not hold measurements that can be read: {error}") from None
+
+
+def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
+    """Measurements as a file describes them, with room for at most `most` values, which are still to be read."""
+    hierarchy = Hierarchy.from_layout(**facts["hierarchy"])
+    settled = facts.get("settled", {"totals": None, "max_size": None})
+    shell = Measurements(
+        hierarchy=hierarchy,
+        neighbours=Neighbours.from_json(facts["neighbours"]),
+        budget=Budget.from_json(facts["budget"]),
+        measured=(),
+        region_totals=_totals(facts["region_totals"], hierarchy),
+        noise_source=facts["noise_source"],
+        ledgered=facts["ledgered"],
+        regions_declared_public=facts["regions_declared_public"],
+        settled=Settled(_totals(settled["totals"], hierarchy), settled["max_size"]),
+    )
+    measured = []
+    for part in facts["measured"]:
+        regions = hierarchy.level_slice(part["level"])
+        shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"]))
+        if part["view"] == "sorted_sizes":
+            shape = (int(shell.lengths(part["level"]).sum()),)
+        most -= prod(shape)
+        if most < 0:
+            raise ReleaseError("it does not hold the rows that its own description announces")
+        exact = {name: Fraction(part[name]) for name in ("share", "scale")}
+        sensitivity = Sensitivity(**part["sensitivity"])
+        values = np.empty(shape, dtype=np.int64)
+        measured.append(Measurement(**{**part, **exact, "sensitivity": sensitivity, "values": values}))
+    return replace(shell, measured=tuple(measured))
+
+
+def _totals(values: list[int] | None, hierarchy: Hierarchy) -> Integers | None:
+    if values is None:
+        return None
+    totals = np.array(values, dtype=np.int64)
+    if totals.shape != (len(hierarchy),) or totals.min() < 0:
+        raise ReleaseError("its totals are not one number of groups for each region")
+    return totals
+
+
+def _pieces(measurements: Measurements) -> Iterator[tuple[Measurement, range]]:
+    """The file's row groups: each a block of regions of one measurement, or of places in its lists."""
+    for part in measurements.measured:
+        if part.view == "sorted_sizes":
+            blocks = region_blocks(range(len(part.values)), 1)
+        else:
+            level = measurements.hierarchy.level_slice(part.level)
+            blocks = region_blocks(range(level.start, level.stop), part.values.shape[1])
+        for block in blocks:
+            yield part, block
+
+
+def _values(measurements: Measurements, part: Measurement, block: range) -> NDArray[Any]:
+    first = 0 if part.view == "sorted_sizes" else int(measurements.hierarchy.level_starts[part.level])
+    return part.values[block.start - first : block.stop - first]
+
+
+def _rows(measurements: Measurements, part: Measurement, block: range) -> Any:
+    import pyarrow as pa
+
+    hierarchy = measurements.hierarchy
+    if part.view == "sorted_sizes":
+        columns = list_columns(hierarchy, part.level, list_starts(measurements.lengths(part.level)), block)
+    else:
+        columns = key_columns(hierarchy, block, measurements.sizes_of(part.view))
+    values = _values(measurements, part, block)
+    view = pa.repeat(pa.scalar(part.view), values.size)
+    return pa.table({"view": view, **columns, "value": values.ravel().astype(np.int64)}, schema=_schema())
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    text = pa.string()
+    return pa.schema([("view", text), ("level", text), ("region", text), ("size", pa.int32()), ("value", pa.int64())])
