@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
-from tallytree.estimate.tree.layout import tiles
+from tallytree.estimate.layout import tiles
 from tallytree.estimate.tree.least_squares import Pulls, fit_tile
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel

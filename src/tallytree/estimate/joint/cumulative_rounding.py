@@ -19,7 +19,7 @@ import numpy as np
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.joint.alternating import Relaxed
 from tallytree.estimate.joint.cumulative_exchange import exchange_arrivals
-from tallytree.estimate.tree.layout import from_the_top_down
+from tallytree.estimate.layout import from_the_top_down
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
 

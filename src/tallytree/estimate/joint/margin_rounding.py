@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.estimate.tree.layout import from_the_top_down
+from tallytree.estimate.layout import from_the_top_down
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from tallytree.arrays import Integers
-from tallytree.estimate.tree.layout import Tree
+from tallytree.estimate.layout import Tree
 from tallytree.kernels import kernel
 
 # Dearer than anything, and still no overflow when a cost, which is less than it either way, is added.

@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.estimate.layout import Tree, columns, put_columns, tiles
 from tallytree.estimate.tree.exchange import balance, move, paying_pairs
-from tallytree.estimate.tree.layout import Tree, columns, put_columns, tiles
 from tallytree.estimate.tree.relaxation import Breakpoints, amounts_at, breakpoints, price_for
 from tallytree.estimate.tree.whole import spread, whole_parts
 from tallytree.hierarchy import Hierarchy

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
-from tallytree.estimate.tree.layout import Tree, columns, tiles
+from tallytree.estimate.layout import Tree, columns, tiles
 from tallytree.kernels import in_threads, kernel
 
 RUN = 16  # so many leaves are sorted by counting before merging begins

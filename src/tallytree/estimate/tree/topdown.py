@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.tree.layout import Tree, columns, put_columns, tiles
+from tallytree.estimate.layout import Tree, columns, put_columns, tiles
 from tallytree.estimate.tree.nearest import whole_weights
 from tallytree.estimate.tree.relaxation import amounts_at, breakpoints, price_for
 from tallytree.estimate.tree.whole import whole_parts

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.estimate.tree.layout import Tree
+from tallytree.estimate.layout import Tree
 from tallytree.estimate.tree.relaxation import Breakpoints
 from tallytree.kernels import kernel
 
