@@ -9,9 +9,9 @@ estimate.
 from __future__ import annotations
 
 from tallytree.errors import ReleaseError
+from tallytree.estimate.joint.alternating import Proved
 from tallytree.estimate.joint.counts import joint_counts as nearest_counts
 from tallytree.estimate.joint.cumulative import joint_cumulative as nearest_at_least
-from tallytree.estimate.joint.problem import Proved
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.estimate import Estimate
 from tallytree.mechanisms.inputs import precisions
@@ -27,7 +27,7 @@ def joint_cumulative(measurements: Measurements) -> Estimate:
         totals=totals,
         weights=precisions(measurements, "at_least"),
     )
-    counts = counts_from_at_least(found.counts_at_least, totals)
+    counts = counts_from_at_least(found.values, totals)
     return Estimate(counts, f"consistent `at_least` counts near the measured ones: {_words(found)}")
 
 
@@ -44,7 +44,7 @@ def joint_counts(measurements: Measurements) -> Estimate:
         totals=measurements.region_totals,
         weights=precisions(measurements, "counts"),
     )
-    return Estimate(found.counts, f"consistent counts near the measured ones: {_words(found)}")
+    return Estimate(found.values, f"consistent counts near the measured ones: {_words(found)}")
 
 
 def _words(found: Proved) -> str:
