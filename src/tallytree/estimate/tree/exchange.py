@@ -6,7 +6,8 @@ it is empty): a unit takes one path down to a leaf, so
     add    = w(2(x − y) + 1) + the least `add` of the children,
     remove = w(1 − 2(x − y)) + the least `remove` of the children.
 
-The proof that no more is needed is in `tree`. Everything here is in 64-bit integers whose range `tree` has checked.
+The proof that no more is needed is in `nearest`. Everything here is in 64-bit integers whose range `nearest` has
+checked.
 """
 
 from __future__ import annotations

@@ -19,6 +19,15 @@ from tallytree.kernels import kernel
 FRACTION_STEPS = 1 << 20
 
 
+def whole_root(amounts: Floats, total: int | None) -> Integers:
+    """What each size's root holds: the amounts rounded, halves up, or parts of the total."""
+    if total is None:
+        return np.floor(amounts + 0.5).astype(np.int64)
+    values = np.empty(len(amounts), dtype=np.int64)
+    whole_parts(amounts, total, total % len(amounts), values)
+    return values
+
+
 @kernel
 def whole_parts(reals: Floats, total: int, start: int, parts: Integers) -> None:
     """Non-negative whole numbers near `reals` that add up to `total`; equal fractions are served from `start` on."""
