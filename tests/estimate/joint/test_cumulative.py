@@ -229,7 +229,11 @@ FINE = np.zeros((3, 2), dtype=int)
 @pytest.mark.parametrize(
     ("noisy", "options", "message"),
     [
-        (np.zeros((2, 2), dtype=int), {}, r"shape \(2, 2\); expected integers of shape \(3, sizes\), one row per region"),
+        (
+            np.zeros((2, 2), dtype=int),
+            {},
+            r"shape \(2, 2\); expected integers of shape \(3, sizes\), one row per region",
+        ),
         (np.zeros((3, 0), dtype=int), {}, "no sizes"),
         (np.zeros((3, 2)), {}, "float64 of shape .* expected integers"),
         (np.full((3, 2), 2**50), {}, "may overflow"),

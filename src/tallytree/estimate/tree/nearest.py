@@ -82,7 +82,7 @@ def nearest_consistent(
 
     in_threads(solve, pieces)
     while total is not None:
-        gainers, losers = paying_pairs(*costs, total % len(root))
+        gainers, losers = paying_pairs(costs[0], costs[1], total % len(root))
         if len(gainers) == 0:
             break
         units = np.zeros(len(root), dtype=np.int64)
