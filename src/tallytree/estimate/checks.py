@@ -25,11 +25,12 @@ SUM_LIMIT = 1 << 61  # sums and costs stay below this, so that the sum of any tw
 WEIGHT_BITS = 20
 
 
-def integer_table(given: Any, rows: int | None = None, *, name: str = "noisy") -> Integers:
-    """`[regions, sizes]`, with so many rows if it is known how many."""
+def integer_table(given: Any, rows: int | None = None, sizes: int | None = None, *, name: str = "noisy") -> Integers:
+    """`[regions, sizes]`; where their number is known, as many of them."""
     table = np.asarray(given)
-    fits = table.ndim == 2 and rows in (None, len(table))
-    return _integers(table, name, fits, f"({'regions' if rows is None else rows}, sizes), one row per region")
+    fits = table.ndim == 2 and rows in (None, table.shape[0]) and sizes in (None, table.shape[1])
+    shape = f"({'regions' if rows is None else rows}, {'sizes' if sizes is None else sizes})"
+    return _integers(table, name, fits, f"{shape}, one row per region")
 
 
 def row_totals(given: Any, rows: int, *, name: str = "totals") -> Integers:

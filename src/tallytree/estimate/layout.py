@@ -19,7 +19,7 @@ def tiles(sizes: int) -> list[tuple[int, int]]:
 
 
 def row_blocks(table: NDArray[Any], cells: int = 1 << 18) -> list[tuple[int, int]]:
-    """Blocks of regions to work on together: about so many cells each."""
+    """Blocks of regions to work on together: about this many cells each."""
     return blocks(len(table), max(1, cells // max(1, table.shape[1])))
 
 

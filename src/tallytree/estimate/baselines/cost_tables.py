@@ -78,7 +78,7 @@ def table_entries(hierarchy: Hierarchy, sizes: int, reaches: Sequence[int]) -> i
 
 
 def too_large(entries: int) -> str:
-    """Why so many entries are refused, and what to do."""
+    """Why this many entries are refused, and what to do."""
     return (
         f"the paper's cost tables would have up to {entries:,} entries, more than {MOST_ENTRIES:,}; "
         "pgsr-hierarchical-dp finds the same optimum without tables"

@@ -91,7 +91,7 @@ def cumulative_relaxed(
 
 
 def too_large(cells: int) -> str:
-    """Why so many cells are refused, and what to do; empty if they are not."""
+    """Why this many cells are refused, and what to do; empty if they are not."""
     if cells <= MOST_CELLS:
         return ""
     return (

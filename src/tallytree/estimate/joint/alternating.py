@@ -54,7 +54,7 @@ CELLS_PER_BLOCK = 1 << 16
 
 # Exchanges between siblings, after rounding: how many siblings each child is tried with, how often, and for what gain.
 MOST_PARTNERS = 64
-PASSES_PER_CHILD = 64  # about so many, in at most MOST_ROUNDS rounds
+PASSES_PER_CHILD = 64  # about, in at most MOST_ROUNDS rounds
 MOST_ROUNDS = 8
 LEAST_GAIN = 1e-6
 
@@ -156,7 +156,7 @@ def shared_out(root: Integers, hierarchy: Hierarchy, share: Callable[[Integers, 
 
 @kernel
 def exchange_rounds(partners: int) -> int:
-    """How many rounds of exchanges are made among siblings that are tried with so many partners each."""
+    """How many rounds of exchanges are made among siblings that are each tried with this number of partners."""
     return min(MOST_ROUNDS, max(1, PASSES_PER_CHILD // max(1, partners)))
 
 

@@ -211,15 +211,15 @@ def _hand_out(
 ) -> int:
     """Give one unit each to the children whose next is due first: those above what they hold, then, if need be, any."""
     order = np.argsort(due, kind="mergesort")
-    anybody = False
+    to_any = False
     while handed < target:
         for child in order:
             full = bounded and held[child] >= upper[first + child]
-            if handed < target and not full and (anybody or held[child] < level[child]):
+            if handed < target and not full and (to_any or held[child] < level[child]):
                 held[child] += 1
                 handed += 1
                 due[child] = _due(relaxed, knots, top, ahead, first, child, held[child] + 1)
-        anybody = True
+        to_any = True
     return handed
 
 

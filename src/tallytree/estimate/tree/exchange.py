@@ -44,7 +44,7 @@ def balance(noisy: Integers, values: Integers, tree: Tree, size: int, add: Integ
 def paying_pairs(add: Integers, remove: Integers, start: int) -> tuple[Integers, Integers]:
     """Who gains and who loses a unit: cheapest with cheapest while a pair lowers the cost, ties from `start` on.
 
-    Nobody is in both lists: if it were the i-th to gain and the j-th to lose, i ≤ j say, its own `add` would be no
+    None is in both lists: if it were the i-th to gain and the j-th to lose, i ≤ j say, its own `add` would be no
     dearer than that of the j-th gainer, so its `add` + `remove` would be negative; costs are convex, so it is not.
     """
     count = len(add)
