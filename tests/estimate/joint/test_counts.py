@@ -17,14 +17,13 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_group
 from tallytree.privacy.plan import every_level
 from tests.oracles.joint import adds_up, least_by_enumeration, proved_counts, rows_with_total, squares
-from tests.oracles.trees import even_tree, random_tree
+from tests.oracles.trees import even_tree, random_tree, two_sided_geometric
 
 
 def made_up(rng, tree, sizes, scale, mean=6):
     leaves = rng.poisson(rng.gamma(0.5, mean, (tree.leaf_count, 1)) * 0.6 ** np.arange(sizes))
     counts = tree.aggregate(leaves)
-    stop = 1 - np.exp(-1 / scale)
-    return counts + rng.geometric(stop, counts.shape) - rng.geometric(stop, counts.shape), counts.sum(axis=1)
+    return counts + two_sided_geometric(rng, counts.shape, scale), counts.sum(axis=1)
 
 
 def check_promises(values, tree, totals):

@@ -26,7 +26,7 @@ from tests.oracles.joint import (
     proved_cumulative,
     squares,
 )
-from tests.oracles.trees import even_tree, random_tree
+from tests.oracles.trees import even_tree, random_tree, two_sided_geometric
 
 
 def made_up(rng, tree, sizes, scale, mean=6):
@@ -34,8 +34,7 @@ def made_up(rng, tree, sizes, scale, mean=6):
     leaves = rng.poisson(rng.gamma(0.5, mean, (tree.leaf_count, 1)) * 0.6 ** np.arange(sizes + 1))
     counts = tree.aggregate(leaves)
     truth = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1][:, 1:]
-    stop = 1 - np.exp(-1 / scale)
-    return truth + rng.geometric(stop, truth.shape) - rng.geometric(stop, truth.shape), counts.sum(axis=1)
+    return truth + two_sided_geometric(rng, truth.shape, scale), counts.sum(axis=1)
 
 
 def check_promises(values, tree, totals):
