@@ -24,11 +24,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from benchmarks.bench_estimate import _peak_bytes, report
-
 import tallytree as tt
+from common import peak_bytes, report
 from tallytree.evaluate.datasets import make
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
@@ -80,9 +77,9 @@ def figures(case: str, scale: float, times: int) -> dict[str, Any]:
     run_once(*prepared(case, 0.0005))  # compiles
     truth, mechanism, plan = prepared(case, scale)
     Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far, that of making the data
-    before = _peak_bytes()
+    before = peak_bytes()
     runs = [run_once(truth, mechanism, plan) for _ in range(times)]
-    peak = _peak_bytes()
+    peak = peak_bytes()
     portions = draws(truth, plan)
     drawing = min(timed(lambda: [discrete_laplace(size, count) for size, count in portions])[1] for _ in range(times))
     best = min(runs, key=lambda run: run["cpu"])

@@ -11,63 +11,21 @@ Times are CPU times, all cores added, so that other work on the machine matters 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common import best_of, drawn, even_tree, made_up_counts, report, rise_of_peak
+from tallytree.arrays import Integers
 from tallytree.estimate import is_optimal, nearest_consistent, non_increasing
 from tallytree.estimate.baselines.cost_tables import paper_reach, table_estimate
 from tallytree.hierarchy import Hierarchy
 
-Integers = NDArray[np.int64]
-
 FULL = [((52, 3144), 1000, 6.0), ((52, 3144), 1000, 60.0), ((6, 263), 13282, 6.0), ((6, 263), 13282, 60.0)]
 QUICK = [((12, 300), 200, 6.0)]
 DEPTHS = [(52, 3144), (14, 196, 2986), (7, 49, 343, 2797), (5, 20, 100, 500, 2571)]  # 3,197 regions each
-
-
-def even_tree(*regions: int) -> Hierarchy:
-    leaves = np.arange(regions[-1])
-    table = {
-        f"level {level}": [f"{level}.{region}" for region in leaves * count // regions[-1]]
-        for level, count in enumerate(regions)
-    }
-    return Hierarchy.from_levels(table, list(table))
-
-
-def made_up_counts(hierarchy: Hierarchy, sizes: int) -> Integers:
-    """Regions of very different population, sizes that become rare: most cells are small, many are zero."""
-    rng = np.random.default_rng(1)
-    population = rng.gamma(0.3, 1, size=(hierarchy.leaf_count, 1))
-    return hierarchy.aggregate(rng.poisson(population * 200 * np.exp(-8 * np.arange(sizes) / sizes)))
-
-
-def drawn(shape: tuple[int, ...], scale: float) -> Integers:
-    rng = np.random.default_rng(2)
-    stop = 1 - np.exp(-1 / scale)
-    return rng.geometric(stop, shape) - rng.geometric(stop, shape)
-
-
-def best_of(times: int, work: Callable[[], Any], clock: Callable[[], float] = process_time) -> float:
-    found = []
-    for _ in range(times):
-        start = clock()
-        work()
-        found.append(clock() - start)
-    return min(found)
-
-
-def report(sentence: str, **figures: Any) -> None:
-    print(sentence)
-    print(json.dumps({key: float(f"{v:.4g}") if isinstance(v, float) else v for key, v in figures.items()}))
-    sys.stdout.flush()
 
 
 def compare(shape: tuple[int, ...], sizes: int, scale: float, quick: bool) -> None:
@@ -239,15 +197,7 @@ def peak(shape: list[int], sizes: int) -> float:
     for row in noisy:
         row[:] = rng.integers(-20, 40, sizes)
     nearest_consistent(noisy[:, :16], tree, total=1000)
-    Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far, that of compiling
-    before = _peak_bytes()
-    nearest_consistent(noisy, tree, total=10 * sizes * shape[-1])
-    return (_peak_bytes() - before) / noisy.nbytes
-
-
-def _peak_bytes() -> int:
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+    return rise_of_peak(lambda: nearest_consistent(noisy, tree, total=10 * sizes * shape[-1])) / noisy.nbytes
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench_estimate import best_of, drawn, even_tree, made_up_counts
+from common import best_of, drawn, even_tree, made_up_counts
 from tallytree.arrays import Integers
 from tallytree.estimate.joint.cumulative import joint_cumulative
 from tallytree.estimate.tree.chain import nearest_chain

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
+from time import perf_counter
 
 import numpy as np
 
+from common import best_of
 from tallytree import Hierarchy
-
-
-def best(work, repeats: int = 5) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def main() -> None:
@@ -32,7 +24,8 @@ def main() -> None:
         )
         counts = rng.integers(0, 100, (leaves, cells // leaves))
         sums = tree.aggregate(counts)
-        ratio = best(lambda c=counts, t=tree: t.aggregate(c)) / best(lambda s=sums: s.copy())
+        summing = best_of(5, lambda c=counts, t=tree: t.aggregate(c), perf_counter)
+        ratio = summing / best_of(5, lambda s=sums: s.copy(), perf_counter)
         print(f"{tree!r} × {counts.shape[1]:,} sizes: {ratio:.1f} × a copy of the result")
         print(
             json.dumps({"benchmark": "aggregate", "leaves": leaves, "cells": counts.size, "over_copy": round(ratio, 2)})

@@ -14,20 +14,16 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from benchmarks.bench_estimate import _peak_bytes, best_of, even_tree, report
-from benchmarks.bench_joint import CENSUS, QUICK, TAILS, made_up
-
 import tallytree as tt
+from bench_joint import CENSUS, QUICK, TAILS, made_up
+from common import best_of, even_tree, report, rise_of_peak
+from tallytree.estimate.intervals import noise_tails
 from tallytree.estimate.intervals.guaranteed import guaranteed
-from tallytree.estimate.intervals.noise_tails import _quantile, _transform, noise_tail
 from tallytree.estimate.intervals.typical import REPLICATES, typical
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
@@ -55,8 +51,9 @@ def cold(work: Callable[[], Any]) -> Callable[[], Any]:
     """The same with every table of quantiles forgotten first, as in a process that has just begun."""
 
     def forgetful() -> None:
-        for table in (_quantile, _transform, noise_tail):
-            table.cache_clear()
+        for table in vars(noise_tails).values():
+            if hasattr(table, "cache_clear"):
+                table.cache_clear()
         work()
 
     return forgetful
@@ -147,10 +144,7 @@ def peak(kind: str, shape: list[int], sizes: int) -> float:
             typical(m, c, estimate, replicates=5)
 
     work(small, few)
-    Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far, that of compiling
-    before = _peak_bytes()
-    work(measurements, counts)
-    return (_peak_bytes() - before) / counts.nbytes
+    return rise_of_peak(lambda: work(measurements, counts)) / counts.nbytes
 
 
 def main() -> None:

@@ -14,21 +14,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from benchmarks.bench_estimate import DEPTHS, _peak_bytes, best_of, drawn, even_tree, report
-
+from bench_estimate import DEPTHS
+from common import best_of, drawn, even_tree, made_up_counts, report, rise_of_peak
+from tallytree.arrays import Integers
 from tallytree.estimate.joint.counts import joint_counts
 from tallytree.estimate.joint.cumulative import joint_cumulative
 from tallytree.hierarchy import Hierarchy
-
-Integers = NDArray[np.int64]
 
 CENSUS = ((52, 3144), 1000)
 QUICK = ((12, 300), 100)
@@ -37,9 +32,7 @@ TAILS = {"long": 8.0, "short": 100.0}  # groups thin out by exp(−tail) over th
 
 def made_up(tree: Hierarchy, sizes: int, tail: float) -> tuple[Integers, Integers, Integers]:
     """Counts (sizes 0 …), `at_least` counts and totals of regions that differ much in population."""
-    rng = np.random.default_rng(1)
-    population = rng.gamma(0.3, 1, size=(tree.leaf_count, 1))
-    counts = tree.aggregate(rng.poisson(population * 200 * np.exp(-tail * np.arange(sizes + 1) / sizes)))
+    counts = made_up_counts(tree, sizes + 1, tail)
     survivors = np.ascontiguousarray(np.cumsum(counts[:, ::-1], axis=1)[:, ::-1][:, 1:])
     return counts, survivors, counts.sum(axis=1)
 
@@ -149,10 +142,7 @@ def peak(estimator: str, shape: list[int], sizes: int) -> float:
     counts, survivors, totals = made_up(tree, sizes, TAILS["long"])
     noisy = survivors if estimator == "joint-cumulative" else counts
     solve(noisy[:, :64] + 1, tree, totals=totals)
-    Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far, that of compiling
-    before = _peak_bytes()
-    solve(noisy, tree, totals=totals, tolerance=0.5)
-    return (_peak_bytes() - before) / noisy.nbytes
+    return rise_of_peak(lambda: solve(noisy, tree, totals=totals, tolerance=0.5)) / noisy.nbytes
 
 
 def main() -> None:

@@ -46,8 +46,13 @@ def noisy_counts(
     """Made-up true counts that add up, and the same with two-sided geometric noise."""
     leaves = rng.poisson(rng.gamma(0.3, mean / 0.3, size=(hierarchy.leaf_count, 1)) * 0.7 ** np.arange(sizes))
     counts = hierarchy.aggregate(leaves)
+    return counts, counts + two_sided_geometric(rng, counts.shape, scale)
+
+
+def two_sided_geometric(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> Integers:
+    """Discrete Laplace noise as NumPy draws it: in floats, with a seed."""
     stop = 1 - np.exp(-1 / scale)
-    return counts, counts + rng.geometric(stop, counts.shape) - rng.geometric(stop, counts.shape)
+    return rng.geometric(stop, shape) - rng.geometric(stop, shape)
 
 
 def cost(noisy: Integers, counts: Integers, hierarchy: Hierarchy, weights: Any = None) -> int:

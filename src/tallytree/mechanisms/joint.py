@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import partial
 
 from tallytree.errors import ReleaseError
+from tallytree.estimate.joint.alternating import Proved
 from tallytree.estimate.joint.counts import joint_counts as nearest_counts
 from tallytree.estimate.joint.cumulative import joint_cumulative as nearest_at_least
-from tallytree.estimate.joint.problem import Proved
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.mechanism import ALL_TOTALS, PGSR, Estimate, Mechanism, precisions
 from tallytree.privacy.measurements import Measurements
@@ -28,7 +28,7 @@ def joint_cumulative(measurements: Measurements) -> Estimate:
         totals=totals,
         weights=precisions(measurements, "at_least"),
     )
-    counts = counts_from_at_least(found.counts_at_least, totals)
+    counts = counts_from_at_least(found.values, totals)
     return Estimate(counts, f"consistent `at_least` counts near the measured ones: {_words(found)}")
 
 
@@ -45,7 +45,7 @@ def joint_counts(measurements: Measurements) -> Estimate:
         totals=measurements.region_totals,
         weights=precisions(measurements, "counts"),
     )
-    return Estimate(found.counts, f"consistent counts near the measured ones: {_words(found)}")
+    return Estimate(found.values, f"consistent counts near the measured ones: {_words(found)}")
 
 
 def _words(found: Proved) -> str:

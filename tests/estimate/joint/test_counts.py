@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.estimate.joint.counts import joint_counts
-from tallytree.estimate.joint.margin_rounding import simplex_threshold, whole_simplex
+from tallytree.estimate.regions.simplex import simplex_threshold, whole_simplex
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms.joint import joint_counts as joint_counts_mechanism
@@ -17,14 +17,13 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_group
 from tallytree.privacy.plan import every_level
 from tests.oracles.joint import adds_up, least_by_enumeration, proved_counts, rows_with_total, squares
-from tests.oracles.trees import even_tree, random_tree
+from tests.oracles.trees import even_tree, random_tree, two_sided_geometric
 
 
 def made_up(rng, tree, sizes, scale, mean=6):
     leaves = rng.poisson(rng.gamma(0.5, mean, (tree.leaf_count, 1)) * 0.6 ** np.arange(sizes))
     counts = tree.aggregate(leaves)
-    stop = 1 - np.exp(-1 / scale)
-    return counts + rng.geometric(stop, counts.shape) - rng.geometric(stop, counts.shape), counts.sum(axis=1)
+    return counts + two_sided_geometric(rng, counts.shape, scale), counts.sum(axis=1)
 
 
 def check_promises(values, tree, totals):
@@ -46,8 +45,8 @@ def test_bound_and_result_enclose_the_optimum_of_exhaustive_search():
         noisy = rng.integers(-3, 5, (len(tree), sizes))
         best = least_by_enumeration(noisy, tree, [list(rows_with_total(sizes, int(total))) for total in leaf_totals])
         found = joint_counts(noisy, tree, totals=totals, tolerance=1e-7)
-        check_promises(found.counts, tree, totals)
-        assert found.objective == squares(noisy, found.counts, tree)
+        check_promises(found.values, tree, totals)
+        assert found.objective == squares(noisy, found.values, tree)
         assert found.lower_bound <= best <= found.objective
         proved += found.gap == 0
     assert proved >= 100
@@ -62,7 +61,7 @@ def test_bound_and_result_enclose_the_optimum_that_scip_proves(record_property):
         noisy, totals = made_up(rng, tree, int(rng.integers(2, 6)), scale=[0.5, 1, 2][case % 3], mean=2)
         weights = None if case % 2 else [int(weight) for weight in rng.integers(1, 5, tree.depth)]
         found = joint_counts(noisy, tree, totals=totals, weights=weights, tolerance=1e-6)
-        check_promises(found.counts, tree, totals)
+        check_promises(found.values, tree, totals)
         best = proved_counts(noisy, tree, totals, weights)
         assert found.lower_bound <= best + 1e-5
         assert best <= found.objective + 1e-5
@@ -80,7 +79,7 @@ def test_the_gap_is_below_one_percent_where_there_are_many_cells(scale):
     tree = even_tree(6, 120)
     noisy, totals = made_up(np.random.default_rng(scale), tree, 60, scale, mean=40)
     found = joint_counts(noisy, tree, totals=totals)
-    check_promises(found.counts, tree, totals)
+    check_promises(found.values, tree, totals)
     assert 0 <= found.gap < 0.01
 
 
@@ -99,11 +98,11 @@ def test_every_promise_holds_on_any_input_and_twice_the_same(seed, levels, sizes
     totals = tree.aggregate(rng.integers(0, magnitude + 2, tree.leaf_count))
     weights = [float(weight) for weight in rng.uniform(0.1, 20, tree.depth)] if weighted else None
     found = joint_counts(noisy, tree, totals=totals, weights=weights)
-    check_promises(found.counts, tree, totals)
+    check_promises(found.values, tree, totals)
     assert found.lower_bound <= found.objective * (1 + 1e-9)
     assert 0 <= found.gap <= 1
     again = joint_counts(noisy, tree, totals=totals, weights=weights)
-    assert np.array_equal(found.counts, again.counts)
+    assert np.array_equal(found.values, again.values)
     assert found.lower_bound == again.lower_bound
 
 
@@ -124,7 +123,7 @@ def test_measurements_without_noise_come_back_as_they_are():
     tree = even_tree(3, 12)
     truth = tree.aggregate(np.random.default_rng(5).integers(0, 90, (12, 6)))
     found = joint_counts(truth, tree, totals=truth.sum(axis=1))
-    assert np.array_equal(found.counts, truth)
+    assert np.array_equal(found.values, truth)
     assert (found.objective, found.lower_bound, found.gap) == (0, 0, 0)
 
 
@@ -156,9 +155,9 @@ def test_whole_numbers_with_a_total_are_the_nearest_to_any_real_target():
     ("totals", "message"),
     [
         (None, "needs the public total of every region"),
-        (np.array([3, 1, 1]), "the total of 'total' is 3 but its leaf regions' add up to 2"),
-        (np.array([3.0, 1, 2]), "expected 3 integers"),
-        (np.array([0, 1, -1]), "is -1; expected 0 or more"),
+        (np.array([3, 1, 1]), "the total of 'total' is 3 but its children's add up to 2"),
+        (np.array([3.0, 1, 2]), r"expected integers of shape \(3,\)"),
+        (np.array([0, 1, -1]), "totals holds -1; expected 0 or more"),
     ],
 )
 def test_totals_that_cannot_be_are_refused(totals, message):

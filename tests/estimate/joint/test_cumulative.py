@@ -26,7 +26,7 @@ from tests.oracles.joint import (
     proved_cumulative,
     squares,
 )
-from tests.oracles.trees import even_tree, random_tree
+from tests.oracles.trees import even_tree, random_tree, two_sided_geometric
 
 
 def made_up(rng, tree, sizes, scale, mean=6):
@@ -34,8 +34,7 @@ def made_up(rng, tree, sizes, scale, mean=6):
     leaves = rng.poisson(rng.gamma(0.5, mean, (tree.leaf_count, 1)) * 0.6 ** np.arange(sizes + 1))
     counts = tree.aggregate(leaves)
     truth = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1][:, 1:]
-    stop = 1 - np.exp(-1 / scale)
-    return truth + rng.geometric(stop, truth.shape) - rng.geometric(stop, truth.shape), counts.sum(axis=1)
+    return truth + two_sided_geometric(rng, truth.shape, scale), counts.sum(axis=1)
 
 
 def check_promises(values, tree, totals):
@@ -64,8 +63,8 @@ def test_bound_and_result_enclose_the_optimum_of_exhaustive_search():
         noisy = rng.integers(-2, 6, (len(tree), sizes))
         best = least_by_enumeration(noisy, tree, [list(falling_rows(sizes, int(most))) for most in leaf_totals])
         found = joint_cumulative(noisy, tree, totals=totals, tolerance=1e-7)
-        check_promises(found.counts_at_least, tree, totals)
-        assert found.objective == squares(noisy, found.counts_at_least, tree)
+        check_promises(found.values, tree, totals)
+        assert found.objective == squares(noisy, found.values, tree)
         assert found.lower_bound <= best <= found.objective
         proved += found.gap == 0
     assert proved >= 100
@@ -82,7 +81,7 @@ def test_bound_and_result_enclose_the_optimum_that_scip_proves(kind, record_prop
         totals = {"every region": region_totals, "root": int(region_totals[0]), "private": None}[kind]
         weights = None if case % 2 else [int(weight) for weight in rng.integers(1, 5, tree.depth)]
         found = joint_cumulative(noisy, tree, totals=totals, weights=weights, tolerance=1e-6)
-        check_promises(found.counts_at_least, tree, totals)
+        check_promises(found.values, tree, totals)
         best = proved_cumulative(noisy, tree, totals, weights)
         assert found.lower_bound <= best + 1e-5
         assert best <= found.objective + 1e-5
@@ -112,7 +111,7 @@ def test_the_gap_is_below_one_percent_where_there_are_many_cells(scale):
     tree = even_tree(6, 120)
     noisy, totals = made_up(np.random.default_rng(scale), tree, 60, scale, mean=40)
     found = joint_cumulative(noisy, tree, totals=totals)
-    check_promises(found.counts_at_least, tree, totals)
+    check_promises(found.values, tree, totals)
     assert 0 <= found.gap < 0.01
 
 
@@ -136,11 +135,11 @@ def test_every_promise_holds_on_any_input_and_twice_the_same(seed, levels, sizes
     totals = {"every region": region_totals, "root": int(region_totals[0]), "private": None}[kind]
     weights = [float(weight) for weight in rng.uniform(0.1, 20, tree.depth)] if weighted else None
     found = joint_cumulative(noisy, tree, totals=totals, weights=weights)
-    check_promises(found.counts_at_least, tree, totals)
+    check_promises(found.values, tree, totals)
     assert found.lower_bound <= found.objective * (1 + 1e-9)
     assert 0 <= found.gap <= 1
     again = joint_cumulative(noisy, tree, totals=totals, weights=weights)
-    assert np.array_equal(found.counts_at_least, again.counts_at_least)
+    assert np.array_equal(found.values, again.values)
     assert found.lower_bound == again.lower_bound
 
 
@@ -152,7 +151,7 @@ def test_a_single_region_is_isotonic_regression(upper):
         noisy = rng.integers(-3, 15, (1, 8))
         totals = None if upper is None else np.array([upper])
         found = joint_cumulative(noisy, tree, totals=totals)
-        assert np.array_equal(found.counts_at_least, non_increasing(noisy, totals))
+        assert np.array_equal(found.values, non_increasing(noisy, totals))
         assert found.gap == 0
 
 
@@ -161,7 +160,7 @@ def test_measurements_without_noise_come_back_as_they_are():
     leaves = -np.sort(-np.random.default_rng(5).integers(0, 90, (12, 6)), axis=1)
     truth = tree.aggregate(leaves)
     found = joint_cumulative(truth, tree, totals=truth[:, 0])
-    assert np.array_equal(found.counts_at_least, truth)
+    assert np.array_equal(found.values, truth)
     assert (found.objective, found.lower_bound, found.gap) == (0, 0, 0)
 
 
@@ -170,22 +169,22 @@ def test_a_level_of_large_weight_is_followed():
     noisy = np.array([[100], [30], [30]])
     of_root = joint_cumulative(noisy, tree, weights=[10**6, 1])
     of_leaves = joint_cumulative(noisy, tree, weights=[1, 10**6])
-    assert of_root.counts_at_least[:, 0].tolist() == [100, 50, 50]
-    assert of_leaves.counts_at_least[:, 0].tolist() == [60, 30, 30]
+    assert of_root.values[:, 0].tolist() == [100, 50, 50]
+    assert of_leaves.values[:, 0].tolist() == [60, 30, 30]
 
 
 def test_a_total_of_zero_leaves_nothing():
     tree = even_tree(2, 4)
     noisy = np.full((len(tree), 3), 5)
-    assert not joint_cumulative(noisy, tree, totals=np.zeros(len(tree), dtype=int)).counts_at_least.any()
-    assert not joint_cumulative(noisy, tree, totals=0).counts_at_least.any()
+    assert not joint_cumulative(noisy, tree, totals=np.zeros(len(tree), dtype=int)).values.any()
+    assert not joint_cumulative(noisy, tree, totals=0).values.any()
 
 
 def test_many_children_of_one_parent_are_no_obstacle():
     tree = even_tree(300)
     noisy, totals = made_up(np.random.default_rng(6), tree, 12, scale=2, mean=10)
     found = joint_cumulative(noisy, tree, totals=totals)
-    check_promises(found.counts_at_least, tree, totals)
+    check_promises(found.values, tree, totals)
     assert found.gap < 0.05
 
 
@@ -229,13 +228,17 @@ FINE = np.zeros((3, 2), dtype=int)
 @pytest.mark.parametrize(
     ("noisy", "options", "message"),
     [
-        (np.zeros((2, 2), dtype=int), {}, r"shape \(2, 2\); expected \(3, sizes\)"),
-        (np.zeros((3, 0), dtype=int), {}, "some sizes"),
-        (np.zeros((3, 2)), {}, "float64; expected integers"),
+        (
+            np.zeros((2, 2), dtype=int),
+            {},
+            r"shape \(2, 2\); expected integers of shape \(3, sizes\), one row per region",
+        ),
+        (np.zeros((3, 0), dtype=int), {}, "no sizes"),
+        (np.zeros((3, 2)), {}, "float64 of shape .* expected integers"),
         (np.full((3, 2), 2**50), {}, "may overflow"),
-        (FINE, {"totals": np.array([3, 1])}, "expected 3 integers, one per region"),
-        (FINE, {"totals": np.array([3, 1, 1])}, "the total of 'total' is 3 but its leaf regions' add up to 2"),
-        (FINE, {"totals": np.array([0, 1, -1])}, "the total of '0.1' is -1"),
+        (FINE, {"totals": np.array([3, 1])}, r"expected integers of shape \(3,\), one per region"),
+        (FINE, {"totals": np.array([3, 1, 1])}, "the total of 'total' is 3 but its children's add up to 2"),
+        (FINE, {"totals": np.array([0, 1, -1])}, "totals holds -1"),
         (FINE, {"totals": np.array([2**50, 2**50, 0])}, "less than 2⁴⁵"),
         (FINE, {"totals": -1}, "the root's total is -1"),
         (FINE, {"weights": [1]}, "1 weights for 2 levels"),

@@ -1,1 +1,1 @@
-"""What our estimators are held against: generic solvers and the papers' cost tables."""
+"""What our estimators are compared with: generic solvers and the papers' cost tables."""

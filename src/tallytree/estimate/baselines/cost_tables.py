@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.tree.nearest import whole_weights
+from tallytree.estimate.checks import SUM_LIMIT, Weights, integer_table, whole_weights
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
 
-COST_LIMIT = 1 << 61
 MOST_ENTRIES = 1 << 26  # of all tables together: half a gigabyte
 ENTRY_SECONDS = 60.0  # CP-SAT's limit for one entry, which takes it milliseconds
 
@@ -45,7 +44,7 @@ def table_estimate(
     reaches: Sequence[int],
     *,
     total: int | None = None,
-    weights: Sequence[Any] | None = None,
+    weights: Weights = None,
     per_entry: bool = False,
 ) -> Integers:
     """The paper's estimate of M_H^dp: counts `[regions, sizes]` nearest to `noisy` within the domains.
@@ -53,14 +52,14 @@ def table_estimate(
     `reaches` and `weights` have one entry per level, from the root down; `total` is the sum of the root's counts.
     With `per_entry` a constraint solver makes every entry of every table: for a few hundred entries, not more.
     """
-    noisy = np.ascontiguousarray(noisy, dtype=np.int64)
+    noisy = integer_table(noisy, len(hierarchy))
     level_weights = whole_weights(weights, hierarchy.depth)
     if len(reaches) != hierarchy.depth or min(reaches) < 0:
         raise SpecError(f"expected {hierarchy.depth} reaches of 0 or more, one per level from the root down")
     entries = table_entries(hierarchy, noisy.shape[1], reaches)
     if entries > MOST_ENTRIES:
         raise SpecError(too_large(entries))
-    if len(hierarchy) * max(level_weights) * (max(reaches) + 1) ** 2 * noisy.shape[1] >= COST_LIMIT:
+    if len(hierarchy) * max(level_weights) * (max(reaches) + 1) ** 2 * noisy.shape[1] >= SUM_LIMIT:
         raise SpecError("costs of domains this wide would overflow 64-bit integers; use smaller weights or more budget")
     level_of = hierarchy.level_of
     reach, weight = np.array(reaches, dtype=np.int64)[level_of], np.array(level_weights, dtype=np.int64)[level_of]
@@ -79,7 +78,7 @@ def table_entries(hierarchy: Hierarchy, sizes: int, reaches: Sequence[int]) -> i
 
 
 def too_large(entries: int) -> str:
-    """Why so many entries are refused, and what to do."""
+    """Why this many entries are refused, and what to do."""
     return (
         f"the paper's cost tables would have up to {entries:,} entries, more than {MOST_ENTRIES:,}; "
         "pgsr-hierarchical-dp finds the same optimum without tables"

@@ -1,4 +1,4 @@
-"""Models 1 and 2 of the PGSR paper (M_H and M_c) handed to generic solvers: baselines that our methods are held to.
+"""Models 1 and 2 of the PGSR paper (M_H and M_c) handed to generic solvers: baselines to compare our methods with.
 
 As integer programs SCIP proves their optimum, for small cases. As continuous ones Clarabel solves them, and each cell
 is then rounded by itself: what comes out may no longer add up, as the paper's Table 7 shows of its M_H^r and M_c^r.
@@ -13,7 +13,6 @@ the cost of a solution in hand: that one is optimal, whatever lines are missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from time import monotonic
@@ -24,12 +23,12 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, SpecError
-from tallytree.estimate.tree.nearest import whole_weights
+from tallytree.estimate.checks import Weights, integer_table, whole_weights
 from tallytree.hierarchy import Hierarchy
 
 MOST_CELLS = 4_000  # of an exact program, regions × sizes: some seconds for SCIP; twice as many take minutes
-SECONDS = 120.0  # that SCIP may take
-INEXACT = 1e-6  # how far, relatively, the proof may fall short where unequal weights make costs large
+MOST_SECONDS = 120.0  # that SCIP may take
+PROOF_TOLERANCE = 1e-6  # how far, relatively, the proof may fall short where unequal weights make costs large
 
 
 @dataclass
@@ -45,13 +44,11 @@ class _Program:
     at_most: list[tuple[list[int], list[int], int]] = field(default_factory=list)
 
     @classmethod
-    def on_tree(cls, noisy: NDArray[Any], hierarchy: Hierarchy, weights: Sequence[Any] | None) -> _Program:
-        noisy = np.asarray(noisy)
-        if noisy.ndim != 2 or len(noisy) != len(hierarchy) or not np.issubdtype(noisy.dtype, np.integer):
-            raise SpecError(f"noisy is {noisy.dtype} of shape {noisy.shape}; expected integers, one row per region")
+    def on_tree(cls, noisy: NDArray[Any], hierarchy: Hierarchy, weights: Weights) -> _Program:
+        noisy = integer_table(noisy, len(hierarchy))
         sizes = noisy.shape[1]
         of_level = np.array(whole_weights(weights, hierarchy.depth), dtype=np.int64)
-        program = cls(noisy.astype(np.int64), np.repeat(of_level[hierarchy.level_of], sizes))
+        program = cls(noisy, np.repeat(of_level[hierarchy.level_of], sizes))
         for region in range(int(hierarchy.level_starts[-2])):
             family = [*hierarchy.children_of(region), region]
             for size in range(sizes):
@@ -61,57 +58,40 @@ class _Program:
 
 
 def hierarchical_exact(
-    noisy: NDArray[Any],
-    hierarchy: Hierarchy,
-    *,
-    total: int | None = None,
-    weights: Sequence[Any] | None = None,
-    seconds: float = SECONDS,
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
     """Model 1: the consistent counts nearest to noisy ones, as SCIP proves them."""
-    return _proven(_model_1(noisy, hierarchy, total, weights), seconds)
+    return _proven(_model_1(noisy, hierarchy, total, weights))
 
 
 def hierarchical_relaxed(
-    noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Sequence[Any] | None = None
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
     """Model 1 without whole numbers, rounded cell by cell: nearest, but the counts may not add up."""
     return _rounded(_relaxed(_model_1(noisy, hierarchy, total, weights)))
 
 
 def cumulative_exact(
-    noisy: NDArray[Any],
-    hierarchy: Hierarchy,
-    *,
-    upper: Integers | None = None,
-    root: int | None = None,
-    weights: Sequence[Any] | None = None,
-    seconds: float = SECONDS,
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, upper: Integers | None = None, weights: Weights = None
 ) -> Integers:
     """Model 2: the consistent survival counts `[regions, sizes]` nearest to noisy ones, as SCIP proves them.
 
-    `upper` bounds each region's first count, by its public number of groups; `root` fixes the root's first count, as
-    the paper's (C2) does.
+    `upper` bounds each region's first count, by its public number of groups.
     """
-    return _proven(_model_2(noisy, hierarchy, upper, root, weights), seconds)
+    return _proven(_model_2(noisy, hierarchy, upper, weights))
 
 
 def cumulative_relaxed(
-    noisy: NDArray[Any],
-    hierarchy: Hierarchy,
-    *,
-    upper: Integers | None = None,
-    root: int | None = None,
-    weights: Sequence[Any] | None = None,
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, upper: Integers | None = None, weights: Weights = None
 ) -> Integers:
     """Model 2 without whole numbers, rounded cell by cell: no region's counts rise, but they may not add up."""
-    counts = _rounded(_relaxed(_model_2(noisy, hierarchy, upper, root, weights)))
+    counts = _rounded(_relaxed(_model_2(noisy, hierarchy, upper, weights)))
     # Rounding keeps the order; a solver's last digits may not.
     return np.minimum.accumulate(counts, axis=1)
 
 
 def too_large(cells: int) -> str:
-    """Why so many cells are refused, and what to do; empty if they are not."""
+    """Why this many cells are refused, and what to do; empty if they are not."""
     if cells <= MOST_CELLS:
         return ""
     return (
@@ -120,7 +100,7 @@ def too_large(cells: int) -> str:
     )
 
 
-def _model_1(noisy: NDArray[Any], hierarchy: Hierarchy, total: int | None, weights: Sequence[Any] | None) -> _Program:
+def _model_1(noisy: NDArray[Any], hierarchy: Hierarchy, total: int | None, weights: Weights) -> _Program:
     program = _Program.on_tree(noisy, hierarchy, weights)
     if total is not None:
         sizes = program.noisy.shape[1]
@@ -128,13 +108,7 @@ def _model_1(noisy: NDArray[Any], hierarchy: Hierarchy, total: int | None, weigh
     return program
 
 
-def _model_2(
-    noisy: NDArray[Any],
-    hierarchy: Hierarchy,
-    upper: Integers | None,
-    root: int | None,
-    weights: Sequence[Any] | None,
-) -> _Program:
+def _model_2(noisy: NDArray[Any], hierarchy: Hierarchy, upper: Integers | None, weights: Weights) -> _Program:
     program = _Program.on_tree(noisy, hierarchy, weights)
     regions, sizes = program.noisy.shape
     for region in range(regions):
@@ -142,12 +116,10 @@ def _model_2(
         program.at_most += [([cell, cell + 1], [-1, 1], 0) for cell in range(first, first + sizes - 1)]
         if upper is not None:
             program.at_most.append(([first], [1], int(upper[region])))
-    if root is not None:
-        program.equal.append(([0], [1], int(root)))
     return program
 
 
-def _proven(program: _Program, seconds: float) -> Integers:
+def _proven(program: _Program) -> Integers:
     """SCIP's optimum, with lines added until its own bound proves it."""
     if reason := too_large(program.noisy.size):
         raise SpecError(reason)
@@ -173,17 +145,17 @@ def _proven(program: _Program, seconds: float) -> Integers:
     while True:
         for cell, step in lines:
             model.addCons(squares[cell] >= (2 * step + 1) * deviations[cell] - step * (step + 1))
-        model.setParam("limits/time", max(0.0, seconds - (monotonic() - start)))
+        model.setParam("limits/time", max(0.0, MOST_SECONDS - (monotonic() - start)))
         model.optimize()
         if model.getStatus() != "optimal":
             raise ReleaseError(
-                f"SCIP did not prove an optimum within {seconds:g} seconds (it says {model.getStatus()}). "
+                f"SCIP did not prove an optimum within {MOST_SECONDS:g} seconds (it says {model.getStatus()}). "
                 "The same measurements can be estimated with pgsr-hierarchical-dp or pgsr-cumulative-dp."
             )
         found = [round(model.getVal(deviation)) for deviation in deviations]
         cost = sum(w * gap**2 for w, gap in zip(program.weights.tolist(), found, strict=True))
         unproven = cost - model.getDualbound() * heaviest
-        if unproven < (0.99 if heaviest == 1 else max(0.99, INEXACT * cost)):
+        if unproven < (0.99 if heaviest == 1 else max(0.99, PROOF_TOLERANCE * cost)):
             break
         lines = [(cell, step) for cell, gap in enumerate(found) for step in (gap - 1, gap) if (cell, step) not in known]
         if not lines:

@@ -2,8 +2,8 @@
 
 Two bounds, each with a part of the error probability.
 
-*Direct.* Least squares on the tree (`tree_least_squares`) is unbiased and linear in the measurements, with an exact
-variance (`tree_variances`) and known tails (`noise_tails`). A cell is one column where counts were measured; where
+*Direct.* Least squares on the tree (`least_squares`) is unbiased and linear in the measurements, with an exact
+variance (`variances`) and known tails (`noise_tails`). A cell is one column where counts were measured; where
 `at_least` counts T were, it is T[s] − T[s + 1], or G − T[1] for size 0 under public totals G.
 
 *Window*, for the upper end, where `at_least` counts were measured. Counts are not negative, so T never rises, and
@@ -31,8 +31,9 @@ from tallytree.arrays import Floats, Integers
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee
 from tallytree.estimate.intervals.noise_tails import NORMAL, quantile
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
+from tallytree.estimate.layout import row_blocks
 from tallytree.estimate.tree.least_squares import tree_least_squares
-from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.kernels import in_threads, kernel
 from tallytree.privacy.measurements import Measurements
 
 WINDOWS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -73,12 +74,12 @@ def guaranteed(
         else:
             _bound_cells(fitted, counts, most, single, lower, upper, start, stop)
 
-    in_threads(work, blocks(len(counts), max(1, CELLS_PER_BLOCK // counts.shape[1])))
+    in_threads(work, row_blocks(counts, CELLS_PER_BLOCK))
     return Intervals(lower, upper, level, "guaranteed", simultaneous)
 
 
 def _half_widths(view: MeasuredView, copies: int, chance: float) -> Floats:
-    """For every region: no further than this is a sum (or difference) of so many columns off, except with `chance`."""
+    """For every region: the error of a sum (or difference) of `copies` columns exceeds this only with `chance`."""
     levels, parts = view.law.leading()
     shapes, shape_of = np.unique(np.stack([levels, np.round(parts, 9)]), axis=1, return_inverse=True)
     quantiles = [quantile(*view.noise[int(level)], copies, float(part), chance) for level, part in shapes.T]

@@ -24,12 +24,12 @@ import numpy as np
 from tallytree.arrays import Floats
 from tallytree.privacy.accounting import NoiseKind
 
-FINEST = 32.0  # a standard deviation above this many steps of the grid is taken as continuous
+CONTINUOUS_ABOVE = 32.0  # a standard deviation of more steps of the grid is taken as continuous
 LEAST_DEVIATION = 1e-150  # of noise that is never seen
-SMALL = 2.0  # noise of a standard deviation below this many steps
+COARSE_BELOW = 2.0  # with a standard deviation of fewer steps, half a step is added for the grid
 MOST_COPIES = 256  # more terms of equal weight than this are normal
-PARTS = 256  # parts of the variance are rounded to multiples of 1/256, or to powers of √2 below 1/16
-SAFETY = 1.005  # for shapes between the extremes
+STEPS_OF_PART = 256  # parts of the variance are rounded to multiples of 1/256, or to powers of √2 below 1/16
+SHAPE_MARGIN = 1.005  # for shapes between the extremes
 NORMAL = NormalDist()
 
 
@@ -71,7 +71,7 @@ def _transform(kind: NoiseKind, scale: Fraction) -> tuple[Floats, float, bool]:
 
     Noise of a large scale has the shape of noise of a moderate one, to within 1 / deviation².
     """
-    most = Fraction(FINEST) / (2 if kind == "discrete_laplace" else 1)
+    most = Fraction(CONTINUOUS_ABOVE) / (2 if kind == "discrete_laplace" else 1)
     limit = most if kind == "discrete_laplace" else most**2
     continuous = scale > limit
     size = float(limit if continuous else scale)
@@ -124,8 +124,8 @@ def _quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance
         chances = np.concatenate([weights[kept - 1 : 0 : -1], weights[:kept]])
         found = max(found, _solved(leading, part, both, chances / chances.sum(), chance))
     # Of noise about as small as its grid, the rest's unknown grid matters as much as its shape: half a step for it.
-    small = leading.step * math.sqrt(copies) > 1 / SMALL
-    return SAFETY * found + (leading.step * math.sqrt(part) / 2 if small else 0.0)
+    small = leading.step * math.sqrt(copies) > 1 / COARSE_BELOW
+    return SHAPE_MARGIN * found + (leading.step * math.sqrt(part) / 2 if small else 0.0)
 
 
 def _solved(tail: Tail, part: float, places: Floats, weights: Floats, chance: float) -> float:
@@ -143,7 +143,10 @@ def _solved(tail: Tail, part: float, places: Floats, weights: Floats, chance: fl
 def _neighbours(part: float) -> set[float]:
     """The values below and above among a few hundred, so that like regions share their quantiles."""
     if part >= 1 / 16:
-        steps = min(part, 1.0) * PARTS
-        return {max(math.floor(steps + 1e-9), 1) / PARTS, min(math.ceil(steps - 1e-9), PARTS) / PARTS}
+        steps = min(part, 1.0) * STEPS_OF_PART
+        return {
+            max(math.floor(steps + 1e-9), 1) / STEPS_OF_PART,
+            min(math.ceil(steps - 1e-9), STEPS_OF_PART) / STEPS_OF_PART,
+        }
     steps = 2 * math.log2(part)
     return {2.0 ** (math.floor(steps) / 2), 2.0 ** (math.ceil(steps) / 2)}

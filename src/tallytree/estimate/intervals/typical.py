@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
-from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.estimate.layout import row_blocks
+from tallytree.kernels import in_threads, kernel
 from tallytree.privacy.measure import FIRST, view_of
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.noise.draws import discrete_gaussian, discrete_laplace
@@ -37,11 +38,10 @@ from tallytree.progress import Progress, Stage, silent
 Function = Callable[[Integers], Any]
 
 REPLICATES = 25
-DOING = "typical intervals"
-REACH = 2  # mean squares are averaged over the sizes s ± 2 …
-FEWEST_SIZES = 21  # … where there are at least so many
-SET_FACTORS = ((0.90, 1.8), (0.95, 2.25))
-CELLS_PER_BLOCK = 1 << 18
+STAGE = "typical intervals"
+SIZES_EITHER_SIDE = 2  # over which mean squares are averaged …
+FEWEST_SIZES_TO_AVERAGE = 21  # … where there are at least this many
+FACTOR_AT_LEVEL = ((0.90, 1.8), (0.95, 2.25))
 
 
 class HasCounts(Protocol):
@@ -59,9 +59,7 @@ class Typical:
     counts: Integers
     mean_squares: Floats  # of every cell's deviations
     most: Integers  # no count of a region exceeds this
-    deviations: tuple[
-        Floats, ...
-    ]  # root mean squares, shaped like the functions' values; not finite where those are not
+    deviations: tuple[Floats, ...]  # root mean squares of every function's values; not finite where those are not
     replicates: int
     level: float
 
@@ -74,7 +72,7 @@ class Typical:
         """The intervals at any level, from the same replicates."""
         level = checked_level(level)
         lower, upper = np.empty_like(self.counts), np.empty_like(self.counts)
-        reach = REACH if self.counts.shape[1] >= FEWEST_SIZES else 0
+        reach = SIZES_EITHER_SIDE if self.counts.shape[1] >= FEWEST_SIZES_TO_AVERAGE else 0
         _in_blocks(_put_ends, self.counts, self.mean_squares, self.most, factor_for(level), reach, lower, upper)
         return Intervals(lower, upper, level, "typical")
 
@@ -111,7 +109,7 @@ def typical(
     released = [np.asarray(function(counts), dtype=np.float64) for function in functions]
     function_squares = [np.zeros(value.shape) for value in released]
     views = views_of(counts, measurements)
-    progress(Stage(DOING, 0, int(replicates)))
+    progress(Stage(STAGE, 0, int(replicates)))
     for replicate in range(int(replicates)):
         again = estimate(remeasured(measurements, counts, views, settle)).counts
         if again.shape != counts.shape:
@@ -119,7 +117,7 @@ def typical(
         _in_blocks(_add_squares, counts, again, squares)
         for function, value, total in zip(functions, released, function_squares, strict=True):
             total += (np.asarray(function(again), dtype=np.float64) - value) ** 2
-        progress(Stage(DOING, replicate + 1, int(replicates)))
+        progress(Stage(STAGE, replicate + 1, int(replicates)))
     squares /= int(replicates)
     deviations = tuple(np.sqrt(total / int(replicates)) for total in function_squares)
     return Typical(counts, squares, most_groups(measurements), deviations, int(replicates), level)
@@ -133,7 +131,7 @@ def factor_for(level: float) -> float:
     """
     (quantile, ratio), (next_quantile, next_ratio) = (
         (NormalDist().inv_cdf((1 + known) / 2), factor / NormalDist().inv_cdf((1 + known) / 2))
-        for known, factor in SET_FACTORS
+        for known, factor in FACTOR_AT_LEVEL
     )
     wanted = NormalDist().inv_cdf((1 + level) / 2)
     slope = (next_ratio - ratio) / (next_quantile - quantile)
@@ -187,8 +185,7 @@ def _draw(part: Measurement) -> Callable[[Fraction, int], Integers]:
 
 
 def _in_blocks(work: Callable[..., None], counts: Integers, *rest: Any) -> None:
-    pieces = blocks(len(counts), max(1, CELLS_PER_BLOCK // max(1, counts.shape[1])))
-    in_threads(lambda start, stop: work(counts, *rest, start, stop), pieces)
+    in_threads(lambda start, stop: work(counts, *rest, start, stop), row_blocks(counts))
 
 
 @kernel

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.estimate.checks import integer_table
 from tallytree.privacy.measurements import Measurements
 
 Kind = Literal["guaranteed", "typical"]
@@ -36,7 +37,7 @@ class Intervals:
 
 
 def checked_level(level: object) -> float:
-    """A level of confidence as a number strictly between 0.5 and 1, or a SpecError."""
+    """A level of confidence: a number from 0.5 to 0.9999, or a SpecError that says so."""
     if isinstance(level, bool) or not isinstance(level, Real) or not 0.5 <= float(level) <= 0.9999:
         raise SpecError(f"the level of an interval is {level!r}; expected a number from 0.5 to 0.9999, such as 0.95")
     return float(level)
@@ -44,13 +45,8 @@ def checked_level(level: object) -> float:
 
 def checked_counts(counts: NDArray[Any], measurements: Measurements) -> Integers:
     """Released counts of the measurements' shape, or a SpecError."""
-    counts = np.asarray(counts)
-    shape = (len(measurements.hierarchy), measurements.max_size - measurements.first_size + 1)
-    if counts.shape != shape or not np.issubdtype(counts.dtype, np.integer):
-        raise SpecError(
-            f"counts are {counts.dtype} of shape {counts.shape}; expected integers of shape {shape}, as released"
-        )
-    return np.ascontiguousarray(counts, dtype=np.int64)
+    sizes = measurements.max_size - measurements.first_size + 1
+    return integer_table(counts, len(measurements.hierarchy), sizes, name="counts")
 
 
 def most_groups(measurements: Measurements) -> Integers:

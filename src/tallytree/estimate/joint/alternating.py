@@ -1,4 +1,4 @@
-"""Alternating directions between "children add up" and "every region is possible by itself", with a proved lower bound.
+"""What the joint estimators share: alternating directions, a rounding from the top down, and a proved lower bound.
 
 The joint estimators ask for the point nearest to `noisy` (weighted least squares) in the intersection of the linear
 space L of consistent tables and a product C of small convex sets, one per region. Either alone is easy: L by
@@ -13,30 +13,50 @@ Lower bound. For any d orthogonal to L (Σ w d x̄ = 0 for every consistent x̄)
     Σ w (x − noisy)² = Σ w [(x − noisy)² − 2 d (x − x̄)]  ≥  min over z in C of Σ w [(z − noisy)² − 2 d (z − x̄)],
 
 and that minimum is at project(noisy + d). It holds for the whole numbers in C too: then the minimum is over them,
-found row by row as well, and the bound is higher. `proved_bound` computes it with prices that are orthogonal
+found row by row as well, and the bound is higher. `_proved_bound` computes it with prices that are orthogonal
 *exactly*: they are differences of multipliers on a coarse binary grid, so that no sum along a path of the tree is ever
 rounded.
 """
 
 from __future__ import annotations
 
-from math import ceil, frexp, ldexp
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, frexp, isfinite, ldexp
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
-from tallytree.estimate.tree.layout import tiles
+from tallytree.errors import SpecError
+from tallytree.estimate.checks import (
+    Weights,
+    check_adding_up,
+    check_sums,
+    integer_table,
+    level_weights,
+    magnitude,
+    row_totals,
+)
+from tallytree.estimate.layout import row_blocks, tiles
 from tallytree.estimate.tree.least_squares import Pulls, fit_tile
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 
+VALUE_LIMIT = 1 << 45  # beyond it, sums over a thousand sizes are no longer sharp in float64
+WEIGHT_RATIO_LIMIT = 1e9
 PENALTY = 4.0
 RELAXATION = 1.6
-CHECK_EVERY = 4
+MOST_ITERATIONS = 200
+CHECK_EVERY = 4  # iterations
 GRID_BITS = 40
 CELLS_PER_BLOCK = 1 << 16
+
+# Exchanges between siblings, after rounding: how many siblings each child is tried with, how often, and for what gain.
+MOST_PARTNERS = 64
+PASSES_PER_CHILD = 64  # about, in at most MOST_ROUNDS rounds
+MOST_ROUNDS = 8
+LEAST_GAIN = 1e-6
 
 
 class Projection(Protocol):
@@ -56,31 +76,113 @@ class Relaxed(NamedTuple):
     iterations: int
 
 
-def row_blocks(table: NDArray[Any]) -> list[tuple[int, int]]:
-    """Blocks of regions to work on together."""
-    return blocks(len(table), max(1, CELLS_PER_BLOCK // table.shape[1]))
+@dataclass(frozen=True, eq=False)
+class Proved:
+    """Whole numbers `[regions, sizes]` that keep every constraint, and how near to the best they are proved to be."""
+
+    values: Integers
+    objective: float  # Σ weight · (value − noisy)²
+    lower_bound: float  # no feasible whole numbers have a smaller objective
+    iterations: int  # of the relaxation
+
+    @property
+    def gap(self) -> float:
+        """The part of the objective that is not proved necessary: 0 means optimal, 0.01 at most 1 % too much."""
+        return 0.0 if self.objective <= self.lower_bound else 1 - self.lower_bound / self.objective
 
 
-def size_blocks(table: NDArray[Any]) -> list[tuple[int, int]]:
-    """Blocks of sizes to work on together; all of them where threads would cost more than they save."""
-    return tiles(table.shape[1]) if table.size > CELLS_PER_BLOCK else [(0, table.shape[1])]
+def solve(
+    noisy: Integers,
+    hierarchy: Hierarchy,
+    weights: Weights,
+    tolerance: float,
+    project: Projection,
+    rounded: Callable[[Relaxed], Integers],
+) -> Proved:
+    """Relax until the relative gap is at most `tolerance`, round, and prove a bound on the best whole numbers."""
+    if not (isfinite(tolerance) and tolerance >= 0):
+        raise SpecError(f"tolerance is {tolerance}; expected a relative gap such as 1e-3")
+    region_weights = _region_weights(weights, hierarchy)
+    relaxed = _alternate(noisy, hierarchy, region_weights, project, tolerance)
+    values = rounded(relaxed)
+    rows = row_blocks(noisy, CELLS_PER_BLOCK)
+    objective = sum(in_threads(lambda start, stop: _cost(noisy, values, region_weights, start, stop), rows))
+    bound = _proved_bound(noisy, hierarchy, region_weights, project, relaxed, values)
+    return Proved(values, float(objective), bound, relaxed.iterations)
 
 
-def alternate(
-    noisy: Integers, hierarchy: Hierarchy, weights: Floats, project: Projection, tolerance: float, most: int
+def sharp_table(noisy: Any, hierarchy: Hierarchy) -> Integers:
+    """`[regions, sizes]` of integers small enough for sums in floats."""
+    table = integer_table(noisy, len(hierarchy))
+    if table.shape[1] == 0:
+        raise SpecError("noisy has no sizes; expected at least one column")
+    if (largest := magnitude(table)) >= VALUE_LIMIT:
+        raise SpecError(f"noisy holds values up to {largest:,}: their sums may overflow; expected less than 2⁴⁵")
+    check_sums(table, max(table.shape))
+    return table
+
+
+def region_totals(totals: Any, hierarchy: Hierarchy) -> Integers:
+    """One whole number of 0 or more per region, children adding up to their parent."""
+    checked = row_totals(totals, len(hierarchy))
+    if checked.max() >= VALUE_LIMIT:
+        raise SpecError(f"totals reach {checked.max():,}; expected less than 2⁴⁵")
+    check_adding_up(checked, hierarchy)
+    return checked
+
+
+def shared_out(root: Integers, hierarchy: Hierarchy, share: Callable[[Integers, int, int, int], None]) -> Integers:
+    """The table with this first row whose other rows `share(values, parent, first, last)` fills, level after level.
+
+    It shares a parent's row out among the children `first … last - 1`; an only child takes it as it is.
+    """
+    values = np.empty((len(hierarchy), len(root)), dtype=np.int64)
+    values[0] = root
+    for level in range(hierarchy.depth - 1):
+        parents = hierarchy.level_slice(level)
+        count, top = parents.stop - parents.start, parents.start
+
+        def work(start: int, stop: int, top: int = top) -> None:
+            for parent in range(top + start, top + stop):
+                first, last = int(hierarchy.child_starts[parent]), int(hierarchy.child_starts[parent + 1])
+                if last - first == 1:
+                    values[first] = values[parent]
+                else:
+                    share(values, parent, first, last)
+
+        in_threads(work, blocks(count, max(1, count // 16)))
+    return values
+
+
+@kernel
+def exchange_rounds(partners: int) -> int:
+    """How many rounds of exchanges are made among siblings that are each tried with this number of partners."""
+    return min(MOST_ROUNDS, max(1, PASSES_PER_CHILD // max(1, partners)))
+
+
+def _region_weights(weights: Weights, hierarchy: Hierarchy) -> Floats:
+    """Each region's weight, which is its level's."""
+    given = [float(weight) for weight in level_weights(weights, hierarchy.depth)]
+    if max(given) > WEIGHT_RATIO_LIMIT * min(given):
+        raise SpecError(f"weights range from {min(given):g} to {max(given):g}; expected a ratio of at most 10⁹")
+    return np.array(given)[hierarchy.level_of]
+
+
+def _alternate(
+    noisy: Integers, hierarchy: Hierarchy, weights: Floats, project: Projection, tolerance: float
 ) -> Relaxed:
-    """Iterate until leaves that are summed up cost at most 1 + `tolerance` times the dual bound, or `most` times."""
+    """Iterate until leaves that are summed up cost at most 1 + `tolerance` times the dual bound."""
     pulls = Pulls.of(hierarchy, weights)
-    rows, sizes = row_blocks(noisy), size_blocks(noisy)
+    rows, sizes = row_blocks(noisy, CELLS_PER_BLOCK), _size_blocks(noisy)
     x, d, z = np.empty(noisy.shape), np.empty(noisy.shape), noisy.astype(np.float64)
     in_threads(lambda start, stop: _begin(z, x, d, pulls, start, stop), sizes)
     negligible = 1e-6 * float(weights.min())  # of one cell that is off by one
     iteration = 0
-    while iteration < most:
+    while iteration < MOST_ITERATIONS:
         iteration += 1
         in_threads(lambda start, stop: project(x, d, PENALTY, False, z, start, stop), rows)
         in_threads(lambda start, stop: _advance(z, x, d, pulls, start, stop), sizes)
-        if iteration % CHECK_EVERY == 0 and iteration < most:
+        if iteration % CHECK_EVERY == 0 and iteration < MOST_ITERATIONS:
             cost = sum(in_threads(lambda start, stop: _cost_of_sums(noisy, z, weights, pulls, start, stop), sizes))
             in_threads(lambda start, stop: project(x, d, 0.0, False, z, start, stop), rows)
             bound = sum(in_threads(lambda start, stop: _bound(noisy, z, d, x, weights, start, stop), rows))
@@ -90,13 +192,7 @@ def alternate(
     return Relaxed(z, x, d, iteration)
 
 
-def objective_of(noisy: Integers, values: Integers, weights: Floats) -> float:
-    """Σ weight · (value − noisy)²."""
-    pieces = in_threads(lambda start, stop: _cost(noisy, values, weights, start, stop), row_blocks(noisy))
-    return float(sum(pieces))
-
-
-def proved_bound(
+def _proved_bound(
     noisy: Integers, hierarchy: Hierarchy, weights: Floats, project: Projection, relaxed: Relaxed, feasible: Integers
 ) -> float:
     """A number that no feasible whole numbers' objective is below. Overwrites the arrays of `relaxed`.
@@ -108,9 +204,8 @@ def proved_bound(
     prices, shift, z = relaxed.prices, relaxed.consistent, relaxed.nearest
     largest = float(np.abs(prices).max() * 2 * weights.max() * hierarchy.depth)
     grid = ldexp(1.0, frexp(largest)[1] - GRID_BITS) if largest > 0 else 1.0
-    child_starts, parents, sizes = hierarchy.child_starts, hierarchy.parents, size_blocks(noisy)
+    child_starts, parents, sizes = hierarchy.child_starts, hierarchy.parents, _size_blocks(noisy)
     in_threads(lambda a, b: _exact_prices(prices, weights, child_starts, parents, grid, a, b), sizes)
-    rows = row_blocks(noisy)
 
     def piece(start: int, stop: int) -> tuple[float, float]:
         np.divide(prices[start:stop], 2 * weights[start:stop, None], out=shift[start:stop])
@@ -118,11 +213,16 @@ def proved_bound(
         found: tuple[float, float] = _proved(noisy, z, prices, shift, feasible, weights, start, stop)
         return found
 
-    pieces = in_threads(piece, rows)
+    pieces = in_threads(piece, row_blocks(noisy, CELLS_PER_BLOCK))
     bound = sum(value for value, _ in pieces) - sum(margin for _, margin in pieces)
     if np.all(weights == np.round(weights)) and abs(bound) < 1 << 52:
         bound = ceil(bound)
     return max(0.0, float(bound))
+
+
+def _size_blocks(table: Integers) -> list[tuple[int, int]]:
+    """Blocks of sizes to work on together; all of them where threads would cost more than they save."""
+    return tiles(table.shape[1]) if table.size > CELLS_PER_BLOCK else [(0, table.shape[1])]
 
 
 @kernel

@@ -3,14 +3,17 @@
 M_H of the PGSR paper (Fioretto, Van Hentenryck, Zhu, Model 1) with the totals of all regions fixed, as a public list
 of groups has them, and not the root's alone. The regions of each size form one tree and the leaves' totals another
 family: a convex-cost flow, so the whole numbers' optimum is that of its piecewise linear relaxation and the bound of
-`alternating`, which is taken over whole numbers row by row, has no gap of its own. The rounding (`margin_rounding`)
-keeps every constraint but is not a flow algorithm; the gap that it leaves is part of the result.
+`alternating`, which is taken over whole numbers row by row, has no gap of its own. The rounding keeps every constraint
+but is not a flow algorithm; the gap that it leaves is part of the result.
+
+A parent's row is shared out among its children, whose totals are fixed too. Each child takes the whole numbers nearest
+to its target that have its total. The columns then miss the parent's row by a few units; a unit that is too much in one
+size and wanted in another moves within the child where that costs least. Last, pairs of siblings exchange a unit of one
+size for a unit of another, which keeps rows and columns alike, as long as that pays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,26 +21,21 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.joint.alternating import alternate, objective_of, proved_bound
-from tallytree.estimate.joint.margin_rounding import round_margins, simplex_threshold, whole_simplex
-from tallytree.estimate.joint.problem import (
+from tallytree.estimate.checks import Weights
+from tallytree.estimate.joint.alternating import (
+    LEAST_GAIN,
+    MOST_PARTNERS,
     Proved,
-    checked_noisy,
-    checked_tolerance,
-    checked_totals,
-    checked_weights,
+    Relaxed,
+    exchange_rounds,
+    region_totals,
+    shared_out,
+    sharp_table,
+    solve,
 )
+from tallytree.estimate.regions.simplex import simplex_threshold, whole_simplex
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
-
-MOST_ITERATIONS = 200
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class JointCountsResult(Proved):
-    """Counts `[regions, sizes]` that keep every constraint, and how near to the best they are proved to be."""
-
-    counts: Integers
 
 
 def joint_counts(
@@ -45,9 +43,9 @@ def joint_counts(
     hierarchy: Hierarchy,
     *,
     totals: NDArray[Any] | None,
-    weights: Sequence[Any] | None = None,
+    weights: Weights = None,
     tolerance: float = 1e-3,
-) -> JointCountsResult:
+) -> Proved:
     """Non-negative whole numbers `[regions, sizes]` near `noisy`: children add up to their parent, rows to their total.
 
     Near means a small Σ weight · (value − noisy)², and the result says how much smaller it could be at most. `totals`
@@ -57,23 +55,20 @@ def joint_counts(
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> result = joint_counts(np.array([[7, 1], [4, -2], [4, 2]]), tree, totals=np.array([9, 4, 5]))
-    >>> result.counts
+    >>> result.values
     array([[7, 2],
            [4, 0],
            [3, 2]])
     >>> result.gap
     0.0
     """
-    noisy = checked_noisy(noisy, hierarchy)
+    noisy = sharp_table(noisy, hierarchy)
     if totals is None:
         raise SpecError(
             "joint-counts needs the public total of every region; where totals are private use "
             "pgsr-hierarchical-dp, or joint-cumulative"
         )
-    fixed = checked_totals(totals, hierarchy)
-    region_weights = checked_weights(weights, hierarchy)
-    tolerance = checked_tolerance(tolerance)
-
+    fixed = region_totals(totals, hierarchy)
     thresholds = np.full(len(noisy), np.nan)  # those of the last projection, from which the next one starts
 
     def project(
@@ -81,11 +76,14 @@ def joint_counts(
     ) -> None:
         _project_rows(noisy, point, shift, penalty, whole, fixed, thresholds, nearest, start, stop)
 
-    relaxed = alternate(noisy, hierarchy, region_weights, project, tolerance, MOST_ITERATIONS)
-    values = round_margins(noisy, relaxed.prices, hierarchy, fixed)
-    objective = objective_of(noisy, values, region_weights)
-    bound = proved_bound(noisy, hierarchy, region_weights, project, relaxed, values)
-    return JointCountsResult(counts=values, objective=objective, lower_bound=bound, iterations=relaxed.iterations)
+    def rounded(relaxed: Relaxed) -> Integers:
+        def share(values: Integers, parent: int, first: int, last: int) -> None:
+            _share_row(values, noisy, relaxed.prices, fixed, parent, first, last)
+
+        root: Integers = whole_simplex(noisy[0] + relaxed.prices[0], fixed[0])
+        return shared_out(root, hierarchy, share)
+
+    return solve(noisy, hierarchy, weights, tolerance, project, rounded)
 
 
 @kernel
@@ -115,3 +113,98 @@ def _project_rows(
         thresholds[region] = threshold
         for size in range(sizes):
             nearest[region, size] = max(target[size] - threshold, 0.0)
+
+
+@kernel
+def _share_row(
+    values: Integers, noisy: Integers, prices: Floats, totals: Integers, parent: int, first: int, last: int
+) -> None:
+    """Share a parent's row out among the children `first … last - 1`."""
+    sizes, children = values.shape[1], last - first
+    # Twice the distance to the target: a unit more costs 1 − pull, a unit less 1 + pull.
+    pull = np.empty((children, sizes))
+    surplus = -values[parent]
+    for child in range(children):
+        region = first + child
+        values[region] = whole_simplex(noisy[region] + prices[region], totals[region])
+        for size in range(sizes):
+            target = noisy[region, size] + prices[region, size]
+            pull[child, size] = 2.0 * (target - values[region, size])
+            surplus[size] += values[region, size]
+    _fix_columns(values[first:last], pull, surplus)
+    _exchange_units(values[first:last], pull)
+
+
+@kernel
+def _fix_columns(rows: Integers, pull: Floats, surplus: Integers) -> None:
+    """Move units within rows from sizes that have too many to sizes that have too few, each by its cheapest move."""
+    children, sizes = rows.shape
+    wanted = np.full(children, -1, dtype=np.int64)  # where a row's next unit would go
+    for size in range(sizes):
+        while surplus[size] > 0:
+            best, least = -1, np.inf
+            for child in range(children):
+                if rows[child, size] == 0:
+                    continue
+                if wanted[child] < 0 or surplus[wanted[child]] >= 0:
+                    wanted[child] = _most_wanted(pull[child], surplus)
+                cost = pull[child, size] - pull[child, wanted[child]]
+                if cost < least:
+                    best, least = child, cost
+            other = wanted[best]
+            rows[best, size] -= 1
+            rows[best, other] += 1
+            pull[best, size] += 2.0
+            pull[best, other] -= 2.0
+            surplus[size] -= 1
+            surplus[other] += 1
+            wanted[best] = -1
+
+
+@kernel
+def _most_wanted(pull: Floats, surplus: Integers) -> int:
+    best = -1
+    for size in range(len(pull)):
+        if surplus[size] < 0 and (best < 0 or pull[size] > pull[best]):
+            best = size
+    return best
+
+
+@kernel
+def _exchange_units(rows: Integers, pull: Floats) -> None:
+    """While it pays, for a bounded number of passes: one row gives a unit of one size for a unit of another size."""
+    children = len(rows)
+    partners = min(children // 2, MOST_PARTNERS)
+    for _ in range(exchange_rounds(partners)):
+        paid = False
+        for offset in range(1, partners + 1):
+            for one in range(children):
+                other = (one + offset) % children
+                while _exchange(rows[one], rows[other], pull[one], pull[other]):
+                    paid = True
+        if not paid:
+            break
+
+
+@kernel
+def _exchange(one: Integers, other: Integers, pull_one: Floats, pull_other: Floats) -> bool:
+    """`one` takes a unit of size `taken` from `other` and gives one of size `given` for it, if the best choice pays."""
+    taken, given = -1, -1
+    best_taken, best_given = -np.inf, -np.inf
+    for size in range(len(one)):
+        gain = pull_one[size] - pull_other[size] - 2.0
+        if gain > best_taken and other[size] > 0:
+            taken, best_taken = size, gain
+        if -4.0 - gain > best_given and one[size] > 0:
+            given, best_given = size, -4.0 - gain
+    if taken < 0 or given < 0 or best_taken + best_given <= LEAST_GAIN:
+        return False
+    one[taken] += 1
+    other[taken] -= 1
+    one[given] -= 1
+    other[given] += 1
+    pull_one[taken] -= 2.0
+    pull_other[taken] += 2.0
+    pull_one[given] += 2.0
+    pull_other[given] -= 2.0
+    return True

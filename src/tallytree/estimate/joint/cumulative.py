@@ -2,14 +2,29 @@
 
 Model 2 of the PGSR paper (M_c; Fioretto, Van Hentenryck, Zhu, Section 9) for the whole tree at any depth. With two
 levels it is a flow problem; from three on its linear constraints are not integral, so instead of a solver that
-searches there is a relaxation with a proved lower bound (`alternating`) and a rounding that keeps every constraint
-(`cumulative_rounding`). How far the result can be from the best possible is part of the result.
+searches there is a relaxation with a proved lower bound (`alternating`) and a rounding that keeps every constraint:
+sums, order, and bounds. How far the result can be from the best possible is part of the result.
+
+*Rounding.* The root is rounded by itself. Below, a parent's whole row is shared out among its children. Rounding each
+size by itself would be feasible for the sums only, and its errors would add up along the sizes. Instead the children's
+real rows are read as functions of their own sum V: both fall with the size, so each child is a non-decreasing,
+piecewise linear function of V, and together they grow as fast as V. Going through the sizes from the largest down, V
+takes the parent's whole values, and the units that it gains are handed out as jobs to machines: a child's next unit may
+be given once the child's function has passed the units it holds and must be given when the function reaches the next
+whole number; the earliest deadline is served first. The fractions themselves are a schedule, so one in whole units
+exists and earliest deadline finds it; every child stays within one unit of its function. Float errors can at most
+choose another child for a unit: that nothing is handed out twice, taken back, or given beyond a bound does not depend
+on them.
+
+*Exchanges* between siblings then bring the rows nearer to their targets. Read a row from the largest size down: a
+region's k-th unit arrives at the size from which on (downwards) the row is at least k. Where b has an arrival and,
+later, a has one, the two can be exchanged: between them a holds one unit more and b one less. Nothing else moves: the
+sum is the same, and neither row comes to fall where it may not. For every ordered pair of siblings one pass over the
+sizes finds the stretches where that pays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,27 +32,23 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.joint.alternating import alternate, objective_of, proved_bound
-from tallytree.estimate.joint.cumulative_rounding import round_cumulative
-from tallytree.estimate.joint.problem import (
+from tallytree.estimate.checks import Weights, row_totals
+from tallytree.estimate.joint.alternating import (
+    LEAST_GAIN,
+    MOST_PARTNERS,
     VALUE_LIMIT,
     Proved,
-    checked_noisy,
-    checked_tolerance,
-    checked_totals,
-    checked_weights,
+    Relaxed,
+    exchange_rounds,
+    region_totals,
+    shared_out,
+    sharp_table,
+    solve,
 )
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
 
-MOST_ITERATIONS = 200
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class JointResult(Proved):
-    """`at_least` counts `[regions, sizes]` that keep every constraint, and how near to the best they are at least."""
-
-    counts_at_least: Integers
+WHOLE_TOLERANCE = 1e-9  # a function this close below a whole number has reached it
 
 
 def joint_cumulative(
@@ -45,9 +56,9 @@ def joint_cumulative(
     hierarchy: Hierarchy,
     *,
     totals: NDArray[Any] | int | None = None,
-    weights: Sequence[Any] | None = None,
+    weights: Weights = None,
     tolerance: float = 1e-3,
-) -> JointResult:
+) -> Proved:
     """Non-increasing whole numbers `[regions, sizes]` near `noisy` for which children add up to their parent.
 
     Near means a small Σ weight · (value − noisy)², and the result says how much smaller it could be at most. `totals`:
@@ -58,16 +69,14 @@ def joint_cumulative(
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> result = joint_cumulative(np.array([[9, 5], [5, 6], [3, -2]]), tree, totals=np.array([10, 6, 4]))
-    >>> result.counts_at_least
+    >>> result.values
     array([[9, 5],
            [6, 5],
            [3, 0]])
     >>> result.gap
     0.0
     """
-    noisy = checked_noisy(noisy, hierarchy)
-    region_weights = checked_weights(weights, hierarchy)
-    tolerance = checked_tolerance(tolerance)
+    noisy = sharp_table(noisy, hierarchy)
     upper, bounded, fixed = _bounds(totals, hierarchy)
 
     def project(
@@ -75,26 +84,29 @@ def joint_cumulative(
     ) -> None:
         _project_rows(noisy, point, shift, penalty, whole, upper, fixed, nearest, start, stop)
 
-    relaxed = alternate(noisy, hierarchy, region_weights, project, tolerance, MOST_ITERATIONS)
-    root = np.empty((1, noisy.shape[1]))
-    project(relaxed.consistent, relaxed.prices, 0.0, True, root, 0, 1)
-    values = round_cumulative(root[0], relaxed, noisy, hierarchy, upper, bounded)
-    objective = objective_of(noisy, values, region_weights)
-    bound = proved_bound(noisy, hierarchy, region_weights, project, relaxed, values)
-    return JointResult(counts_at_least=values, objective=objective, lower_bound=bound, iterations=relaxed.iterations)
+    def rounded(relaxed: Relaxed) -> Integers:
+        def share(values: Integers, parent: int, first: int, last: int) -> None:
+            _share_row(values, relaxed.nearest, upper, bounded, parent, first, last)
+            _exchange_arrivals(values, noisy, relaxed.prices, upper, bounded, first, last)
+
+        root = np.empty((1, noisy.shape[1]))
+        project(relaxed.consistent, relaxed.prices, 0.0, True, root, 0, 1)
+        return shared_out(root[0].astype(np.int64), hierarchy, share)
+
+    return solve(noisy, hierarchy, weights, tolerance, project, rounded)
 
 
 def _bounds(totals: Any, hierarchy: Hierarchy) -> tuple[Integers, bool, bool]:
     """Every region's upper bound, whether these are public totals, and whether the root's first value is fixed."""
+    of_root = isinstance(totals, int | np.integer) and not isinstance(totals, bool)
+    if totals is not None and not of_root:
+        return region_totals(totals, hierarchy), True, False
     upper = np.full(len(hierarchy), np.iinfo(np.int64).max, dtype=np.int64)
-    if totals is None:
-        return upper, False, False
-    if isinstance(totals, int | np.integer) and not isinstance(totals, bool):
+    if of_root:
         if not 0 <= totals < VALUE_LIMIT:
             raise SpecError(f"the root's total is {totals}; expected a whole number from 0 to 2⁴⁵")
         upper[0] = totals
-        return upper, False, True
-    return checked_totals(totals, hierarchy), True, False
+    return row_totals(upper, len(hierarchy)), False, of_root
 
 
 @kernel
@@ -141,3 +153,178 @@ def _project_rows(
             for place in range(size, size + counts[pool]):
                 nearest[region, place] = value
             size += counts[pool]
+
+
+@kernel
+def _share_row(
+    values: Integers, relaxed: Floats, upper: Integers, bounded: bool, parent: int, first: int, last: int
+) -> None:
+    """Share a parent's row out among the children `first … last - 1`."""
+    sizes, children = values.shape[1], last - first
+    knots = _knots(relaxed, first, last, sizes)
+    top = _tops(int(values[parent, 0]), float(knots[sizes]), relaxed, upper, bounded, first, last)
+    knots[sizes + 1] = top.sum()
+    held = np.zeros(children, dtype=np.int64)
+    level = np.zeros(children)  # the functions at V
+    ahead = np.zeros(children, dtype=np.int64)  # the knot at which a child's next unit is due at the latest
+    due = np.empty(children)
+    for child in range(children):
+        due[child] = _due(relaxed, knots, top, ahead, first, child, 1)
+    handed, knot = 0, 0
+    for size in range(sizes - 1, -1, -1):
+        target = values[parent, size]
+        if target > handed:
+            while knot < sizes and knots[knot + 1] < target:
+                knot += 1
+            rise = knots[knot + 1] - knots[knot]
+            part = min(1.0, max(0.0, (target - knots[knot]) / rise)) if rise > 0 else 1.0
+            for child in range(children):
+                below = _at(relaxed, top, first + child, child, knot)
+                level[child] = below + part * (_at(relaxed, top, first + child, child, knot + 1) - below)
+                most = upper[first + child] if bounded else target
+                gain = min(np.int64(np.floor(level[child] + WHOLE_TOLERANCE)), most) - held[child]
+                gain = min(gain, target - handed)
+                if gain > 0:
+                    held[child] += gain
+                    handed += gain
+                    due[child] = _due(relaxed, knots, top, ahead, first, child, held[child] + 1)
+            if handed < target:
+                handed = _hand_out(relaxed, knots, top, ahead, due, held, level, upper, bounded, first, handed, target)
+        for child in range(children):
+            values[first + child, size] = held[child]
+
+
+@kernel
+def _hand_out(
+    relaxed: Floats,
+    knots: Floats,
+    top: Floats,
+    ahead: Integers,
+    due: Floats,
+    held: Integers,
+    level: Floats,
+    upper: Integers,
+    bounded: bool,
+    first: int,
+    handed: int,
+    target: int,
+) -> int:
+    """Give one unit each to the children whose next is due first: those above what they hold, then, if need be, any."""
+    order = np.argsort(due, kind="mergesort")
+    to_any = False
+    while handed < target:
+        for child in order:
+            full = bounded and held[child] >= upper[first + child]
+            if handed < target and not full and (to_any or held[child] < level[child]):
+                held[child] += 1
+                handed += 1
+                due[child] = _due(relaxed, knots, top, ahead, first, child, held[child] + 1)
+        to_any = True
+    return handed
+
+
+@kernel
+def _knots(relaxed: Floats, first: int, last: int, sizes: int) -> Floats:
+    """The children's sum at knot 0 (nothing), at knot k (the k-th size from the end), and room for the top."""
+    knots = np.zeros(sizes + 2)
+    for child in range(first, last):
+        for size in range(sizes):
+            knots[sizes - size] += relaxed[child, size]
+    return knots
+
+
+@kernel
+def _tops(
+    largest: int, reached: float, relaxed: Floats, upper: Integers, bounded: bool, first: int, last: int
+) -> Floats:
+    """Where the functions end: at the bounds or, without them, evenly beyond what the parent may need."""
+    top = np.empty(last - first)
+    beyond = (max(0.0, largest - reached) + 1.0) / (last - first)
+    for child in range(first, last):
+        top[child - first] = float(upper[child]) if bounded else relaxed[child, 0] + beyond
+    return top
+
+
+@kernel
+def _at(relaxed: Floats, top: Floats, region: int, child: int, knot: int) -> float:
+    sizes = relaxed.shape[1]
+    if knot == 0:
+        return 0.0
+    value: float = relaxed[region, sizes - knot] if knot <= sizes else top[child]
+    return value
+
+
+@kernel
+def _due(relaxed: Floats, knots: Floats, top: Floats, ahead: Integers, first: int, child: int, unit: int) -> float:
+    """The sum V at which a child's function reaches `unit`; the search goes on where the last one ended."""
+    sizes = relaxed.shape[1]
+    knot = ahead[child]
+    while knot <= sizes and _at(relaxed, top, first + child, child, knot + 1) < unit:
+        knot += 1
+    ahead[child] = knot
+    if knot > sizes:
+        return np.inf
+    below, above = _at(relaxed, top, first + child, child, knot), _at(relaxed, top, first + child, child, knot + 1)
+    part = (unit - below) / (above - below) if above > below else 0.0
+    place: float = knots[knot] + max(0.0, part) * (knots[knot + 1] - knots[knot])
+    return place
+
+
+@kernel
+def _exchange_arrivals(
+    values: Integers, noisy: Integers, prices: Floats, upper: Integers, bounded: bool, first: int, last: int
+) -> None:
+    """Exchange arrivals among the children `first … last - 1` while that pays, for a bounded number of passes.
+
+    The target of a row is noisy + prices: what the relaxation would have this region hold if it were by itself.
+    """
+    sizes, children = values.shape[1], last - first
+    # Twice the distance to the target: a unit more gains pull − 1, a unit less −pull − 1.
+    pull = np.empty((children, sizes))
+    for child in range(children):
+        for size in range(sizes):
+            target = noisy[first + child, size] + prices[first + child, size]
+            pull[child, size] = 2.0 * (target - values[first + child, size])
+    partners = min(children - 1, MOST_PARTNERS)
+    for _ in range(exchange_rounds(partners)):
+        gained = 0.0
+        for offset in range(1, partners + 1):
+            for gainer in range(children):
+                loser = (gainer + offset) % children
+                gained += _exchange(values, pull, upper, bounded, first, gainer, loser)
+                if partners < children - 1:  # otherwise the pair comes the other way round by itself
+                    gained += _exchange(values, pull, upper, bounded, first, loser, gainer)
+        if gained == 0.0:
+            break
+
+
+@kernel
+def _exchange(
+    values: Integers, pull: Floats, upper: Integers, bounded: bool, first: int, gainer: int, loser: int
+) -> float:
+    """Exchange arrivals of two siblings wherever that pays; returns what it gained."""
+    sizes = values.shape[1]
+    more, less = values[first + gainer], values[first + loser]
+    pull_more, pull_less = pull[gainer], pull[loser]
+    gained, run, begin = 0.0, 0.0, -1
+    less_before = 0
+    for size in range(sizes - 1, -1, -1):
+        if less[size] > less_before and run <= 0.0:
+            run, begin = 0.0, size
+        less_before = less[size]
+        if begin < 0:
+            continue
+        run += pull_more[size] - pull_less[size] - 2.0
+        if run > LEAST_GAIN:
+            last = size == 0
+            ends = not bounded or more[0] < upper[first + gainer] if last else more[size - 1] > more[size]
+            if ends:
+                for place in range(size, begin + 1):
+                    more[place] += 1
+                    less[place] -= 1
+                    pull_more[place] -= 2.0
+                    pull_less[place] += 2.0
+                less_before -= 1
+                gained += run
+                run, begin = 0.0, -1
+    return gained

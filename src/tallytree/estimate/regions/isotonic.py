@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.kernels import blocks, in_threads, kernel
-
-SUM_LIMIT = 1 << 61
-CELLS_PER_BLOCK = 1 << 18
+from tallytree.estimate.checks import check_sums, integer_table, row_totals
+from tallytree.estimate.layout import row_blocks
+from tallytree.kernels import in_threads, kernel
 
 
 def non_increasing(noisy: NDArray[Any], upper: NDArray[Any] | None = None, *, power: int = 2) -> Integers:
@@ -45,19 +44,15 @@ def non_increasing(noisy: NDArray[Any], upper: NDArray[Any] | None = None, *, po
     >>> non_increasing(np.array([[9, 3, 6, -1]]), upper=np.array([8]), power=1)
     array([[8, 4, 4, 0]])
     """
-    noisy = np.asarray(noisy)
-    if noisy.ndim != 2 or not np.issubdtype(noisy.dtype, np.integer):
-        raise SpecError(f"noisy is {noisy.dtype} of shape {noisy.shape}; expected integers of shape (regions, sizes)")
-    rows, sizes = noisy.shape
+    counts = integer_table(noisy)
     check_power(power)
-    check_sums(noisy, sizes)
-    most = np.full(rows, np.iinfo(np.int64).max) if upper is None else _checked_upper(upper, rows)
-    counts = np.ascontiguousarray(noisy, dtype=np.int64).view()
-    counts.flags.writeable = False
-    nearest = np.empty((rows, sizes), dtype=np.int64)
-    pieces = blocks(rows, max(1, CELLS_PER_BLOCK // max(1, sizes)))
+    check_sums(counts, counts.shape[1])
+    most = row_totals(
+        np.full(len(counts), np.iinfo(np.int64).max) if upper is None else upper, len(counts), name="upper"
+    )
+    nearest = np.empty(counts.shape, dtype=np.int64)
     fit_rows = _pool_rows if power == 2 else _median_rows
-    in_threads(lambda start, stop: fit_rows(counts, most, nearest, start, stop), pieces)
+    in_threads(lambda start, stop: fit_rows(counts, most, nearest, start, stop), row_blocks(counts))
     return nearest
 
 
@@ -65,21 +60,6 @@ def check_power(power: int) -> None:
     """Refuse, with a SpecError, what is neither 1 nor 2."""
     if power not in (1, 2):
         raise SpecError(f"power is {power!r}; expected 1 (least absolute deviations) or 2 (least squares)")
-
-
-def check_sums(values: NDArray[Any], length: int) -> None:
-    """Refuse, with a SpecError, `values` of which `length` could add up to 2^61: pools are summed in 64 bits."""
-    if values.size and length * max(int(values.max()), -int(values.min())) >= SUM_LIMIT:
-        raise SpecError(f"sums of {length:,} values this large would overflow 64-bit integers; use smaller values")
-
-
-def _checked_upper(upper: Any, rows: int) -> Integers:
-    upper = np.asarray(upper)
-    if upper.shape != (rows,) or not np.issubdtype(upper.dtype, np.integer):
-        raise SpecError(f"upper is {upper.dtype} of shape {upper.shape}; expected {rows} integers, one per row")
-    if rows and upper.min() < 0:
-        raise SpecError("upper holds negative values; no counts lie between 0 and less than 0")
-    return np.ascontiguousarray(upper, dtype=np.int64)
 
 
 @kernel

@@ -1,7 +1,8 @@
-"""Non-negative integers with a known total that are nearest to noisy counts: the naive method of CoC, Section 4.1.
+"""Non-negative numbers with a known total that are nearest to given ones.
 
-A baseline: noise stays in many of the empty cells, and errors add up along the sizes. The paper finds it worse by
-orders of magnitude than the sorted list or the cumulative counts.
+`nearest_with_total` is the naive method of CoC (Section 4.1), a baseline: noise stays in many of the empty cells, and
+errors add up along the sizes. The paper finds it worse by orders of magnitude than the sorted list or the cumulative
+counts. It is exact, on integers; the two kernels after it take one row of real targets and serve the joint estimators.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.kernels import blocks, in_threads, kernel
-
-SUM_LIMIT = 1 << 61
-CELLS_PER_BLOCK = 1 << 18
+from tallytree.estimate.checks import check_sums, integer_table, row_totals
+from tallytree.estimate.layout import row_blocks
+from tallytree.kernels import in_threads, kernel
 
 
 def nearest_with_total(noisy: NDArray[Any], totals: NDArray[Any]) -> Integers:
@@ -37,22 +37,14 @@ def nearest_with_total(noisy: NDArray[Any], totals: NDArray[Any]) -> Integers:
     array([[5, 0, 0, 3],
            [2, 1, 1, 0]])
     """
-    noisy, totals = np.asarray(noisy), np.asarray(totals)
-    if noisy.ndim != 2 or not np.issubdtype(noisy.dtype, np.integer):
-        raise SpecError(f"noisy is {noisy.dtype} of shape {noisy.shape}; expected integers of shape (rows, cells)")
-    rows, cells = noisy.shape
-    if totals.shape != (rows,) or not np.issubdtype(totals.dtype, np.integer):
-        raise SpecError(f"totals is {totals.dtype} of shape {totals.shape}; expected {rows} integers, one per row")
-    if rows and totals.min() < 0:
-        raise SpecError("totals holds negative values; counts cannot add up to less than 0")
-    if rows and not cells and totals.max() > 0:
+    counts = integer_table(noisy)
+    sums = row_totals(totals, len(counts))
+    most = int(sums.max(initial=0))
+    if not counts.shape[1] and most > 0:
         raise SpecError("there are no cells to hold a total above 0")
-    if noisy.size and cells * max(int(noisy.max()), -int(noisy.min())) + int(totals.max()) >= SUM_LIMIT:
-        raise SpecError(f"sums of {cells:,} values and totals this large would overflow 64-bit integers; use smaller")
-    counts, sums = np.ascontiguousarray(noisy, dtype=np.int64), totals.astype(np.int64)
-    nearest = np.empty((rows, cells), dtype=np.int64)
-    pieces = blocks(rows, max(1, CELLS_PER_BLOCK // max(1, cells)))
-    in_threads(lambda start, stop: _project_rows(counts, sums, nearest, start, stop), pieces)
+    check_sums(counts, counts.shape[1], most)
+    nearest = np.empty(counts.shape, dtype=np.int64)
+    in_threads(lambda start, stop: _project_rows(counts, sums, nearest, start, stop), row_blocks(counts))
     return nearest
 
 
@@ -83,3 +75,56 @@ def _project_rows(noisy: Integers, totals: Integers, nearest: Integers, start: i
                 value += 1
                 missing -= 1
             nearest[row, cell] = value
+
+
+@kernel
+def simplex_threshold(target: Floats, total: int, guess: float) -> float:
+    """The θ for which the numbers max(0, target − θ), the nearest non-negative ones to `target`, have this sum.
+
+    Their sum is convex and falls with θ, so Newton's method comes from below after one step from any guess at which it
+    is not yet zero; NaN stands for no guess.
+    """
+    if total == 0:
+        return np.inf
+    everything = (target.sum() - total) / len(target)
+    threshold = guess if guess == guess else everything
+    guessed = True
+    while True:
+        above, count = 0.0, 0
+        for size in range(len(target)):
+            if target[size] > threshold:
+                above += target[size]
+                count += 1
+        moved = (above - total) / count if count > 0 else everything
+        if moved <= threshold and not guessed:
+            return threshold
+        guessed = count == 0 and moved < threshold
+        threshold = moved
+
+
+@kernel
+def whole_simplex(target: Floats, total: int) -> Integers:
+    """The nearest non-negative whole numbers with this sum.
+
+    Round the real solution z; if the sum is too large by e, at least 2e cells were rounded up, by at most ½ each, and
+    the e of them that were rounded up most are taken back (too small: likewise). These are the cheapest units: the
+    optimum of a separable convex cost over a fixed sum is reached when no unit moved from one cell to another pays.
+    """
+    threshold = simplex_threshold(target, total, np.nan)
+    whole = np.floor(np.maximum(target - threshold, 0.0) + 0.5).astype(np.int64)
+    surplus = whole.sum() - total
+    if surplus == 0:
+        return whole
+    order = np.argsort(whole - (target - threshold), kind="mergesort")
+    while surplus != 0:  # one round, unless floats misled the rounding
+        for place in range(len(order)):
+            cell = order[len(order) - 1 - place] if surplus > 0 else order[place]
+            if surplus > 0 and whole[cell] > 0:
+                whole[cell] -= 1
+                surplus -= 1
+            elif surplus < 0:
+                whole[cell] += 1
+                surplus += 1
+            if surplus == 0:
+                break
+    return whole

@@ -1,6 +1,6 @@
 """Sorted lists of group sizes (the view H_g), all regions in one flat array: CoC, Section 4.2.
 
-Noise puts such a list out of order; the nearest ascending list mends it. There is one entry per group, a hundred
+Noise puts such a list out of order; the nearest ascending list puts it right. There is one entry per group, a hundred
 million and more, so everything happens in the list itself, with little memory beside it.
 """
 
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.regions.isotonic import SUM_LIMIT, check_power, check_sums
+from tallytree.estimate.checks import SUM_LIMIT, check_sums
+from tallytree.estimate.regions.isotonic import check_power
 from tallytree.kernels import in_threads, kernel
 
 SizeList: TypeAlias = NDArray[np.int32] | NDArray[np.int64]

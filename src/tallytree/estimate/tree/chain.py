@@ -9,7 +9,6 @@ no tables, and counts run from the back, because those from the front all shift 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,14 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.tree.layout import tiles
+from tallytree.estimate.checks import SUM_LIMIT, Weights, fixed_total, integer_table, level_weights
+from tallytree.estimate.layout import tiles
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
 
-SUM_LIMIT = 1 << 61
-
 
 def nearest_chain(
-    noisy: NDArray[Any],
-    hierarchy: Hierarchy,
-    *,
-    total: int | None = None,
-    weights: Sequence[Any] | None = None,
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
     """The counts `[regions, sizes]` whose chains are nearest to `noisy`: least Σ weight · (chain − noisy)².
 
@@ -47,22 +41,18 @@ def nearest_chain(
            [3, 2],
            [0, 1]])
     """
-    noisy = np.asarray(noisy)
-    if noisy.ndim != 2 or len(noisy) != len(hierarchy) or not np.issubdtype(noisy.dtype, np.integer):
-        raise SpecError(f"noisy is {noisy.dtype} of shape {noisy.shape}; expected integers, one row per region")
-    if total is not None and (total < 0 or noisy.shape[1] == 0):
-        raise SpecError(f"a total of {total} over {noisy.shape[1]} sizes; expected 0 or more, and a size to hold it")
-    level_weights = _whole_weights(noisy, hierarchy, weights)
+    noisy = integer_table(noisy, len(hierarchy))
+    total = fixed_total(total, noisy.shape[1])
+    scaled = _scaled_weights(noisy, hierarchy, weights)
     leaves, sizes = hierarchy.leaf_count, noisy.shape[1]
     home = np.arange(len(hierarchy)) - hierarchy.level_starts[-2]  # each region's first leaf
     for level in range(hierarchy.depth - 2, -1, -1):
         home[hierarchy.level_slice(level)] = home[hierarchy.child_starts[hierarchy.level_slice(level)]]
-    weight = np.array(level_weights, dtype=np.int64)[hierarchy.level_of]
+    weight = np.array(scaled, dtype=np.int64)[hierarchy.level_of]
     tied = np.zeros(leaves, dtype=np.int64)
     np.add.at(tied, home, weight)
-    measured = np.ascontiguousarray(noisy, dtype=np.int64)
     sums = np.zeros((sizes, leaves), dtype=np.int64)
-    in_threads(lambda start, stop: _collapse(measured, home, weight, sums, start, stop), tiles(sizes))
+    in_threads(lambda start, stop: _collapse(noisy, home, weight, sums, start, stop), tiles(sizes))
     chain = np.empty(sizes * leaves + 1, dtype=np.int64)
     chain[-1] = 0
     start = 0
@@ -75,11 +65,9 @@ def nearest_chain(
     return hierarchy.aggregate(counts)
 
 
-def _whole_weights(noisy: NDArray[Any], hierarchy: Hierarchy, weights: Sequence[Any] | None) -> list[int]:
+def _scaled_weights(noisy: Integers, hierarchy: Hierarchy, weights: Weights) -> list[int]:
     """Whole numbers in the ratio of the levels' weights, as large as sums of 64 bits allow."""
-    given = [1.0] * hierarchy.depth if weights is None else [float(weight) for weight in weights]
-    if len(given) != hierarchy.depth or not all(0 < weight < float("inf") for weight in given):
-        raise SpecError(f"expected {hierarchy.depth} positive weights, one per level from the root down")
+    given = [float(weight) for weight in level_weights(weights, hierarchy.depth)]
     levels = [noisy[hierarchy.level_slice(level)] for level in range(hierarchy.depth)]
     loads = [max(float(values.max(initial=1)), -float(values.min(initial=0))) * values.size for values in levels]
     relative = [weight / max(given) for weight in given]

@@ -6,7 +6,8 @@ it is empty): a unit takes one path down to a leaf, so
     add    = w(2(x − y) + 1) + the least `add` of the children,
     remove = w(1 − 2(x − y)) + the least `remove` of the children.
 
-The proof that no more is needed is in `tree`. Everything here is in 64-bit integers whose range `tree` has checked.
+The proof that no more is needed is in `nearest`. Everything here is in 64-bit integers whose range `nearest` has
+checked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from tallytree.arrays import Integers
-from tallytree.estimate.tree.layout import Tree
+from tallytree.estimate.layout import Tree
 from tallytree.kernels import kernel
 
 # Dearer than anything, and still no overflow when a cost, which is less than it either way, is added.
@@ -43,7 +44,7 @@ def balance(noisy: Integers, values: Integers, tree: Tree, size: int, add: Integ
 def paying_pairs(add: Integers, remove: Integers, start: int) -> tuple[Integers, Integers]:
     """Who gains and who loses a unit: cheapest with cheapest while a pair lowers the cost, ties from `start` on.
 
-    Nobody is in both lists: if it were the i-th to gain and the j-th to lose, i ≤ j say, its own `add` would be no
+    None is in both lists: if it were the i-th to gain and the j-th to lose, i ≤ j say, its own `add` would be no
     dearer than that of the j-th gainer, so its `add` + `remove` would be negative; costs are convex, so it is not.
     """
     count = len(add)

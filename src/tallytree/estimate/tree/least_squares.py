@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.tree.layout import tiles
+from tallytree.estimate.layout import tiles
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
 

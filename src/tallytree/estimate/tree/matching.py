@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.estimate.checks import check_adding_up, check_sums, integer_table
 from tallytree.estimate.tree.runs import GROUP_LIMIT, pairs, runs_by_size, share
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 
-SUM_LIMIT = 1 << 62
 CELLS_PER_BLOCK = 1 << 18
-# Within this of a half counts as a half, so that the noise of floats does not decide between up and down.
-HALF = 0.5 + 1e-9
+# Added before rounding down: halves go up, also those that floats miss, whose noise must not decide.
+HALF_UP = 0.5 + 1e-9
 # Beyond this, sums and quotients of precisions could leave the range of floats.
 SPREAD_RANGE = (1e-100, 1e100)
 
@@ -70,76 +70,16 @@ def matched(counts: NDArray[Any], hierarchy: Hierarchy, *, spreads: Sequence[flo
     return hierarchy.aggregate(merged)
 
 
-def matching(parent_counts: NDArray[Any], children_counts: NDArray[Any], *, first_size: int = 0) -> Integers:
-    """Rows (parent's size, child, child's size, groups): so many groups of the parent are those of that child.
-
-    `parent_counts` (sizes) and `children_counts` (children, sizes) have the same total. Every group is matched once,
-    and Σ groups · |parent's size − child's size| is the least there is. Where a run of the parent is too short for all
-    children's groups of a size, the children share it in proportion to their groups of that size that are left.
-
-    Why it is the least. Matching in order of size crosses no two pairs, and uncrossing s ≤ s', t ≤ t' never costs:
-    |s − t| + |s' − t'| ≤ |s − t'| + |s' − t|. Which of the equal groups are meant, and in which child, costs nothing.
-
-    >>> matching(np.array([0, 300, 0]), np.array([[0, 200, 0], [0, 0, 60], [0, 0, 40]]))
-    array([[  1,   0,   1, 200],
-           [  1,   1,   2,  60],
-           [  1,   2,   2,  40]])
-    """
-    parent, children = _whole(parent_counts, "parent_counts"), _whole(children_counts, "children_counts")
-    if parent.ndim != 1 or children.ndim != 2 or children.shape[1] != len(parent):
-        raise SpecError(
-            f"parent_counts and children_counts have the shapes {parent.shape} and {children.shape}; "
-            "expected (sizes) and (children, sizes)"
-        )
-    total, below = int(parent.sum()), int(children.sum())
-    if total != below:
-        raise SpecError(f"the parent has {total:,} groups, its children {below:,}; expected equal totals")
-    _refuse_too_many(total)
-    rows = _flows(parent, children)
-    rows[:, [0, 2]] += first_size
-    return rows
-
-
-# -------------------------------------------------------------------- checking what is given
-
-
 def _checked_counts(counts: Any, hierarchy: Hierarchy) -> Integers:
-    whole = _whole(counts, "counts")
-    if whole.ndim != 2 or len(whole) != len(hierarchy):
-        raise SpecError(f"counts have the shape {whole.shape}; expected ({len(hierarchy)}, sizes), a row per region")
+    whole = integer_table(counts, len(hierarchy), name="counts")
+    if whole.min(initial=0) < 0:
+        raise SpecError("counts holds negative values; expected how many groups have each size")
+    check_sums(whole, whole.size)
     totals = whole.sum(axis=1)
-    _refuse_too_many(int(totals[0]))
-    inner = int(hierarchy.level_starts[-2])
-    sums = np.zeros(len(totals), dtype=np.int64)
-    np.add.at(sums, hierarchy.parents[1:], totals[1:])
-    wrong = np.flatnonzero(sums[:inner] != totals[:inner])
-    if wrong.size:
-        region = int(wrong[0])
-        raise SpecError(
-            f"region {hierarchy.ids[region]!r} has {totals[region]:,} groups, its children have {sums[region]:,}; "
-            "make the totals of all regions consistent before matching their groups"
-        )
+    if totals[0] > GROUP_LIMIT:
+        raise SpecError(f"there are {totals[0]:,} groups; at most {GROUP_LIMIT:,} can be matched exactly")
+    check_adding_up(totals, hierarchy)
     return whole
-
-
-def _whole(counts: Any, name: str) -> Integers:
-    """The counts as read-only 64-bit integers, none negative, and such that no sum of them overflows."""
-    counts = np.asarray(counts)
-    if not np.issubdtype(counts.dtype, np.integer):
-        raise SpecError(f"{name} holds {counts.dtype}; expected integers")
-    whole = np.ascontiguousarray(counts, dtype=np.int64).view()
-    most = int(whole.view(np.uint64).max(initial=0))  # as unsigned integers negative ones are the largest
-    if most >> 63:
-        raise SpecError(f"{name} holds negative values; expected how many groups have each size")
-    if whole.size * most > SUM_LIMIT:
-        raise SpecError(f"sums of {whole.size:,} values this large could overflow 64-bit integers; use smaller values")
-    whole.flags.writeable = False
-    return whole
-
-
-def _refuse_too_many(total: int) -> None:
-    if total > GROUP_LIMIT:
-        raise SpecError(f"there are {total:,} groups; at most {GROUP_LIMIT:,} can be matched exactly")
 
 
 def _checked_spreads(spreads: Sequence[float], hierarchy: Hierarchy) -> list[float]:
@@ -150,9 +90,6 @@ def _checked_spreads(spreads: Sequence[float], hierarchy: Hierarchy) -> list[flo
     if not all(low <= scale <= high for scale in scales):
         raise SpecError(f"spreads are {scales}; expected variances from {low:g} to {high:g}")
     return scales
-
-
-# -------------------------------------------------------------------- one level, one parent
 
 
 def _next_level(
@@ -214,31 +151,9 @@ def _merge(
                 run = starts[child_size] + place
                 child, both = first + owners[run], precision + precisions[run]
                 if weighted:
-                    new_size = size + np.int64(np.floor((child_size - size) * (precisions[run] / both) + HALF))
+                    new_size = size + np.int64(np.floor((child_size - size) * (precisions[run] / both) + HALF_UP))
                 else:
                     new_size = (size + child_size + 1) // 2
                 merged[child, new_size] += parts[place]
                 if keep:
                     weights[child, new_size] += parts[place] * both
-
-
-@kernel
-def _flows(parent: Integers, children: Integers) -> Integers:
-    starts, owners, left, together = runs_by_size(children)
-    steps = pairs(parent, together)
-    most = 0
-    for step in range(len(steps)):
-        most += starts[steps[step, 1] + 1] - starts[steps[step, 1]]
-    rows = np.empty((most, 4), dtype=np.int64)
-    parts, scratch = np.empty(len(children), dtype=np.int64), np.empty((2, len(children)), dtype=np.int64)
-    found, turn = 0, 0
-    for size, child_size, groups in steps:
-        here = slice(starts[child_size], starts[child_size + 1])
-        turn = share(left[here], owners[here], together[child_size], groups, turn, parts, scratch)
-        together[child_size] -= groups
-        for place in range(starts[child_size + 1] - starts[child_size]):
-            if parts[place] > 0:
-                rows[found, 0], rows[found, 1] = size, owners[starts[child_size] + place]
-                rows[found, 2], rows[found, 3] = child_size, parts[place]
-                found += 1
-    return rows[:found]

@@ -2,7 +2,7 @@
 
 `nearest_consistent` solves Model 1 of the PGSR paper (Fioretto, Van Hentenryck, Zhu; the post-processing of M_H^dp)
 exactly, as its Algorithm 1 does, but without cost tables: those hold as many entries per region as the noise is wide.
-Here the real relaxation (`relaxation`) is rounded (`whole`) and mended by exchanges of one unit (`exchange`).
+Here the real relaxation (`relaxation`) is rounded (`whole`) and improved by exchanges of one unit (`exchange`).
 
 Why the result is optimal, whatever the floats of the first two steps did. Let f_r(v) be the least cost of r's
 subtree when r holds v units: w(v − y)² + the least Σ f_c(v_c) over children's values that add up to v. A leaf's is
@@ -23,10 +23,6 @@ convex, and so, by induction, is every f_r: a sum of a convex function and an in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
-from math import gcd, lcm
-from numbers import Rational
 from typing import Any
 
 import numpy as np
@@ -34,23 +30,17 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.tree.exchange import balance, move, paying_pairs
-from tallytree.estimate.tree.layout import Tree, columns, put_columns, tiles
+from tallytree.estimate.checks import SUM_LIMIT, Weights, fixed_total, integer_table, magnitude, whole_weights
+from tallytree.estimate.layout import Tree, columns, put_columns, tiles
+from tallytree.estimate.tree.exchange import NEVER, balance, move, paying_pairs
 from tallytree.estimate.tree.relaxation import Breakpoints, amounts_at, breakpoints, price_for
-from tallytree.estimate.tree.whole import spread, whole_parts
+from tallytree.estimate.tree.whole import spread, whole_root
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
 
-WEIGHT_BITS = 20
-COST_LIMIT = 1 << 61  # costs of one unit stay below this, so that the sum of any two fits int64
-
 
 def nearest_consistent(
-    noisy: NDArray[Any],
-    hierarchy: Hierarchy,
-    *,
-    total: int | None = None,
-    weights: Sequence[Any] | None = None,
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
     """The non-negative integers `[regions, sizes]` nearest to `noisy` for which children add up to their parent.
 
@@ -68,8 +58,8 @@ def nearest_consistent(
            [4, 0],
            [4, 2]])
     """
-    noisy = _checked_counts(noisy, hierarchy, "noisy")
-    total = _checked_total(total, noisy.shape[1])
+    noisy = integer_table(noisy, len(hierarchy))
+    total = fixed_total(total, noisy.shape[1])
     level_weights = whole_weights(weights, hierarchy.depth)
     if noisy.shape[1] == 0:
         return np.empty(noisy.shape, dtype=np.int64)
@@ -77,22 +67,22 @@ def nearest_consistent(
 
     tree = Tree.of(hierarchy, level_weights)
     points = breakpoints(noisy, tree)
-    price = 0.0 if total is None else price_for(points, total)
-    root = _root_values(points, price, total, limit)
+    price = price_for(points, total)
+    root = np.minimum(whole_root(amounts_at(points, price), total), limit)
     values = np.empty(noisy.shape, dtype=np.int64)
-    add, remove = np.empty(len(root), dtype=np.int64), np.empty(len(root), dtype=np.int64)
+    costs = np.empty((2, len(root)), dtype=np.int64)  # of a unit more and a unit less in each size's root
     pieces = tiles(len(root))
     free = total is None
 
     def solve(start: int, stop: int) -> None:
-        _solve(noisy, values, tree, points, price, root, free, add, remove, start, stop)
+        _solve(noisy, values, tree, points, price, root, free, costs, start, stop)
 
     def exchange(start: int, stop: int) -> None:
-        _move(noisy, values, tree, units, add, remove, start, stop)
+        _move(noisy, values, tree, units, costs, start, stop)
 
     in_threads(solve, pieces)
     while total is not None:
-        gainers, losers = paying_pairs(add, remove, total % len(root))
+        gainers, losers = paying_pairs(costs[0], costs[1], total % len(root))
         if len(gainers) == 0:
             break
         units = np.zeros(len(root), dtype=np.int64)
@@ -107,27 +97,26 @@ def is_optimal(
     hierarchy: Hierarchy,
     *,
     total: int | None = None,
-    weights: Sequence[Any] | None = None,
+    weights: Weights = None,
 ) -> bool:
     """Are these counts feasible and the nearest there are? A certificate that takes one pass, however they were made.
 
     They are if and only if they are non-negative, add up, and no exchange of one unit pays: between two children of a
     region, between two sizes at the top or, without a total, at the root itself (the module's docstring has the proof).
     """
-    noisy = _checked_counts(noisy, hierarchy, "noisy")
-    counts = _checked_counts(consistent, hierarchy, "consistent")
+    noisy = integer_table(noisy, len(hierarchy))
+    counts = integer_table(consistent, len(hierarchy), name="consistent")
     if noisy.shape != counts.shape:
         raise SpecError(f"noisy has {noisy.shape[1]} sizes, consistent {counts.shape[1]}; expected the same")
-    total = _checked_total(total, noisy.shape[1])
+    total = fixed_total(total, noisy.shape[1])
     level_weights = whole_weights(weights, hierarchy.depth)
     if counts.size == 0:
         return True
     if counts.min() < 0:
         return False
-    _refuse_overflow(_largest(noisy), int(counts.max()), max(noisy.shape), level_weights)
+    _refuse_overflow(magnitude(noisy), int(counts.max()), max(noisy.shape), level_weights)
     if total is not None and counts[0].sum() != total:
         return False
-    infinite = np.int64(1 << 62)
     add = remove = np.zeros(0, dtype=np.int64)
     for level in range(hierarchy.depth - 1, -1, -1):
         regions = hierarchy.level_slice(level)
@@ -143,69 +132,10 @@ def is_optimal(
                 return False
             more += add
             less += remove
-        add, remove = more, np.where(here > 0, less, infinite)
+        add, remove = more, np.where(here > 0, less, NEVER)
     if total is None:
         return bool(add.min() >= 0 and remove.min() >= 0)
     return bool(int(add.min()) + int(remove.min()) >= 0)
-
-
-def whole_weights(weights: Sequence[Any] | None, levels: int) -> list[int]:
-    """Weights as whole numbers of at most 20 bits in the same ratios, or the nearest to it."""
-    if weights is None:
-        return [1] * levels
-    given = list(weights)
-    if len(given) != levels:
-        raise SpecError(f"{len(given)} weights for {levels} levels; expected one per level, from the root down")
-    exact = [_exact(weight) for weight in given]
-    shared = lcm(*(weight.denominator for weight in exact))
-    whole = [int(weight * shared) for weight in exact]
-    divisor = gcd(*whole)
-    whole = [weight // divisor for weight in whole]
-    if max(whole) <= 1 << WEIGHT_BITS:
-        return whole
-    largest = Fraction(max(whole), (1 << WEIGHT_BITS) - 1)
-    return [max(1, round(weight / largest)) for weight in whole]
-
-
-def _exact(weight: Any) -> Fraction:
-    numbers = Rational | float | np.integer | np.floating
-    if isinstance(weight, bool | np.bool_) or not isinstance(weight, numbers):
-        raise SpecError(f"a weight is {weight!r}; expected a positive number")
-    if not 0 < float(weight) < float("inf"):
-        raise SpecError(f"a weight is {weight!r}; expected a positive, finite number")
-    if isinstance(weight, np.integer):
-        return Fraction(int(weight))
-    return Fraction(weight) if isinstance(weight, Rational) else Fraction(float(weight))
-
-
-def _checked_counts(counts: Any, hierarchy: Hierarchy, name: str) -> Integers:
-    """A read-only int64 view or copy, so that the kernels are compiled for one kind of array."""
-    counts = np.asarray(counts)
-    if not np.issubdtype(counts.dtype, np.integer):
-        raise SpecError(f"{name} holds {counts.dtype}; expected integers")
-    if counts.ndim != 2 or counts.shape[0] != len(hierarchy):
-        raise SpecError(f"{name} has shape {counts.shape}; expected ({len(hierarchy)}, sizes), one row per region")
-    if counts.dtype == np.uint64 and counts.size and counts.max() > np.iinfo(np.int64).max:
-        raise SpecError(f"{name} holds values above 2⁶³ − 1; make them smaller")
-    checked = np.ascontiguousarray(counts, dtype=np.int64).view()
-    checked.flags.writeable = False
-    return checked
-
-
-def _checked_total(total: Any, sizes: int) -> int | None:
-    if total is None:
-        return None
-    if isinstance(total, bool | np.bool_) or not isinstance(total, int | np.integer):
-        raise SpecError(f"total is {total!r}; expected a whole number or None")
-    if total < 0:
-        raise SpecError(f"total is {total}; no non-negative counts add up to less than zero")
-    if sizes == 0:
-        raise SpecError("a total was given but there are no sizes to hold it; expected at least one column")
-    return int(total)
-
-
-def _largest(noisy: Integers) -> int:
-    return max(int(noisy.max()), -int(noisy.min()))
 
 
 def _root_limit(noisy: Integers, hierarchy: Hierarchy, total: int | None, level_weights: list[int]) -> int:
@@ -216,12 +146,12 @@ def _root_limit(noisy: Integers, hierarchy: Hierarchy, total: int | None, level_
     exceed U, where U is max(0, y) at a leaf and max(0, y, ΣU of the children) above: else some path has x > U ≥ y all
     the way down. The real optimum obeys the same limits, for the same reason.
     """
-    largest = _largest(noisy)
+    largest = magnitude(noisy)
     if total is not None:
         _refuse_overflow(largest, total, max(noisy.shape), level_weights)
         return total
     limit = hierarchy.leaf_count * largest
-    if _unit_cost(largest, limit, level_weights) >= COST_LIMIT or limit * max(noisy.shape) >= COST_LIMIT:
+    if _unit_cost(largest, limit, level_weights) >= SUM_LIMIT or limit * max(noisy.shape) >= SUM_LIMIT:
         positive = np.maximum(noisy, 0).sum(axis=0, dtype=np.float64).max()  # at least U, in a single sum
         limit = min(limit, int(positive * 1.001) + 1)
     _refuse_overflow(largest, limit, max(noisy.shape), level_weights)
@@ -234,20 +164,11 @@ def _unit_cost(largest: int, limit: int, level_weights: list[int]) -> int:
 
 def _refuse_overflow(largest: int, limit: int, terms: int, level_weights: list[int]) -> None:
     """Counts lie in 0 … limit: one unit costs at most Σ w(2(limit + M) + 1), and no sum has more than `terms` terms."""
-    if _unit_cost(largest, limit, level_weights) >= COST_LIMIT or terms * (limit + 1) >= COST_LIMIT:
+    if _unit_cost(largest, limit, level_weights) >= SUM_LIMIT or terms * (limit + 1) >= SUM_LIMIT:
         raise SpecError(
             f"counts up to {max(largest, limit):,} with weights up to {max(level_weights):,} would overflow 64-bit "
             "integers; use smaller weights (whole numbers with small ratios) or smaller values"
         )
-
-
-def _root_values(points: Breakpoints, price: float, total: int | None, limit: int) -> Integers:
-    amounts = amounts_at(points, price)
-    if total is None:
-        return np.minimum(np.floor(amounts + 0.5), float(limit)).astype(np.int64)
-    values = np.empty(len(amounts), dtype=np.int64)
-    whole_parts(amounts, total, total % len(amounts), values)
-    return values
 
 
 @kernel
@@ -259,8 +180,7 @@ def _solve(
     price: float,
     root: Integers,
     free: bool,
-    root_add: Integers,
-    root_remove: Integers,
+    costs: Integers,
     start: int,
     stop: int,
 ) -> None:
@@ -276,20 +196,13 @@ def _solve(
             move(0, 1, column, value, tree, size, add, remove)
         while free and remove[0] < 0:
             move(0, -1, column, value, tree, size, add, remove)
-        root_add[size], root_remove[size] = add[0], remove[0]
+        costs[0, size], costs[1, size] = add[0], remove[0]
     put_columns(values, start, solved)
 
 
 @kernel
 def _move(
-    noisy: Integers,
-    values: Integers,
-    tree: Tree,
-    units: Integers,
-    root_add: Integers,
-    root_remove: Integers,
-    start: int,
-    stop: int,
+    noisy: Integers, values: Integers, tree: Tree, units: Integers, costs: Integers, start: int, stop: int
 ) -> None:
     """Add the units (-1, 0 or 1) to the roots of solved sizes."""
     add, remove = np.empty(len(noisy), dtype=np.int64), np.empty(len(noisy), dtype=np.int64)
@@ -299,5 +212,5 @@ def _move(
             column, value = tile[size - start], solved[size - start]
             balance(column, value, tree, size, add, remove)
             move(0, units[size], column, value, tree, size, add, remove)
-            root_add[size], root_remove[size] = add[0], remove[0]
+            costs[0, size], costs[1, size] = add[0], remove[0]
     put_columns(values, start, solved)

@@ -1,4 +1,4 @@
-"""The problem of `tree` with real numbers in place of whole ones: where each leaf becomes positive, and what follows.
+"""The problem of `nearest` in real numbers instead of whole ones: where each leaf becomes positive, and what follows.
 
 Write w and y for a region's weight and noisy count. Give a unit in a region the price λ; its subtree then holds
 
@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
-from tallytree.estimate.tree.layout import Tree, columns, tiles
+from tallytree.estimate.layout import Tree, columns, tiles
 from tallytree.kernels import in_threads, kernel
 
-RUN = 16  # so many leaves are sorted by counting before merging begins
+RUN_LENGTH = 16  # leaves that are sorted by counting before merging begins
 
 
 class Breakpoints(NamedTuple):
@@ -35,6 +35,13 @@ class Breakpoints(NamedTuple):
     amounts: Floats  # S at those prices
     leaves: NDArray[np.int32]  # counted from 0 on the last level
     last_slopes: Floats  # S's slope after a size's last breakpoint
+
+
+class Sorted(NamedTuple):
+    """Breakpoints in runs that are sorted by price, each with its leaf."""
+
+    prices: Floats
+    leaves: NDArray[np.int32]
 
 
 def breakpoints(noisy: Integers, tree: Tree) -> Breakpoints:
@@ -50,13 +57,15 @@ def breakpoints(noisy: Integers, tree: Tree) -> Breakpoints:
     return points
 
 
-def price_for(points: Breakpoints, total: int) -> float:
-    """The price at which the sizes hold `total` together.
+def price_for(points: Breakpoints, total: int | None) -> float:
+    """The price at which the sizes hold `total` together; 0, where nothing need be paid, without one.
 
     Newton's method on a convex, increasing function: wherever it starts, the first step leads to the right of the
     answer, and from there it only moves left until it stands still.
     """
     price = 0.0
+    if total is None:
+        return price
     amount, slope = _held(points, price)
     if slope == 0:
         price = float(np.nextafter(points.prices[:, -1].max(), np.inf))
@@ -106,7 +115,7 @@ def _evaluate(points: Breakpoints, price: float, amounts: Floats, slopes: Floats
 @kernel
 def _find(noisy: Integers, tree: Tree, points: Breakpoints, start: int, stop: int) -> None:
     leaves = tree.leaf_counts[0]
-    spare_prices, spare_leaves = np.empty(leaves), np.empty(leaves, dtype=np.int32)
+    spare = Sorted(np.empty(leaves), np.empty(leaves, dtype=np.int32))
     bounds = np.empty(leaves + 1, dtype=np.int64)
     rises = np.empty(leaves)  # by how much each leaf's breakpoint makes S steeper, on the scale of the current level
     depth = len(tree.level_starts) - 1
@@ -118,19 +127,19 @@ def _find(noisy: Integers, tree: Tree, points: Breakpoints, start: int, stop: in
         doubled = 2.0 * tree.weights[first_leaf]
         slope = 1.0 / doubled
         for leaf in range(leaves):
-            spare_prices[leaf] = -doubled * column[first_leaf + leaf]
+            spare.prices[leaf] = -doubled * column[first_leaf + leaf]
         rises[:] = slope
         amounts[:] = 0.0
-        _sort_runs(spare_prices, prices, order, tree)
+        _sort_runs(spare.prices, prices, order, tree)
         for level in range(depth - 2, -1, -1):
             position = 0
             for region in range(tree.level_starts[level], tree.level_starts[level + 1]):
                 runs = 0
                 bounds[0] = position
                 if level == depth - 2:
-                    runs = (tree.leaf_counts[region] + RUN - 1) // RUN
+                    runs = (tree.leaf_counts[region] + RUN_LENGTH - 1) // RUN_LENGTH
                     for run in range(1, runs):
-                        bounds[run] = position + run * RUN
+                        bounds[run] = position + run * RUN_LENGTH
                     position += tree.leaf_counts[region]
                     bounds[runs] = position
                 else:
@@ -138,7 +147,7 @@ def _find(noisy: Integers, tree: Tree, points: Breakpoints, start: int, stop: in
                         position += tree.leaf_counts[child]
                         runs += 1
                         bounds[runs] = position
-                _merge_runs(prices, order, spare_prices, spare_leaves, bounds, runs)
+                _merge_runs(Sorted(prices, order), spare, bounds, runs)
                 mine = slice(bounds[0], position)
                 doubled = 2.0 * tree.weights[region]
                 slope = _lift(prices[mine], amounts[mine], order[mine], rises, doubled, doubled * column[region])
@@ -167,13 +176,13 @@ def _lift(
 
 @kernel
 def _sort_runs(unsorted: Floats, prices: Floats, order: NDArray[np.int32], tree: Tree) -> None:
-    """Sort each leaf-parent's leaves in runs of `RUN`, by counting how many of the run come before each."""
+    """Sort each leaf-parent's leaves in runs of `RUN_LENGTH`, by counting how many of the run come before each."""
     bottom = max(len(tree.level_starts) - 3, 0)
     end = 0
     for region in range(tree.level_starts[bottom], tree.level_starts[bottom + 1]):
         begin, end = end, end + tree.leaf_counts[region]
-        for low in range(begin, end, RUN):
-            run = unsorted[low : min(low + RUN, end)]
+        for low in range(begin, end, RUN_LENGTH):
+            run = unsorted[low : min(low + RUN_LENGTH, end)]
             sorted_run, sorted_order = prices[low : low + len(run)], order[low : low + len(run)]
             for place in range(len(run)):
                 price = run[place]
@@ -186,49 +195,35 @@ def _sort_runs(unsorted: Floats, prices: Floats, order: NDArray[np.int32], tree:
 
 
 @kernel
-def _merge_runs(
-    prices: Floats,
-    order: NDArray[np.int32],
-    spare_prices: Floats,
-    spare_order: NDArray[np.int32],
-    bounds: Integers,
-    runs: int,
-) -> None:
+def _merge_runs(found: Sorted, spare: Sorted, bounds: Integers, runs: int) -> None:
     """Merge adjacent sorted runs pair by pair until one is left; `bounds` (overwritten) tells where each begins."""
     begin, end = bounds[0], bounds[runs]
-    here, here_order, there, there_order = prices, order, spare_prices, spare_order
+    here, there = found, spare
     swapped = False
     while runs > 1:
         pairs = (runs + 1) // 2
         for pair in range(pairs):
             low, middle, high = bounds[2 * pair], bounds[2 * pair + 1], bounds[min(2 * pair + 2, runs)]
-            _merge(here, here_order, there, there_order, low, middle, high)
+            _merge(here, there, low, middle, high)
             bounds[pair] = low
         bounds[pairs] = end
         runs = pairs
         here, there = there, here
-        here_order, there_order = there_order, here_order
         swapped = not swapped
     if swapped:
-        prices[begin:end] = spare_prices[begin:end]
-        order[begin:end] = spare_order[begin:end]
+        found.prices[begin:end] = spare.prices[begin:end]
+        found.leaves[begin:end] = spare.leaves[begin:end]
 
 
 @kernel
-def _merge(
-    here: Floats,
-    here_order: NDArray[np.int32],
-    there: Floats,
-    there_order: NDArray[np.int32],
-    low: int,
-    middle: int,
-    high: int,
-) -> None:
+def _merge(source: Sorted, target: Sorted, low: int, middle: int, high: int) -> None:
     """Merge the sorted runs low … middle - 1 and middle … high - 1 from both ends at once.
 
     Two chains of steps that do not wait for each other, arithmetic in place of branches that no processor can predict,
     and unsigned indices, which Numba need not check for counting from the end: four times the obvious loop's speed.
     """
+    here, here_order = source
+    there, there_order = target
     both = min(middle - low, high - middle)
     one = np.uint64(1)
     left, right, put = np.uint64(low), np.uint64(middle), np.uint64(low)

@@ -1,10 +1,14 @@
 """Which of a parent's groups is which of its children's: matching on runs of equal sizes, never group by group.
 
 Algorithm 2 of Kuo, Chiu, Kifer, Hay and Machanavajjhala (Section 5.2): the parent's smallest group is matched with the
-smallest of all children's groups, the next with the next, and so on. Groups of one size in one region cannot be told
-apart, so a run (a size, and how many groups have it) stands for all of them, and everything here is counted in runs:
-`pairs` matches the parent's runs with those of all children together, `share` divides a pair among the children.
+smallest of all children's groups, the next with the next, and so on. Groups of one size in one region cannot be
+distinguished, so a run (a size, and how many groups have it) stands for all of them, and everything here is counted in
+runs: `pairs` matches the parent's runs with those of all children together, `share` divides a pair among the children.
 The kernels number sizes from zero, as columns.
+
+Σ |parent's size − child's size| over all groups is the least there is: matching in order of size crosses no two pairs,
+and uncrossing s ≤ s', t ≤ t' never costs, |s − t| + |s' − t'| ≤ |s − t'| + |s' − t|. Which of the equal groups are
+meant, and in which child, costs nothing.
 """
 
 from __future__ import annotations

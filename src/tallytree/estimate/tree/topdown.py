@@ -8,28 +8,22 @@ children's noisy counts onto those that add up to their parent, which has a clos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.estimate.tree.layout import Tree, columns, put_columns, tiles
-from tallytree.estimate.tree.nearest import whole_weights
+from tallytree.estimate.checks import Weights, fixed_total, integer_table, whole_weights
+from tallytree.estimate.layout import Tree, columns, put_columns, tiles
 from tallytree.estimate.tree.relaxation import amounts_at, breakpoints, price_for
-from tallytree.estimate.tree.whole import whole_parts
+from tallytree.estimate.tree.whole import whole_parts, whole_root
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
 
 
 def top_down(
-    noisy: NDArray[Any],
-    hierarchy: Hierarchy,
-    *,
-    total: int | None = None,
-    weights: Sequence[Any] | None = None,
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
     """Whole, non-negative counts `[regions, sizes]` that add up, settled level by level from the root.
 
@@ -42,21 +36,18 @@ def top_down(
            [4, 0],
            [4, 2]])
     """
-    noisy = np.asarray(noisy)
-    if noisy.ndim != 2 or len(noisy) != len(hierarchy) or not np.issubdtype(noisy.dtype, np.integer):
-        raise SpecError(f"noisy is {noisy.dtype} of shape {noisy.shape}; expected integers, one row per region")
-    if total is not None and (total < 0 or noisy.shape[1] == 0):
-        raise SpecError(f"a total of {total} over {noisy.shape[1]} sizes; expected 0 or more, and a size to hold it")
-    counts = np.ascontiguousarray(noisy, dtype=np.int64).copy()
+    noisy = integer_table(noisy, len(hierarchy))
+    total = fixed_total(total, noisy.shape[1])
+    counts = noisy.copy()
     if counts.size == 0:
         return counts
-    counts[0] = _root(counts, hierarchy, total, weights)
+    counts[0] = _root(noisy, hierarchy, total, weights)
     tree = Tree.of(hierarchy, [1] * hierarchy.depth)
     in_threads(lambda start, stop: _settle(counts, tree, start, stop), tiles(counts.shape[1]))
     return counts
 
 
-def _root(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Sequence[Any] | None) -> Integers:
+def _root(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Weights) -> Integers:
     """The root's counts in the real optimum of the first two levels, rounded so that they keep the total."""
     both = min(2, hierarchy.depth)
     regions = int(hierarchy.level_starts[both])
@@ -68,12 +59,7 @@ def _root(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Seq
         hierarchy.carried[:regions].tolist(),
     )
     points = breakpoints(noisy[:regions], Tree.of(top, whole_weights(weights, hierarchy.depth)[:both]))
-    amounts = amounts_at(points, 0.0 if total is None else price_for(points, total))
-    if total is None:
-        return np.floor(amounts + 0.5).astype(np.int64)
-    parts = np.empty(len(amounts), dtype=np.int64)
-    whole_parts(amounts, total, total % len(amounts), parts)
-    return parts
+    return whole_root(amounts_at(points, price_for(points, total)), total)
 
 
 @kernel

@@ -1,7 +1,7 @@
 """How far least squares on the tree can be off: exact variances of its estimates and of any sum of them.
 
 One size at a time; sizes have independent noise. With a_r the estimate from the subtree of r alone and U_r its variance
-(`tree_least_squares`), the estimate of a child c of p is
+(`least_squares`), the estimate of a child c of p is
 
     x_c = share_c · x_p + e_c,   e_c = a_c − share_c Σ a_c',   share_c = U_c / Σ U_c'   (sums over the children of p).
 
@@ -27,7 +27,7 @@ from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
 
-LEAST_VARIANCE = 1e-300  # next to no noise has a variance that no float can tell from zero
+LEAST_VARIANCE = 1e-300  # next to no noise has a variance that no float can distinguish from zero
 
 
 @dataclass(frozen=True, eq=False)

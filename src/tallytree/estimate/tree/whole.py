@@ -11,12 +11,21 @@ from __future__ import annotations
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.estimate.tree.layout import Tree
+from tallytree.estimate.layout import Tree
 from tallytree.estimate.tree.relaxation import Breakpoints
 from tallytree.kernels import kernel
 
 # Fractions are compared to this precision, so that the noise of floats does not decide between equal ones.
 FRACTION_STEPS = 1 << 20
+
+
+def whole_root(amounts: Floats, total: int | None) -> Integers:
+    """What each size's root holds: the amounts rounded, halves up, or parts of the total."""
+    if total is None:
+        return np.floor(amounts + 0.5).astype(np.int64)
+    values = np.empty(len(amounts), dtype=np.int64)
+    whole_parts(amounts, total, total % len(amounts), values)
+    return values
 
 
 @kernel

@@ -1,17 +1,16 @@
-"""The tree as plain arrays for the kernels of this folder, and one size's counts as one contiguous row."""
+"""How estimators lay out their work: blocks of sizes or regions for threads, the tree as plain arrays for kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from os import cpu_count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.kernels import blocks, kernel
 
 
 def tiles(sizes: int) -> list[tuple[int, int]]:
@@ -19,17 +18,9 @@ def tiles(sizes: int) -> list[tuple[int, int]]:
     return blocks(sizes, max(1, min(32, sizes // (4 * (cpu_count() or 1)))))
 
 
-def from_the_top_down(hierarchy: Hierarchy, share: Callable[[int, int, int], None]) -> None:
-    """Call `share(parent, first, last)` for every region and its children `first … last - 1`, a level after another."""
-    for level in range(hierarchy.depth - 1):
-        parents = hierarchy.level_slice(level)
-        count, top = parents.stop - parents.start, parents.start
-
-        def work(start: int, stop: int, top: int = top) -> None:
-            for parent in range(top + start, top + stop):
-                share(parent, int(hierarchy.child_starts[parent]), int(hierarchy.child_starts[parent + 1]))
-
-        in_threads(work, blocks(count, max(1, count // 16)))
+def row_blocks(table: NDArray[Any], cells: int = 1 << 18) -> list[tuple[int, int]]:
+    """Blocks of regions to work on together: about this many cells each."""
+    return blocks(len(table), max(1, cells // max(1, table.shape[1])))
 
 
 class Tree(NamedTuple):
