@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tallytree.privacy.neighbours import one_entity as one_entity
     from tallytree.privacy.neighbours import one_group as one_group
     from tallytree.privacy.plan import Plan as Plan
-    from tallytree.publish.microdata.making import Synthesis as Synthesis
     from tallytree.publish.microdata.making import synthesize as synthesize
+    from tallytree.publish.microdata.value import Synthesis as Synthesis
     from tallytree.publish.release.answers import Answer as Answer
     from tallytree.publish.release.making import Release as Release
     from tallytree.publish.release.making import release as release
@@ -85,7 +85,7 @@ _HOME = {
     "Release": "publish.release.making",
     "release": "publish.release.making",
     "resume": "publish.release.making",
-    "Synthesis": "publish.microdata.making",
+    "Synthesis": "publish.microdata.value",
     "synthesize": "publish.microdata.making",
     "verify": "publish.verify",
 }

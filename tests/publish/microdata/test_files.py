@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tallytree import Budget, Marginal, ReleaseError, synthesize, verify
+from tallytree import Budget, Marginal, ReleaseError, Synthesis, synthesize, verify
 from tallytree.publish.microdata import files as microdata
 from tallytree.publish.release.stored import digest
 from tests.synthesis.made_up import made_up, released_sizes
@@ -121,8 +121,6 @@ def test_answers_are_the_files_counts_scaled_to_the_real_number(plain, tmp_path)
 
 
 def test_many_households_are_written_in_chunks_and_an_empty_table_is_a_table(plain, tmp_path, monkeypatch):
-    from tallytree.publish.microdata.making import Synthesis
-
     real = Synthesis.draw
     monkeypatch.setattr(Synthesis, "draw", lambda self, number=None: real(self, number, chunk=40))
     told = []

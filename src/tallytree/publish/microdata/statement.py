@@ -5,32 +5,28 @@ from __future__ import annotations
 import platform
 from fractions import Fraction
 from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tallytree.privacy.accounting import cost_of, scale_for
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.neighbours import Sensitivity
+from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.release.statement import NO_LEDGER, SOURCES, guarantee
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.agreement import Together
-from tallytree.synthesis.methods.table import METHODS
 from tallytree.synthesis.trust import CONFIDENCE
 from tallytree.version import VERSION
-
-if TYPE_CHECKING:
-    from tallytree.publish.microdata.making import Synthesis
 
 FORMAT = 1
 KIND = "synthetic households"
 
 
-def privacy_statement(synthesis: Synthesis, *, number: int, left_out: int) -> dict[str, Any]:
+def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: int) -> dict[str, Any]:
     """Everything a privacy reviewer asks for, in plain values; `left_out` cells of answers were not written."""
     neighbours, budget, both = synthesis.neighbours, synthesis.budget, synthesis.together
     spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
-    method = METHODS[synthesis.method]
     public = "public" if neighbours.number_is_public else "measured with noise"
     return {
         "format": FORMAT,
@@ -60,8 +56,8 @@ def privacy_statement(synthesis: Synthesis, *, number: int, left_out: int) -> di
         "ledger": "charged to a ledger" if synthesis.ledgered else NO_LEDGER,
         "method": {
             "name": synthesis.method,
-            "paper": method.paper,
-            "measures": method.measures,
+            "paper": synthesis.made_by.paper,
+            "measures": synthesis.made_by.measures,
             "options": {name: _plain(value) for name, value in synthesis.options.items()},
         },
         "real_households": {"number": synthesis.fitted.number, "known": public},
@@ -104,7 +100,7 @@ def not_protected(neighbours: HouseholdNeighbours, both: Together | None) -> lis
     return facts
 
 
-def rounds(synthesis: Synthesis) -> list[dict[str, Any]]:
+def rounds(synthesis: SynthesisContents) -> list[dict[str, Any]]:
     """One row for each round, with all that its cost follows from."""
     steps = [step for step in synthesis.fitted.rounds if step.kind != "public"]
     words = [step.words for step in steps] if len(steps) == len(synthesis.rounds) else [None] * len(synthesis.rounds)
@@ -151,7 +147,7 @@ def sensitivity_of(
     return neighbours.cells_sensitivity(marginal, len(cells), schema)
 
 
-def agreement(synthesis: Synthesis) -> dict[str, Any] | None:
+def agreement(synthesis: SynthesisContents) -> dict[str, Any] | None:
     """The released table that the households agree with, and what both promise together."""
     table, both = synthesis.table, synthesis.together
     if table is None or both is None:
@@ -177,7 +173,7 @@ def agreement(synthesis: Synthesis) -> dict[str, Any] | None:
     }
 
 
-def data_package(synthesis: Synthesis) -> dict[str, Any]:
+def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
     """A Frictionless data package that describes every table."""
     schema = synthesis.schema
     home = {"name": "household_id", "type": "integer", "description": "numbers the synthetic households from 1"}
