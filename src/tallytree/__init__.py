@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tallytree.publish.release.making import Release as Release
     from tallytree.publish.release.making import release as release
     from tallytree.publish.release.making import resume as resume
-    from tallytree.publish.verify import verify as verify
+    from tallytree.publish.release.verification import verify as verify
     from tallytree.schema import Attribute as Attribute
     from tallytree.schema import Marginal as Marginal
     from tallytree.schema import Schema as Schema
@@ -87,7 +87,7 @@ _HOME = {
     "resume": "publish.release.making",
     "Synthesis": "publish.microdata.value",
     "synthesize": "publish.microdata.making",
-    "verify": "publish.verify",
+    "verify": "publish.release.verification",
 }
 
 __all__ = sorted(_HOME)

@@ -12,7 +12,7 @@ import pytest
 import tallytree.publish.release.package
 from tallytree import Budget, Release, ReleaseError, one_entity, release, verify
 from tallytree.privacy.measurements import Settled
-from tallytree.publish.release.stored import FILES, MANIFEST, digest
+from tallytree.publish.release.files import FILES, MANIFEST, digest
 from tests.oracles.example import made_up
 
 

@@ -445,7 +445,7 @@ def _show_accounts(accounts: Sequence[Account]) -> None:
 
 def _verify(directory: Path, release_id: str | None, quiet: bool) -> bool:
     from tallytree.command import screen
-    from tallytree.publish.verify import verify as verified
+    from tallytree.publish.release.verification import verify as verified
 
     with shown(quiet) as progress:
         progress(Stage("verifying"))

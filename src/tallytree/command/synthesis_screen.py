@@ -18,8 +18,8 @@ from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUES
 from tallytree.publish.microdata.making import Ready
 from tallytree.publish.microdata.statement import in_words
 from tallytree.publish.microdata.value import Synthesis
+from tallytree.publish.release.files import PRIVACY
 from tallytree.publish.release.statement import guarantee
-from tallytree.publish.release.stored import PRIVACY
 from tallytree.schema import Schema
 
 WORST = 5  # tables shown by name

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tallytree.errors import ReleaseError
-from tallytree.publish.release.stored import MANIFEST, digest, read_json
+from tallytree.publish.release.files import MANIFEST, digest, read_json
 
 
 def write_whole(target: Path, fill: Callable[[Path], Iterable[str]], *, replace: bool = False) -> str:

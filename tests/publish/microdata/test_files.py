@@ -12,7 +12,7 @@ import pytest
 
 from tallytree import Budget, Marginal, ReleaseError, Synthesis, synthesize, verify
 from tallytree.publish.microdata import files as microdata
-from tallytree.publish.release.stored import digest
+from tallytree.publish.release.files import digest
 from tests.synthesis.made_up import made_up, released_sizes
 
 HOMES = made_up()

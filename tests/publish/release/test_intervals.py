@@ -20,8 +20,8 @@ from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours
 from tallytree.progress import Stage
 from tallytree.publish.release import error_bars as release_intervals
+from tallytree.publish.release.files import FILES, MANIFEST, digest
 from tallytree.publish.release.making import estimated
-from tallytree.publish.release.stored import FILES, MANIFEST, digest
 from tallytree.tables import GroupSizes, Sealed
 from tests.command.test_release_spec import GOOD
 from tests.oracles.example import made_up

@@ -16,7 +16,7 @@ from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import write_json, write_whole
 from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.statement import data_package, privacy_statement
-from tallytree.publish.release.stored import MEASUREMENTS, PACKAGE, PRIVACY
+from tallytree.publish.release.files import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.models.measured import MeasuredCell
 from tallytree.synthesis.models.sampling import Households

@@ -20,8 +20,8 @@ from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.progress import Progress, silent
 from tallytree.publish.microdata.value import Synthesis
+from tallytree.publish.release.files import MANIFEST, digest
 from tallytree.publish.release.making import Release
-from tallytree.publish.release.stored import MANIFEST, digest
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, size_table, together
 from tallytree.synthesis.methods.table import DEFAULT, Method, method

@@ -39,8 +39,8 @@ from tallytree.publish.microdata.files import (
     write_report,
 )
 from tallytree.publish.microdata.statement import in_words, not_protected, sensitivity_of
+from tallytree.publish.release.files import MEASUREMENTS, MOST, PRIVACY, read_json
 from tallytree.publish.release.statement import NO_LEDGER
-from tallytree.publish.release.stored import MEASUREMENTS, MOST, PRIVACY, read_json
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import Together, together
 from tallytree.synthesis.models.measured import Measured

@@ -16,8 +16,8 @@ from tallytree.estimate.intervals.value import most_groups
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, ErrorBars
+from tallytree.publish.release.files import COUNTS, MOST, NULL, PACKAGE, PRIVACY, Cells, read_json
 from tallytree.publish.release.statement import LEFT_OUT
-from tallytree.publish.release.stored import COUNTS, MOST, NULL, PACKAGE, PRIVACY, Cells, read_json
 from tallytree.version import VERSION
 
 

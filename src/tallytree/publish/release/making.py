@@ -195,7 +195,7 @@ class Release:
     @classmethod
     def load(cls, directory: str | PathLike[str]) -> Release:
         """Read a saved release; `verify` says whether it is sound."""
-        from tallytree.publish.release.stored import COUNTS, PRIVACY, read_cells, read_json, stored_error_bars
+        from tallytree.publish.release.files import COUNTS, PRIVACY, read_cells, read_json, stored_error_bars
 
         folder = Path(directory)
         if not (folder / COUNTS).exists():

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallytree.publish.folder import write_json, write_whole
-from tallytree.publish.release.statement import data_package, privacy_statement
-from tallytree.publish.release.stored import (
+from tallytree.publish.release.files import (
     COUNTS,
     COUNTS_CSV,
     FILES,
@@ -18,6 +17,7 @@ from tallytree.publish.release.stored import (
     REGION_COLUMNS,
     REGIONS,
 )
+from tallytree.publish.release.statement import data_package, privacy_statement
 
 if TYPE_CHECKING:
     from tallytree.publish.release.making import Release

@@ -22,9 +22,7 @@ from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.folder import changed_files
 from tallytree.publish.release.error_bars import ErrorBars
-from tallytree.publish.release.interval_verification import INTERVAL_PROMISES
-from tallytree.publish.release.statement import described, guarantee, measured_first, size_description
-from tallytree.publish.release.stored import (
+from tallytree.publish.release.files import (
     COUNTS,
     COUNTS_CSV,
     FILES,
@@ -42,6 +40,8 @@ from tallytree.publish.release.stored import (
     read_regions,
     stored_error_bars,
 )
+from tallytree.publish.release.interval_verification import INTERVAL_PROMISES
+from tallytree.publish.release.statement import described, guarantee, measured_first, size_description
 from tallytree.version import VERSION
 
 
