@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from tallytree.publish.microdata.making import synthesize as synthesize
     from tallytree.publish.microdata.value import Synthesis as Synthesis
     from tallytree.publish.release.answers import Answer as Answer
-    from tallytree.publish.release.making import Release as Release
     from tallytree.publish.release.making import release as release
     from tallytree.publish.release.making import resume as resume
-    from tallytree.publish.release.verification import verify as verify
+    from tallytree.publish.release.value import Release as Release
+    from tallytree.publish.verify import verify as verify
     from tallytree.schema import Attribute as Attribute
     from tallytree.schema import Marginal as Marginal
     from tallytree.schema import Schema as Schema
@@ -82,12 +82,12 @@ _HOME = {
     "PlanReport": "planning.report",
     "plan": "planning.report",
     "Answer": "publish.release.answers",
-    "Release": "publish.release.making",
+    "Release": "publish.release.value",
     "release": "publish.release.making",
     "resume": "publish.release.making",
     "Synthesis": "publish.microdata.value",
     "synthesize": "publish.microdata.making",
-    "verify": "publish.release.verification",
+    "verify": "publish.verify",
 }
 
 __all__ = sorted(_HOME)

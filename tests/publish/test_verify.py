@@ -9,10 +9,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-import tallytree.publish.release.package
+import tallytree.publish.release.files
 from tallytree import Budget, Release, ReleaseError, one_entity, release, verify
 from tallytree.privacy.measurements import Settled
-from tallytree.publish.release.files import FILES, MANIFEST, digest
+from tallytree.publish.folder import MANIFEST, digest
+from tallytree.publish.release.files import FILES
 from tests.oracles.example import made_up
 
 
@@ -112,7 +113,7 @@ def test_an_added_row_is_named(folder):
 
 def test_a_doubled_row_is_named(folder):
     rewrite(folder, lambda rows: [*rows, rows[-1]])
-    assert any("size 6 stands twice" in fault for fault in verify(folder).faults)
+    assert any("size 6 appears twice" in fault for fault in verify(folder).faults)
 
 
 def test_a_negative_count_is_named(folder):
@@ -216,7 +217,7 @@ def test_measurements_of_another_release_are_found(folder, tmp_path):
 
 
 def test_large_releases_leave_their_zero_cells_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(tallytree.publish.release.package, "CELLS_WITH_ZEROS", 10)
+    monkeypatch.setattr(tallytree.publish.release.files, "CELLS_WITH_ZEROS", 10)
     made = release(made_up(2, public_totals=True, max_size=40), budget=Budget(epsilon=1), unit=one_entity())
     made.save(tmp_path / "sparse")
     assert verify(tmp_path / "sparse").faults == ()
@@ -242,7 +243,7 @@ def test_a_failed_write_leaves_nothing_behind(folder, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(tallytree.publish.release.package, "_write_regions", fail)
+    monkeypatch.setattr(tallytree.publish.release.files, "_write_regions", fail)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(OSError, match="disk full"):
         made.save(tmp_path / "new")

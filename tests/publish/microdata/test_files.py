@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallytree import Budget, Marginal, ReleaseError, Synthesis, synthesize, verify
+from tallytree.publish.folder import digest
 from tallytree.publish.microdata import files as microdata
-from tallytree.publish.release.files import digest
 from tests.synthesis.made_up import made_up, released_sizes
 
 HOMES = made_up()

@@ -15,8 +15,8 @@ from tallytree.estimate.intervals.typical import views_of
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.progress import Stage
-from tallytree.publish.release.answers import Question, answers
-from tallytree.publish.release.making import estimated
+from tallytree.publish.release.answers import Asked, answers
+from tallytree.publish.release.making import estimated, suited
 from tallytree.publish.release.region_names import named_regions, regions_of_level
 from tallytree.publish.release.size_range import in_words, sizes_in
 from tallytree.tables import GroupSizes, Sealed
@@ -33,7 +33,7 @@ def seeded(seed, *, public_totals, mechanism="joint-cumulative", unit=None, inte
     truth = Truth("made up", data.hierarchy, counts, public_totals=public_totals)
     plan = MECHANISMS[mechanism].plan(truth.hierarchy, Budget(epsilon=epsilon), unit or one_entity())
     measurements = seeded_measurements(truth, plan, "answers", seed)
-    return truth, estimated(measurements, mechanism=mechanism, intervals=intervals)
+    return truth, estimated(measurements, suited(measurements, mechanism), intervals=intervals)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["private totals", "public totals"])
@@ -142,7 +142,7 @@ ASKED = [
 
 
 def asked(made, **how):
-    return answers(made, [Question.of(made, *each) for each in ASKED], **how)
+    return answers(made, [Asked.of(made, *each) for each in ASKED], **how)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def without_noise(data):
     truth = data.hierarchy.aggregate(data.counts.open_at_the_privacy_border())
     parts = zip(made.measurements.measured, views_of(truth, made.measurements), strict=True)
     measured = tuple(replace(part, values=values) for part, values in parts)
-    return estimated(replace(made.measurements, measured=measured), mechanism=made.mechanism, intervals="none")
+    return estimated(replace(made.measurements, measured=measured), made.made_by, intervals="none")
 
 
 def nearly_empty(public):

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.progress import Progress, Stage
-from tallytree.publish.folder import write_json, write_whole
+from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, write_json, write_whole
 from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.statement import data_package, privacy_statement
-from tallytree.publish.release.files import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.models.measured import MeasuredCell
 from tallytree.synthesis.models.sampling import Households

@@ -19,9 +19,9 @@ from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.progress import Progress, silent
+from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.microdata.value import Synthesis
-from tallytree.publish.release.files import MANIFEST, digest
-from tallytree.publish.release.making import Release
+from tallytree.publish.release.value import Release
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, size_table, together
 from tallytree.synthesis.methods.table import DEFAULT, Method, method

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from fractions import Fraction
 from math import isqrt
 from typing import Any
@@ -13,13 +12,11 @@ from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.publish.microdata.contents import SynthesisContents
-from tallytree.publish.release.statement import NO_LEDGER, SOURCES, guarantee
+from tallytree.publish.statement import FORMAT, LEDGER, NO_LEDGER, SOURCES, guarantee, software
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.agreement import Together
 from tallytree.synthesis.trust import CONFIDENCE
-from tallytree.version import VERSION
 
-FORMAT = 1
 KIND = "synthetic households"
 
 
@@ -53,7 +50,7 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
             *(["the number of households"] if neighbours.number_is_public else []),
             *(["the regions of households"] if both is not None and both.regions_are_public else []),
         ],
-        "ledger": "charged to a ledger" if synthesis.ledgered else NO_LEDGER,
+        "ledger": LEDGER if synthesis.ledgered else NO_LEDGER,
         "method": {
             "name": synthesis.method,
             "paper": synthesis.made_by.paper,
@@ -66,7 +63,7 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
         "workload": [marginal.to_json() for marginal in synthesis.workload],
         "confidence": CONFIDENCE,
         "answers_left_out": left_out,
-        "software": {"tallytree": VERSION, "python": platform.python_version()},
+        "software": software(),
     }
 
 

@@ -25,19 +25,19 @@ from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarante
 from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.histogram import size_label
 from tallytree.progress import Progress, Stage, silent
+from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import in_percent, replicated
 from tallytree.publish.release.region_names import Regions, named_regions, places, union_of
 from tallytree.publish.release.size_range import in_words, sizes_in
 
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
-    from tallytree.publish.release.making import Release
 
 Sizes = str | int | Iterable[int] | None
 Kind = Literal["sum", "share", "mean", "ratio", "difference"]
 Ends = tuple[float, float]
 
-MANY = 200  # questions; answering so many takes a while
+FEWEST_WITH_PROGRESS = 200  # questions; fewer are answered before anybody looks
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Question:
+class Asked:
     """One sum, or two of them and what is to be made of them."""
 
     kind: Kind
@@ -141,13 +141,13 @@ class Question:
     @classmethod
     def of(
         cls,
-        release: Release,
+        release: ReleaseContents,
         kind: str,
         regions: Regions,
         sizes: Sizes,
         to: Regions = None,
         to_sizes: Sizes = None,
-    ) -> Question:
+    ) -> Asked:
         """A question in terms of a release's regions and sizes; unknown ones and empty sums are a SpecError."""
         known, tree = release.sizes, release.hierarchy
         union, wanted = union_of(named_regions(regions, tree), tree), sizes_in(sizes, known)
@@ -180,8 +180,8 @@ class Question:
 
 
 def answers(
-    release: Release,
-    questions: Sequence[Question],
+    release: ReleaseContents,
+    questions: Sequence[Asked],
     *,
     confidence: float | None = None,
     typical: bool = True,
@@ -196,13 +196,13 @@ def answers(
     desk = _Desk(release, list(questions), level, typical, progress)
     found = []
     for number in range(len(desk.questions)):
-        if len(desk.questions) >= MANY:
+        if len(desk.questions) >= FEWEST_WITH_PROGRESS:
             progress(Stage("answering", number, len(desk.questions)))
         found.append(desk.answer(number))
     return found
 
 
-def bands(release: Release, regions: Regions, sizes: Sizes = None, *, confidence: float | None = None) -> Any:
+def bands(release: ReleaseContents, regions: Regions, sizes: Sizes = None, *, confidence: float | None = None) -> Any:
     """Guaranteed intervals that hold together for all sizes of a region: level, region, size, count, lower, upper."""
     import pyarrow as pa
 
@@ -229,7 +229,7 @@ class _Desk:
     """Questions to one release, and what their answers share."""
 
     def __init__(
-        self, release: Release, questions: list[Question], confidence: float, typical: bool, progress: Progress
+        self, release: ReleaseContents, questions: list[Asked], confidence: float, typical: bool, progress: Progress
     ) -> None:
         self.release = release
         self.questions = questions
@@ -267,7 +267,7 @@ class _Desk:
 
     # ---------------------------------------------------------------- released
 
-    def _released(self, question: Question, counts: Integers) -> float | None:
+    def _released(self, question: Asked, counts: Integers) -> float | None:
         first = self.release.sizes.start
         one = question.one.of(counts, first)
         if question.other is None:
@@ -277,7 +277,7 @@ class _Desk:
             return one - other
         return one / other if other else None
 
-    def _notes(self, question: Question) -> list[str]:
+    def _notes(self, question: Asked) -> list[str]:
         release, notes = self.release, []
         last = release.sizes[-1]
         if question.kind == "mean":
@@ -321,7 +321,7 @@ class _Desk:
         negated = -rest.column_weights
         return LinearSum(rest.view, rest.region_weights, negated, public - rest.estimate, rest.variance)
 
-    def _guaranteed(self, question: Question, released: float | None) -> tuple[float, Ends, bool, str]:
+    def _guaranteed(self, question: Asked, released: float | None) -> tuple[float, Ends, bool, str]:
         """Unbiased estimate, interval, whether it is exact, and what to say where it is unbounded."""
         one = self._linear(question.one)
         if question.other is None:
@@ -344,13 +344,13 @@ class _Desk:
         within = "." if math.isinf(ends[1]) else f" beyond what is possible at all, {ends[0]:g} to {ends[1]:g}."
         return math.nan, ends, False, unbounded + within
 
-    def _possible(self, question: Question, ends: Ends, released: float | None) -> Ends:
+    def _possible(self, question: Asked, ends: Ends, released: float | None) -> Ends:
         """The part of an interval that is possible at all, with the released value."""
         least, greatest = self._range(question)
         low, high = (min(max(end, least), greatest) for end in ends)
         return (low, high) if released is None else (min(low, released), max(high, released))
 
-    def _range(self, question: Question) -> Ends:
+    def _range(self, question: Asked) -> Ends:
         most, sizes = self.release.measurements.region_totals, self.release.sizes
         if question.kind in ("sum", "difference"):
             bounds = [
@@ -367,7 +367,7 @@ class _Desk:
     def _functions(self) -> list[Callable[[Integers], Any]]:
         """For every question its value and its logarithm, not a number where there is none."""
 
-        def values(question: Question) -> Callable[[Integers], Any]:
+        def values(question: Asked) -> Callable[[Integers], Any]:
             def function(counts: Integers) -> Any:
                 value = self._released(question, counts)
                 value = math.nan if value is None else value

@@ -1,187 +1,116 @@
-"""`verify`: recompute everything a release promises, from its files alone."""
+"""What `verify` checks of a release. Intervals are checked where there are any: older releases promise none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError, TallytreeError
+from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.measured_view import no_guarantee
+from tallytree.estimate.intervals.value import most_groups
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import Mechanism, mechanism_named
+from tallytree.mechanisms import Mechanism
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import FIRST
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.publish.folder import changed_files
-from tallytree.publish.release.error_bars import ErrorBars
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored, read_json
+from tallytree.publish.release.contents import size_description
+from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, ErrorBars
 from tallytree.publish.release.files import (
     COUNTS,
     COUNTS_CSV,
     FILES,
-    MANIFEST,
-    MEASUREMENTS,
-    MOST,
-    PACKAGE,
-    PRIVACY,
+    NULL,
     REGIONS,
     Cells,
     count_columns,
-    digest,
     read_cells,
-    read_json,
     read_regions,
+    stated_mechanism,
     stored_error_bars,
 )
-from tallytree.publish.release.interval_verification import INTERVAL_PROMISES
-from tallytree.publish.release.statement import described, guarantee, measured_first, size_description
+from tallytree.publish.release.statement import LEFT_OUT, described, measured_first
+from tallytree.publish.statement import guarantee
 from tallytree.version import VERSION
 
 
-@dataclass(frozen=True)
-class Check:
-    """One promise, and what was found against it; nothing if it holds."""
+class StoredRelease(Stored):
+    """The files of a release directory."""
 
-    promise: str
-    faults: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The outcome of `verify`."""
-
-    checks: tuple[Check, ...]
-    release_id: str | None
-
-    @property
-    def ok(self) -> bool:
-        """Do all promises hold?"""
-        return all(not check.faults for check in self.checks)
-
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """Everything that was found."""
-        return tuple(fault for check in self.checks for fault in check.faults)
-
-
-class _Stored:
-    """A directory's files, each read once and when first asked for."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._known: dict[str, Any] = {}
-
-    def _once(self, name: str, read: Callable[[], Any]) -> Any:
-        if name not in self._known:
-            try:
-                self._known[name] = read()
-            except (TallytreeError, OSError, KeyError, TypeError, ValueError) as error:
-                self._known[name] = error
-        if isinstance(self._known[name], Exception):
-            raise ReleaseError(f"{name} cannot be used: {_reason(self._known[name])}")
-        return self._known[name]
-
-    @property
-    def statement(self) -> dict[str, Any]:
-        statement: dict[str, Any] = self._once(PRIVACY, lambda: read_json(self.directory / PRIVACY))
-        return statement
+    expected = FILES
 
     @property
     def regions(self) -> tuple[Hierarchy, list[str]]:
-        regions: tuple[Hierarchy, list[str]] = self._once(REGIONS, lambda: read_regions(self.directory / REGIONS))
-        return regions
+        """regions.csv: the hierarchy, and the column of public totals as text."""
+        return self.once(REGIONS, lambda: read_regions(self.directory / REGIONS))
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The regions."""
+        return self.regions[0]
 
     @property
     def measurements(self) -> Measurements:
-        loaded: Measurements = self._once(MEASUREMENTS, lambda: Measurements.load(self.directory / MEASUREMENTS))
-        return loaded
+        """measurements.parquet."""
+        return self.once(MEASUREMENTS, lambda: Measurements.load(self.directory / MEASUREMENTS))
 
     @property
     def mechanism(self) -> Mechanism:
-        stated = self.statement["mechanism"]
-        return mechanism_named(stated["name"]).configured(stated.get("options", {}))
+        """What the statement says the counts were made by."""
+        return stated_mechanism(self.statement)
 
     @property
     def sizes(self) -> range:
+        """The sizes that are counted."""
         return range(0 if self.statement["neighbours"]["public_totals"] else 1, self.statement["max_size"] + 1)
+
+    @property
+    def zeros_written(self) -> bool:
+        """Does every cell have a row, those that are zero too?"""
+        return bool(self.statement["zero_cells"] == "written")
 
     @property
     def intervals(self) -> dict[str, Any] | None:
         """What the statement says of intervals; None where there are none, as in older releases."""
-        intervals: dict[str, Any] | None = self.statement.get("intervals")
-        return intervals
+        return self.statement.get("intervals")
 
     @property
     def cells(self) -> Cells:
-        options = {"dense": self.statement["zero_cells"] == "written", "intervals": self.intervals}
-        cells: Cells = self._once(
-            COUNTS, lambda: read_cells(self.directory / COUNTS, self.regions[0], self.sizes, **options)
-        )
-        return cells
+        """counts.parquet."""
+        path = self.directory / COUNTS
+        return self.once(COUNTS, lambda: read_cells(path, self.hierarchy, self.sizes, self.statement))
 
     @property
-    def counts(self) -> tuple[Integers, list[str]]:
-        return self.cells.counts, self.cells.problems
+    def counts(self) -> Integers:
+        """The released counts."""
+        return self.cells.counts
 
     @property
     def error_bars(self) -> ErrorBars:
+        """The released intervals."""
         return stored_error_bars(self.cells, self.intervals)
 
 
-def verify(directory: str | PathLike[str], *, id: str | None = None) -> Verification:  # noqa: A002
-    """Check the directory of a release or of synthetic households; with `id`, also that it is that very one."""
-    folder = Path(directory)
-    if not folder.is_dir():
-        raise ReleaseError(f"there is no release directory at {folder}")
-    promises, stored = _promises(folder)
-    checks = tuple(Check(promise, tuple(_found(check, stored))) for promise, check in promises.items())
-    manifest = folder / MANIFEST
-    release_id = digest(manifest) if manifest.is_file() else None
-    if id is not None:
-        same = release_id is not None and len(id) >= 8 and release_id.startswith(id.lower())
-        fault = f"the release's id is {release_id}, not {id}"
-        checks = (Check("the release is the one with the given id", () if same else (fault,)), *checks)
-    return Verification(checks, release_id)
+def _faults_at(wrong: NDArray[np.bool_], fault: str, stored: StoredRelease) -> Iterator[str]:
+    """The fault, for the first few cells `[regions, sizes]` that have it."""
+    for region, size in np.argwhere(wrong)[:MOST_FAULTS]:
+        yield f"region {stored.hierarchy.ids[region]!r}, size {stored.sizes[size]}: {fault}"
 
 
-def _promises(folder: Path) -> tuple[dict[str, Callable[[Any], Iterator[str]]], Any]:
-    """What is promised depends on what the directory holds."""
-    from tallytree.publish.microdata import verification as microdata
-
-    if microdata.is_microdata(folder):
-        return microdata.PROMISES, microdata.Stored(folder)
-    return PROMISES, _Stored(folder)
-
-
-def _found(check: Callable[[Any], Iterator[str]], stored: Any) -> Iterator[str]:
-    """What a check finds; a file that cannot even be read is a fault too."""
-    try:
-        yield from check(stored)
-    except (TallytreeError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        yield _reason(error)
-
-
-def _reason(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
-
-
-def _digests(stored: _Stored) -> Iterator[str]:
-    return changed_files(stored.directory, FILES)
-
-
-def _rows(stored: _Stored) -> Iterator[str]:
-    for problem in stored.counts[1]:
+def _rows(stored: StoredRelease) -> Iterator[str]:
+    for problem in stored.cells.problems:
         yield f"{COUNTS}: {problem}"
 
 
-def _csv_agrees(stored: _Stored) -> Iterator[str]:
+def _csv_agrees(stored: StoredRelease) -> Iterator[str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow import csv
@@ -220,22 +149,21 @@ def _difference(one: Any, other: Any, columns: list[str]) -> Iterator[str]:
         left, right, row = left.slice(length), right.slice(length), row + length
 
 
-def _adds_up(stored: _Stored) -> Iterator[str]:
-    hierarchy, sizes = stored.regions[0], stored.sizes
-    counts = stored.counts[0]
+def _adds_up(stored: StoredRelease) -> Iterator[str]:
+    hierarchy, sizes, counts = stored.hierarchy, stored.sizes, stored.counts
     parents = hierarchy.level_starts[-2]
     if parents == 0:
         return
     sums = np.add.reduceat(counts, hierarchy.child_starts[:parents], axis=0)
-    for region, size in np.argwhere(sums != counts[:parents])[:MOST]:
+    for region, size in np.argwhere(sums != counts[:parents])[:MOST_FAULTS]:
         yield (
             f"region {hierarchy.ids[region]!r}, size {sizes[size]}: the regions below add up to {sums[region, size]}, "
             f"not to {counts[region, size]}"
         )
 
 
-def _levels_agree(stored: _Stored) -> Iterator[str]:
-    hierarchy, counts = stored.regions[0], stored.counts[0]
+def _levels_agree(stored: StoredRelease) -> Iterator[str]:
+    hierarchy, counts = stored.hierarchy, stored.counts
     totals = [int(counts[hierarchy.level_slice(level)].sum()) for level in range(hierarchy.depth)]
     for level, total in enumerate(totals):
         if total != totals[0]:
@@ -245,22 +173,22 @@ def _levels_agree(stored: _Stored) -> Iterator[str]:
         yield f"the counts add up to {totals[0]}, not to the public grand total {public}"
 
 
-def _public_totals(stored: _Stored) -> Iterator[str]:
+def _public_totals(stored: StoredRelease) -> Iterator[str]:
     hierarchy, texts = stored.regions
     if not stored.statement["neighbours"]["public_totals"]:
         if any(texts):
             yield f"{REGIONS} gives totals although they are private"
         settled = stored.measurements.settled.totals
         if settled is not None and stored.mechanism.keeps_totals:
-            for region in np.flatnonzero(stored.counts[0].sum(axis=1) != settled)[:MOST]:
+            for region in np.flatnonzero(stored.counts.sum(axis=1) != settled)[:MOST_FAULTS]:
                 yield f"region {hierarchy.ids[region]!r}: the counts do not add up to the total that was measured first"
         return
     totals = np.array([int(text) for text in texts])
     wrong = np.flatnonzero(hierarchy.aggregate(totals[hierarchy.level_slice(hierarchy.depth - 1)]) != totals)
-    for region in wrong[:MOST]:
+    for region in wrong[:MOST_FAULTS]:
         yield f"{REGIONS}: the public total of {hierarchy.ids[region]!r} is not the sum of those below it"
     if stored.mechanism.keeps_totals:
-        for region in np.flatnonzero(stored.counts[0].sum(axis=1) != totals)[:MOST]:
+        for region in np.flatnonzero(stored.counts.sum(axis=1) != totals)[:MOST_FAULTS]:
             yield f"region {hierarchy.ids[region]!r}: the counts do not add up to the public total {totals[region]}"
     if stored.statement["grand_total"] != totals[0]:
         yield f"{PRIVACY} and {REGIONS} give different grand totals"
@@ -269,12 +197,12 @@ def _public_totals(stored: _Stored) -> Iterator[str]:
         yield f"{REGIONS} and {MEASUREMENTS} give different public totals"
 
 
-def _same_regions(stored: _Stored) -> Iterator[str]:
-    if stored.regions[0].to_json() != stored.measurements.hierarchy.to_json():
+def _same_regions(stored: StoredRelease) -> Iterator[str]:
+    if stored.hierarchy.to_json() != stored.measurements.hierarchy.to_json():
         yield f"{REGIONS} and {MEASUREMENTS} describe different hierarchies"
 
 
-def _last_size(stored: _Stored) -> Iterator[str]:
+def _last_size(stored: StoredRelease) -> Iterator[str]:
     import pyarrow.parquet as pq
 
     largest = stored.statement["max_size"]
@@ -293,7 +221,7 @@ def _last_size(stored: _Stored) -> Iterator[str]:
         yield f"{COUNTS} does not say that size {largest} means {largest} or more"
 
 
-def _privacy_adds_up(stored: _Stored) -> Iterator[str]:
+def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
     """Recompute the cost from the statement's own table, and the table from the neighbour relation."""
     statement = stored.statement
     budget, neighbours = Budget.from_json(statement["budget"]), Neighbours.from_json(statement["neighbours"])
@@ -326,7 +254,7 @@ def _privacy_adds_up(stored: _Stored) -> Iterator[str]:
         yield f"{PRIVACY} does not say what was measured first"
 
 
-def _follows(stored: _Stored) -> Iterator[str]:
+def _follows(stored: StoredRelease) -> Iterator[str]:
     """Estimation is a pure function of the measurements. Another version may differ, so only our own is run again."""
     if stored.statement["software"]["tallytree"] != VERSION:
         return
@@ -342,7 +270,7 @@ def _follows(stored: _Stored) -> Iterator[str]:
     if settled.max_size != measurements.settled.max_size or not _same(settled.totals, measurements.settled.totals):
         yield f"the totals or the largest size in {MEASUREMENTS} do not follow from what was measured of them"
     estimate = stored.mechanism.estimate(measurements)
-    if not np.array_equal(estimate.counts, stored.counts[0]):
+    if not np.array_equal(estimate.counts, stored.counts):
         yield f"{COUNTS} is not what {stored.statement['mechanism']['name']} estimates from {MEASUREMENTS}"
 
 
@@ -350,8 +278,84 @@ def _same(one: Integers | None, other: Integers | None) -> bool:
     return one is other is None or (one is not None and other is not None and np.array_equal(one, other))
 
 
-PROMISES: dict[str, Callable[[_Stored], Iterator[str]]] = {
-    "the files are those that the manifest lists, unchanged": _digests,
+# -------------------------------------------------------------------- intervals
+
+
+def _interval_words(stored: StoredRelease) -> Iterator[str]:
+    """The level of confidence and what each column promises are the same in all files, and are the true ones."""
+    import pyarrow.parquet as pq
+
+    if stored.intervals is None:
+        return
+    bars = stored.error_bars
+    words = bars.describe()
+    if stored.intervals["columns"] != words:
+        yield f"{PRIVACY} does not say what the intervals promise at a confidence of {bars.confidence}"
+    why = no_guarantee(stored.measurements) or ""
+    if bars.no_guaranteed != why:
+        yield f"{PRIVACY}: it is not true of guaranteed intervals that: {bars.no_guaranteed or 'they are given'}"
+    if not stored.zeros_written and stored.intervals["left_out"] != LEFT_OUT:
+        yield f"{PRIVACY} does not say what a missing row means for its intervals"
+    schema = pq.read_schema(stored.directory / COUNTS)
+    for name, text in words.items():
+        metadata = schema.field(name).metadata or {}
+        if metadata != {b"description": text.encode(), b"confidence": str(bars.confidence).encode()}:
+            yield f"{COUNTS}: the column {name} does not say what {PRIVACY} says of it"
+    for resource in read_json(stored.directory / PACKAGE)["resources"]:
+        if not resource["name"].startswith("counts"):
+            continue
+        fields = {field["name"]: field for field in resource["schema"]["fields"]}
+        for name, text in words.items():
+            if (fields[name]["description"], fields[name]["confidence"]) != (text, bars.confidence):
+                yield f"{PACKAGE}: the column {name} of {resource['name']} does not say what {PRIVACY} says of it"
+
+
+def _intervals_in_order(stored: StoredRelease) -> Iterator[str]:
+    """0 ≤ lower ≤ count ≤ upper, and upper is at most the public total, unless the count itself is larger."""
+    if stored.intervals is None:
+        return
+    counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
+    most = np.maximum(most_groups(stored.measurements)[:, None], counts)
+    for names, given in ((GUARANTEED, bars.guaranteed), (TYPICAL, bars.typical)):
+        if names[0] not in ends:
+            continue
+        lower, upper = ends[names[0]], ends[names[1]]
+        if given is None:
+            fault = f"{names[0]} or {names[1]} is given although none is said to be"
+            yield from _faults_at((lower != NULL) | (upper != NULL), fault, stored)
+            continue
+        fault = f"{names[0]} is empty, or more than the count"
+        yield from _faults_at((lower < 0) | (lower > counts), fault, stored)
+        fault = f"{names[1]} is empty, less than the count, or too large"
+        yield from _faults_at((upper < counts) | (upper > most), fault, stored)
+
+
+def _guaranteed_follow(stored: StoredRelease) -> Iterator[str]:
+    """Guaranteed intervals are a pure function of measurements and counts; again only our own version is run.
+
+    Typical ones come from fresh noise and are not computed again.
+    """
+    if stored.intervals is None or stored.statement["software"]["tallytree"] != VERSION:
+        return
+    counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
+    again = guaranteed(stored.measurements, counts, level=bars.confidence)
+    if again is None or bars.guaranteed is None:
+        return  # whether that is right is another promise
+    for name, right in zip(GUARANTEED, (again.lower, again.upper), strict=True):
+        wrong = ends[name] != right
+        if not stored.zeros_written:
+            wrong &= counts != 0
+        fault = f"{name} is not what follows from the measurements at a confidence of {bars.confidence}"
+        yield from _faults_at(wrong, fault, stored)
+    if not stored.zeros_written:
+        reached = replace(bars, guaranteed=again).beyond_zero(counts, stored.hierarchy)
+        for level, stated in stored.intervals["left_out_at_most"].items():
+            if stated[GUARANTEED[1]] != reached[level][GUARANTEED[1]]:
+                yield f"{PRIVACY}: intervals of left-out cells of level {level!r} do not reach as far as is stated"
+
+
+PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
+    "the files are those that the manifest lists, unchanged": Stored.changes,
     "every region and size has one row, with a count of 0 or more": _rows,
     "counts.csv and counts.parquet hold the same rows": _csv_agrees,
     "children add up to their parent for every size": _adds_up,
@@ -361,5 +365,7 @@ PROMISES: dict[str, Callable[[_Stored], Iterator[str]]] = {
     "the last size is described as 'or more'": _last_size,
     "the privacy costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,
     "the counts follow from the measurements": _follows,
-    **INTERVAL_PROMISES,
+    "what is said of intervals is the same everywhere": _interval_words,
+    "every interval holds its count and stays within what is possible": _intervals_in_order,
+    "guaranteed intervals follow from the measurements": _guaranteed_follow,
 }

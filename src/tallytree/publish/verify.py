@@ -1,0 +1,72 @@
+"""`verify`: recompute everything that a directory promises, from its files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tallytree.errors import ReleaseError
+from tallytree.publish.folder import MANIFEST, UNUSABLE, Stored, digest, reason
+from tallytree.publish.release import verification as release
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise, and what was found against it; nothing if it holds."""
+
+    promise: str
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome of `verify`."""
+
+    checks: tuple[Check, ...]
+    release_id: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Do all promises hold?"""
+        return all(not check.faults for check in self.checks)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Everything that was found."""
+        return tuple(fault for check in self.checks for fault in check.faults)
+
+
+def verify(directory: str | PathLike[str], *, id: str | None = None) -> Verification:  # noqa: A002
+    """Check the directory of a release or of synthetic households; with `id`, also that it is that very one."""
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise ReleaseError(f"there is no release directory at {folder}")
+    stored, promises = _stored(folder)
+    checks = tuple(Check(promise, tuple(_found(check, stored))) for promise, check in promises.items())
+    manifest = folder / MANIFEST
+    release_id = digest(manifest) if manifest.is_file() else None
+    if id is not None:
+        same = release_id is not None and len(id) >= 8 and release_id.startswith(id.lower())
+        fault = f"the release's id is {release_id}, not {id}"
+        checks = (Check("the release is the one with the given id", () if same else (fault,)), *checks)
+    return Verification(checks, release_id)
+
+
+def _stored(folder: Path) -> tuple[Stored, dict[str, Callable[[Any], Iterator[str]]]]:
+    """The directory, and what it promises: that depends on what it holds."""
+    from tallytree.publish.microdata import verification as microdata
+
+    if microdata.is_microdata(folder):
+        return microdata.StoredMicrodata(folder), microdata.PROMISES
+    return release.StoredRelease(folder), release.PROMISES
+
+
+def _found(check: Callable[[Any], Iterator[str]], stored: Stored) -> Iterator[str]:
+    """What a check finds; a file that cannot even be read is a fault too."""
+    try:
+        yield from check(stored)
+    except UNUSABLE as error:
+        yield reason(error)
