@@ -24,10 +24,11 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.release.answers import Answer
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
-from tallytree.publish.release.making import Release
 from tallytree.publish.release.region_names import places
-from tallytree.publish.release.statement import guarantee, totals_in_words
-from tallytree.publish.release.verification import Verification
+from tallytree.publish.release.statement import totals_in_words
+from tallytree.publish.release.value import Release
+from tallytree.publish.statement import guarantee
+from tallytree.publish.verify import Verification
 from tallytree.tables.group_sizes import GroupSizes
 
 WIDTH = 80  # characters of a line
