@@ -25,7 +25,7 @@ from tallytree import (
 from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.mechanisms.count_of_counts import MATCHED, METHODS
 from tallytree.privacy import Neighbours
-from tallytree.publish.release.making import estimated, suited
+from tallytree.publish.release.making import estimated, prior_of, suited
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import TABLE_4, eleven_persons, made_up
 
@@ -278,3 +278,15 @@ def test_every_count_of_counts_release_verifies(tmp_path):
         made = release(data, budget=Budget(rho=1), unit=one_entity(), mechanism=name, options={**options, **aside})
         made.save(tmp_path / str(number))
         assert verify(tmp_path / str(number)).faults == ()
+
+
+# -------------------------------------------------------------------- a release as the prior of the next
+
+
+def test_a_release_directory_is_a_prior_and_a_shape_stays_a_shape(tmp_path, monkeypatch):
+    made = release(made_up(3, public_totals=False), budget=Budget(epsilon=1), unit=one_entity(), intervals="none")
+    made.save(tmp_path / "households")
+    monkeypatch.chdir(tmp_path)
+    assert prior_of(tmp_path / "households").source == f"the release {made.title!r}"
+    assert prior_of(made, groups=7).groups == 7
+    assert prior_of("households").source == "the shape 'households'"

@@ -7,10 +7,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tallytree.publish.release.answers import Answer, Asked, Sizes, answers, bands
+from tallytree.publish.release.answers import Answer, answers, bands
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
-from tallytree.publish.release.region_names import Regions, regions_of_level
+from tallytree.publish.release.questions import Asked, Regions, Sizes, regions_of_level
 
 
 class Release(ReleaseContents):
