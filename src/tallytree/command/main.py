@@ -285,8 +285,8 @@ def query(
 ) -> None:
     """Answer questions about a release: sums, shares, means, ratios and differences, with error bars."""
     from tallytree.command import screen
-    from tallytree.publish.release.answers import Asked, answers
-    from tallytree.publish.release.region_names import regions_of_level
+    from tallytree.publish.release.answers import answers
+    from tallytree.publish.release.questions import Asked, regions_of_level
     from tallytree.publish.release.value import Release
 
     kinds = {"share": share, "mean": mean, "ratio": bool(ratio_to), "difference": bool(difference_to)}

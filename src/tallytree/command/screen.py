@@ -24,7 +24,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.release.answers import Answer
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
-from tallytree.publish.release.region_names import places
+from tallytree.publish.release.questions import places
 from tallytree.publish.release.statement import totals_in_words
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
