@@ -1,8 +1,9 @@
-"""The words that the privacy statements of releases and of synthetic households have in common."""
+"""What releases and synthetic households say of themselves in the same words, in their statements and data packages."""
 
 from __future__ import annotations
 
 import platform
+from typing import Any
 
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.version import VERSION
@@ -27,6 +28,13 @@ def guarantee(budget: Budget) -> str:
             f", hence (ε, δ)-differentially private with ε = {as_decimal(epsilon)} at δ = {as_decimal(budget.delta)}"
         )
     return text
+
+
+def resource(path: str, described: dict[str, Any], *, name: str | None = None) -> dict[str, Any]:
+    """A file as a data package lists it, with its description and perhaps its schema."""
+    stem, kind = path.split(".")
+    media = {"mediatype": "text/csv"} if kind == "csv" else {}
+    return {"name": name or stem, "path": path, "format": kind, **media, **described}
 
 
 def software() -> dict[str, str]:

@@ -12,7 +12,7 @@ from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.publish.microdata.contents import SynthesisContents
-from tallytree.publish.statement import FORMAT, LEDGER, NO_LEDGER, SOURCES, guarantee, software
+from tallytree.publish.statement import FORMAT, LEDGER, NO_LEDGER, SOURCES, guarantee, resource, software
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.agreement import Together
 from tallytree.synthesis.trust import CONFIDENCE
@@ -183,23 +183,32 @@ def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
             for each in side
         ]
 
-    described = {
-        "households": [home, *attributes(schema.household), {**size, "description": "how many persons it has"}],
-        "persons": [home, person, *attributes(schema.person)],
+    homes = {
+        "description": "synthetic households: drawn from a model, none of them real",
+        "schema": {
+            "fields": [home, *attributes(schema.household), {**size, "description": "how many persons it has"}],
+            "primaryKey": ["household_id"],
+        },
     }
-    resources: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "path": f"{name}.parquet",
-            "format": "parquet",
-            "description": f"synthetic {name}: drawn from a model, none of them real",
-            "schema": {"fields": fields, "primaryKey": ["household_id", *(["person"] if name == "persons" else [])]},
-        }
-        for name, fields in described.items()
-    ]
-    resources[1]["schema"] |= {
-        "foreignKeys": [{"fields": "household_id", "reference": {"resource": "households", "fields": "household_id"}}]
+    people = {
+        "description": "synthetic persons: drawn from a model, none of them real",
+        "schema": {
+            "fields": [home, person, *attributes(schema.person)],
+            "primaryKey": ["household_id", "person"],
+            "foreignKeys": [
+                {"fields": "household_id", "reference": {"resource": "households", "fields": "household_id"}}
+            ],
+        },
     }
+    questions = (
+        "every table of the workload, and how far its counts may be from the truth: root mean squares over its counts, "
+        "from the noisy measurements; 'at least' and 'at most' hold with 95 % each"
+    )
+    answers = (
+        "every count of these tables: in the synthetic files, scaled to the real number of households, as measured, "
+        "and how far it may be from the truth with a chance of 95 %"
+    )
+    measurements = "the noisy counts that the model was fitted to; variance 0: published exactly"
     return {
         "name": "tallytree-synthetic-households",
         "title": synthesis.title,
@@ -207,28 +216,11 @@ def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
             synthesis.budget, synthesis.neighbours, synthesis.together, ledgered=synthesis.ledgered
         ),
         "resources": [
-            *resources,
-            {
-                "name": "questions",
-                "path": "questions.csv",
-                "format": "csv",
-                "mediatype": "text/csv",
-                "description": "every table of the workload, and how far its counts may be from the truth: root mean "
-                "squares over its counts, from the noisy measurements; 'at least' and 'at most' hold with 95 % each",
-            },
-            {
-                "name": "answers",
-                "path": "answers.parquet",
-                "format": "parquet",
-                "description": "every count of these tables: in the synthetic files, scaled to the real number of "
-                "households, as measured, and how far it may be from the truth with a chance of 95 %",
-            },
-            {
-                "name": "measurements",
-                "path": "measurements.parquet",
-                "format": "parquet",
-                "description": "the noisy counts that the model was fitted to; variance 0: published exactly",
-            },
+            resource("households.parquet", homes),
+            resource("persons.parquet", people),
+            resource("questions.csv", {"description": questions}),
+            resource("answers.parquet", {"description": answers}),
+            resource("measurements.parquet", {"description": measurements}),
         ],
     }
 

@@ -124,7 +124,7 @@ def _take(found: _Read, homes: Any, people: Any, schema: Schema) -> None:
     if not np.array_equal(homes[ID].to_numpy(), ids):
         found.links.append(f"{HOUSEHOLDS}: the ids are not {first:,} to {found.households:,}, each once and in order")
     if len(sizes) and (sizes.min() < 0 or sizes.max() > schema.max_persons):
-        found.sizes.append(f"{HOUSEHOLDS}: a household has less than no person or more than {schema.max_persons}")
+        found.sizes.append(f"{HOUSEHOLDS}: a household has fewer than 0 persons or more than {schema.max_persons}")
     else:
         offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         owners = np.repeat(ids, sizes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -20,7 +19,7 @@ from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
-from tallytree.publish.folder import MEASUREMENTS
+from tallytree.publish.folder import MEASUREMENTS, read_json, write_json
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.value import Release
 from tallytree.tables.group_sizes import GroupSizes
@@ -54,8 +53,8 @@ def release(
     `shares` divides the budget over the levels, or `priority` does ("upper", "balanced" or "leaves"); equally if
     neither is given. `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the
     one with the least predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
-    data set's account first. `keep` names a folder that receives the measurements as soon as they are made: what is
-    spent is then never lost, and `resume` goes on from there. `intervals` says which error bars the counts get, at the
+    data set's account first. `keep` names a folder that receives the measurements as soon as they are made, so that
+    `resume` can go on from there and spends nothing more. `intervals` says which error bars the counts get, at the
     level `confidence`: "all", "guaranteed" (typical ones take 25 more estimates) or "none".
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
@@ -140,10 +139,9 @@ def resume(
         raise ReleaseError(f"{path} holds no measurements to go on from")
     measurements = Measurements.load(path / MEASUREMENTS)
     if (path / RECEIPT).exists():
-        receipt = Receipt(**json.loads((path / RECEIPT).read_text()))
-        measurements = replace(measurements, receipt=receipt)
+        measurements = replace(measurements, receipt=Receipt(**read_json(path / RECEIPT)))
     if mechanism == "auto" and (path / MECHANISM).exists():
-        kept = json.loads((path / MECHANISM).read_text())
+        kept = read_json(path / MECHANISM)
         mechanism, options = kept["name"], kept["options"] if options is None else options
     chosen = suited(measurements, mechanism, options)
     return estimated(measurements, chosen, title=title, intervals=intervals, confidence=confidence, progress=progress)
@@ -220,8 +218,8 @@ def _fresh_folder(folder: Path) -> Path:
 
 def _keep(measurements: Measurements, folder: Path, mechanism: Mechanism) -> None:
     """Write measurements under their final name only once they are whole, beside the mechanism they were made for."""
-    (folder / MECHANISM).write_text(json.dumps({"name": mechanism.name, "options": mechanism.options}))
+    write_json(folder / MECHANISM, {"name": mechanism.name, "options": mechanism.options})
     if measurements.receipt is not None:
-        (folder / RECEIPT).write_text(json.dumps(asdict(measurements.receipt)))
+        write_json(folder / RECEIPT, asdict(measurements.receipt))
     measurements.save(folder / "unfinished")
     (folder / "unfinished").rename(folder / MEASUREMENTS)

@@ -9,7 +9,7 @@ from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.publish.release.contents import ReleaseContents, size_description
-from tallytree.publish.statement import FORMAT, LEDGER, NO_LEDGER, SOURCES, guarantee, software
+from tallytree.publish.statement import FORMAT, LEDGER, NO_LEDGER, SOURCES, guarantee, resource, software
 
 LEFT_OUT = (
     "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
@@ -170,7 +170,7 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
             "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
         },
     }
-    regions = [
+    columns = [
         {"name": "region", "type": "string", "description": "id, unique over all levels"},
         {"name": "name", "type": "string", "description": "name to show"},
         {"name": "level", "type": "string", "description": "name of the level"},
@@ -178,6 +178,10 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
         {"name": "copy_of", "type": "string", "description": "id of the region that this one carries down a level"},
         {"name": "total", "type": "integer", "description": "public number of groups, where there is one"},
     ]
+    regions = {
+        "description": "the regions in breadth-first order",
+        "schema": {"fields": columns, "primaryKey": ["region"]},
+    }
     noisy = [
         {
             "name": "view",
@@ -189,27 +193,18 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
         *keys,
         {"name": "value", "type": "integer", "description": "the noisy measurement; may be negative"},
     ]
+    measurements = {
+        "description": "the noisy measurements from which the counts were estimated",
+        "schema": {"fields": noisy},
+    }
     return {
         "name": "tallytree-release",
         "title": release.title,
         "description": in_words(release.measurements),
         "resources": [
-            {"name": "counts", "path": "counts.csv", "format": "csv", "mediatype": "text/csv", **counts},
-            {"name": "counts-parquet", "path": "counts.parquet", "format": "parquet", **counts},
-            {
-                "name": "regions",
-                "path": "regions.csv",
-                "format": "csv",
-                "mediatype": "text/csv",
-                "description": "the regions in breadth-first order",
-                "schema": {"fields": regions, "primaryKey": ["region"]},
-            },
-            {
-                "name": "measurements",
-                "path": "measurements.parquet",
-                "format": "parquet",
-                "description": "the noisy measurements from which the counts were estimated",
-                "schema": {"fields": noisy},
-            },
+            resource("counts.csv", counts),
+            resource("counts.parquet", counts, name="counts-parquet"),
+            resource("regions.csv", regions),
+            resource("measurements.parquet", measurements),
         ],
     }
