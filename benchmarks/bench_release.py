@@ -56,7 +56,7 @@ def main() -> None:
     from dataclasses import replace
 
     made = tt.Release(
-        estimate.counts, replace(measurements, noise_source="tallytree"), mechanism.name, estimate.certificate, "Large"
+        estimate.counts, replace(measurements, noise_source="tallytree"), mechanism, estimate.certificate, "Large"
     )
     with tempfile.TemporaryDirectory() as folder:
         before = peak()

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from tallytree.privacy.neighbours import one_entity as one_entity
     from tallytree.privacy.neighbours import one_group as one_group
     from tallytree.privacy.plan import Plan as Plan
-    from tallytree.publish.microdata.making import Synthesis as Synthesis
     from tallytree.publish.microdata.making import synthesize as synthesize
+    from tallytree.publish.microdata.value import Synthesis as Synthesis
     from tallytree.publish.release.answers import Answer as Answer
-    from tallytree.publish.release.making import Release as Release
     from tallytree.publish.release.making import release as release
     from tallytree.publish.release.making import resume as resume
     from tallytree.publish.release.measurements_file import load_measurements as load_measurements
     from tallytree.publish.release.measurements_file import save_measurements as save_measurements
+    from tallytree.publish.release.value import Release as Release
     from tallytree.publish.verify import verify as verify
     from tallytree.schema import Attribute as Attribute
     from tallytree.schema import Marginal as Marginal
@@ -84,12 +84,12 @@ _HOME = {
     "PlanReport": "planning.report",
     "plan": "planning.report",
     "Answer": "publish.release.answers",
-    "Release": "publish.release.making",
+    "Release": "publish.release.value",
     "release": "publish.release.making",
     "resume": "publish.release.making",
     "load_measurements": "publish.release.measurements_file",
     "save_measurements": "publish.release.measurements_file",
-    "Synthesis": "publish.microdata.making",
+    "Synthesis": "publish.microdata.value",
     "synthesize": "publish.microdata.making",
     "verify": "publish.verify",
 }

@@ -76,8 +76,8 @@ def test_an_existing_target_is_refused_before_anything_is_spent(folder):
 
 def test_an_interrupted_release_can_be_finished(folder):
     code = (
-        "import tallytree.publish.release.package as package, tallytree.command.main, os\n"
-        "package._write_regions = lambda *_: os._exit(9)\n"
+        "import tallytree.publish.release.files as files, tallytree.command.main, os\n"
+        "files._write_regions = lambda *_: os._exit(9)\n"
         "tallytree.command.main.main()"
     )
     done = subprocess.run(
@@ -179,7 +179,7 @@ def test_an_interrupted_release_with_options_is_finished_with_the_same(folder, h
     with_options(folder, "totals_share = 0.2")
     here("ledger", "open", "release.toml", "--epsilon", "0.1")
     with monkeypatch.context() as patch:
-        patch.setattr("tallytree.publish.release.package._write_regions", lambda *_: sys.exit(9))
+        patch.setattr("tallytree.publish.release.files._write_regions", lambda *_: sys.exit(9))
         here("release", "release.toml", "--out", "mine", code=9)
     here("release", "release.toml", "--out", "mine", "--resume")
     assert "The release keeps all its promises." in here("verify", "mine")

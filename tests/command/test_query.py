@@ -124,7 +124,7 @@ def test_where_there_is_no_guarantee_the_reason_is_shown(query):
         (["--size", "9"], "there is no size 9; this release counts the sizes 1 to 6"),
         (["--size", "0"], "there is no size 0: the list of groups is private"),
         (["--size", "5-3"], "the sum is empty"),
-        (["--size", "big"], "names no sizes that can be read"),
+        (["--size", "big"], "does not name sizes that can be read"),
         (["--share"], "the share of all sizes is 1 by definition"),
         (["--mean", "--size", "2"], "a mean size is over all sizes"),
         (["--mean", "--share"], "ask one thing at a time"),

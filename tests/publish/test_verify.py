@@ -9,10 +9,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-import tallytree.publish.release.package
+import tallytree.publish.release.files
 from tallytree import Budget, Release, ReleaseError, one_entity, release, save_measurements, verify
 from tallytree.privacy.measurements import Settled
-from tallytree.publish.release.stored import FILES, MANIFEST, digest
+from tallytree.publish.folder import MANIFEST, digest
+from tallytree.publish.release.files import FILES
 from tests.oracles.example import made_up
 
 
@@ -61,17 +62,25 @@ def test_a_fresh_release_keeps_all_its_promises(folder):
     assert verify(folder, id=verification.release_id[:12].upper()).ok
 
 
-@pytest.mark.parametrize("name", [*FILES, MANIFEST])
-def test_a_changed_byte_in_any_file_is_found_and_named(folder, name):
-    content = bytearray((folder / name).read_bytes())
+def change_a_byte(path):
+    content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
-    (folder / name).write_bytes(content)
-    verification = verify(folder)
-    assert not verification.ok or name == MANIFEST
-    if name == MANIFEST:  # its own digest is the release's id
-        assert not verify(folder, id=verify(folder.parent / "release").release_id[:8] + "0" * 56).ok
-    else:
-        assert any(fault.startswith(f"{name} was changed") for fault in verification.faults)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_byte_in_any_file_is_found_and_named(folder, name):
+    change_a_byte(folder / name)
+    assert any(fault.startswith(f"{name} was changed") for fault in verify(folder).faults)
+
+
+def test_a_changed_byte_in_the_manifest_makes_another_id(folder):
+    known = verify(folder).release_id
+    assert verify(folder, id=known).ok
+    change_a_byte(folder / MANIFEST)
+    assert verify(folder, id=known).checks[0].faults != ()
+    change_a_byte(folder / MANIFEST)
+    assert verify(folder, id=known).ok
 
 
 @pytest.mark.parametrize("name", [*FILES, MANIFEST])
@@ -112,7 +121,7 @@ def test_an_added_row_is_named(folder):
 
 def test_a_doubled_row_is_named(folder):
     rewrite(folder, lambda rows: [*rows, rows[-1]])
-    assert any("size 6 stands twice" in fault for fault in verify(folder).faults)
+    assert any("size 6 appears twice" in fault for fault in verify(folder).faults)
 
 
 def test_a_negative_count_is_named(folder):
@@ -175,6 +184,8 @@ def test_other_columns_are_found(folder):
         (lambda value: value.update(statement="Trust us."), "does not give the stated budget"),
         (lambda value: value.update(max_size_means="6"), "does not say that size 6 means 6 or more"),
         (lambda value: value.pop("budget"), "'budget' is missing"),
+        (lambda value: value["measurements"][0].update(scale="1/0"), "Fraction(1, 0)"),
+        (lambda value: value.update(measurements=[3]), "not subscriptable"),
     ],
 )
 def test_a_forged_privacy_statement_is_found(folder, change, found):
@@ -216,7 +227,7 @@ def test_measurements_of_another_release_are_found(folder, tmp_path):
 
 
 def test_large_releases_leave_their_zero_cells_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(tallytree.publish.release.package, "CELLS_WITH_ZEROS", 10)
+    monkeypatch.setattr(tallytree.publish.release.files, "CELLS_WITH_ZEROS", 10)
     made = release(made_up(2, public_totals=True, max_size=40), budget=Budget(epsilon=1), unit=one_entity())
     made.save(tmp_path / "sparse")
     assert verify(tmp_path / "sparse").faults == ()
@@ -242,7 +253,7 @@ def test_a_failed_write_leaves_nothing_behind(folder, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(tallytree.publish.release.package, "_write_regions", fail)
+    monkeypatch.setattr(tallytree.publish.release.files, "_write_regions", fail)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(OSError, match="disk full"):
         made.save(tmp_path / "new")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tallytree.command.release_spec import Spec
     from tallytree.privacy.ledger import Account
     from tallytree.progress import Progress
-    from tallytree.publish.release.making import Release
+    from tallytree.publish.release.value import Release
 
 app = typer.Typer(
     name="tallytree",
@@ -89,7 +89,6 @@ def validate(spec: SpecPath, quiet: Quiet = False) -> None:
     """
     from tallytree.command.release_spec import Spec
     from tallytree.command.synthesis_spec import is_synth_spec
-    from tallytree.mechanisms import prepare
     from tallytree.privacy.neighbours import Neighbours
     from tallytree.publish.release.making import decided
 
@@ -105,18 +104,17 @@ def validate(spec: SpecPath, quiet: Quiet = False) -> None:
         progress(Stage("reading the data"))
         group_sizes = loaded.read()
         neighbours = Neighbours.of(group_sizes, loaded.unit)
-        wanted, priority = loaded.release, loaded.release.priority
-        prior = loaded.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None
-        division = loaded.budget, loaded.shares, priority, prior
-        mechanism, _ = prepare(
-            decided(group_sizes, neighbours, wanted.mechanism, wanted.options, *division, progress),
-            wanted.options,
-            neighbours=neighbours,
-            hierarchy=group_sizes.hierarchy,
-            totals=group_sizes.region_totals,
+        wanted = loaded.release
+        mechanism, _ = decided(
+            group_sizes,
+            neighbours,
             budget=loaded.budget,
+            mechanism=wanted.mechanism,
+            options=wanted.options,
             shares=loaded.shares,
-            priority=priority,
+            priority=wanted.priority,
+            prior=loaded.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
+            progress=progress,
         )
     _say(f"{spec} and its data can be released. Nothing was spent.", quiet)
     from tallytree.command import screen
@@ -288,9 +286,9 @@ def query(
 ) -> None:
     """Answer questions about a release: sums, shares, means, ratios and differences, with error bars."""
     from tallytree.command import screen
-    from tallytree.publish.release.answers import Question, answers
-    from tallytree.publish.release.making import Release
-    from tallytree.publish.release.region_names import regions_of_level
+    from tallytree.publish.release.answers import answers
+    from tallytree.publish.release.questions import Asked, regions_of_level
+    from tallytree.publish.release.value import Release
 
     kinds = {"share": share, "mean": mean, "ratio": bool(ratio_to), "difference": bool(difference_to)}
     asked = [name for name, wanted in kinds.items() if wanted]
@@ -307,7 +305,7 @@ def query(
             kind, to = asked[0] if asked else "sum", ratio_to or difference_to
             second = (to, size) if to else ()
             asked_of = [region] if each is None else [[one] for one in each]
-            questions = [Question.of(made, kind, one, size, *second) for one in asked_of]
+            questions = [Asked.of(made, kind, one, size, *second) for one in asked_of]
             found = answers(made, questions, confidence=confidence, typical=not no_typical, progress=progress)
     console = screen.console(quiet=quiet)
     if simultaneous:

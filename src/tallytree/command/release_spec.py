@@ -211,7 +211,7 @@ class Spec:
         spread = None if section is None or section.spread is None else self._spread(hierarchy, section.spread)
         place: Any = named if named in SHAPES else self.folder / named
         if named not in SHAPES and place.is_dir():
-            from tallytree.publish.release.making import Release
+            from tallytree.publish.release.value import Release
 
             place = Release.load(place)
         return Prior.of(place, groups=stated, weights=spread)

@@ -23,10 +23,11 @@ from tallytree.privacy.ledger import Account
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.release.answers import Answer
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.making import Release
-from tallytree.publish.release.region_names import places
-from tallytree.publish.release.statement import guarantee, totals_in_words
-from tallytree.publish.release.stored import FILES
+from tallytree.publish.release.files import FILES
+from tallytree.publish.release.questions import places
+from tallytree.publish.release.statement import totals_in_words
+from tallytree.publish.release.value import Release
+from tallytree.publish.statement import guarantee
 from tallytree.publish.verify import Verification
 from tallytree.tables.group_sizes import GroupSizes
 

@@ -14,11 +14,12 @@ from rich.text import Text
 
 from tallytree.command.screen import facts, plain_table
 from tallytree.privacy.budget import Budget, as_decimal
+from tallytree.publish.folder import PRIVACY
 from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS
-from tallytree.publish.microdata.making import Ready, Synthesis
+from tallytree.publish.microdata.making import Ready
 from tallytree.publish.microdata.statement import in_words
-from tallytree.publish.release.statement import guarantee
-from tallytree.publish.release.stored import PRIVACY
+from tallytree.publish.microdata.value import Synthesis
+from tallytree.publish.statement import guarantee
 from tallytree.schema import Schema
 
 WORST = 5  # tables shown by name

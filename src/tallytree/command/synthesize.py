@@ -12,7 +12,8 @@ from tallytree.command.synthesis_spec import SynthSpec
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import refuse_existing
-from tallytree.publish.microdata.making import Synthesis, check, check_workload, default_workload, prepared, synthesize
+from tallytree.publish.microdata.making import check, check_workload, default_workload, prepared, synthesize
+from tallytree.publish.microdata.value import Synthesis
 from tallytree.synthesis.methods.table import DEFAULT
 from tallytree.tables.households import Households
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tallytree import Budget, Marginal, ReleaseError, synthesize, verify
+from tallytree import Budget, Marginal, ReleaseError, Synthesis, synthesize, verify
+from tallytree.publish.folder import digest
 from tallytree.publish.microdata import files as microdata
-from tallytree.publish.release.stored import digest
 from tests.synthesis.made_up import made_up, released_sizes
 
 HOMES = made_up()
@@ -121,8 +121,6 @@ def test_answers_are_the_files_counts_scaled_to_the_real_number(plain, tmp_path)
 
 
 def test_many_households_are_written_in_chunks_and_an_empty_table_is_a_table(plain, tmp_path, monkeypatch):
-    from tallytree.publish.microdata.making import Synthesis
-
     real = Synthesis.draw
     monkeypatch.setattr(Synthesis, "draw", lambda self, number=None: real(self, number, chunk=40))
     told = []
@@ -316,8 +314,9 @@ def test_every_change_is_found_even_if_the_manifest_was_made_to_fit(change, copy
 
 @pytest.mark.parametrize("name", [*microdata.FILES, "size_table.csv", "manifest.json"])
 def test_a_missing_or_damaged_file_is_a_fault_and_never_a_crash(name, copy):
-    (copy / name).write_bytes(b"\x00nonsense")
-    assert not verify(copy).ok
+    for content in (b"\x00nonsense", b""):
+        (copy / name).write_bytes(content)
+        assert not verify(copy).ok
     (copy / name).unlink()
     assert not verify(copy).ok
 

@@ -199,7 +199,7 @@ def test_sizes_by_region_are_the_released_ones(public):
     assert np.array_equal(found.T[:, 0 if public else 1 :], leaves)
     assert made.number == leaves.sum()
     assert made.together.rho == Fraction(1, 2) + Fraction(1, 20) * (1 if public else 4)
-    with pytest.raises(SpecError, match="cannot be had"):
+    with pytest.raises(SpecError, match="cannot be drawn"):
         made.draw(made.number + 1)
 
 

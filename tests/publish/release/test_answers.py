@@ -15,10 +15,9 @@ from tallytree.estimate.intervals.typical import views_of
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.progress import Stage
-from tallytree.publish.release.answers import Question, answers
-from tallytree.publish.release.making import estimated
-from tallytree.publish.release.region_names import named_regions, regions_of_level
-from tallytree.publish.release.size_range import in_words, sizes_in
+from tallytree.publish.release.answers import answers
+from tallytree.publish.release.making import estimated, suited
+from tallytree.publish.release.questions import Asked, named_regions, regions_of_level, sizes_in, sizes_in_words
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 from tests.oracles.least_squares import dense_weights
@@ -33,7 +32,7 @@ def seeded(seed, *, public_totals, mechanism="joint-cumulative", unit=None, inte
     truth = Truth("made up", data.hierarchy, counts, public_totals=public_totals)
     plan = MECHANISMS[mechanism].plan(truth.hierarchy, Budget(epsilon=epsilon), unit or one_entity())
     measurements = seeded_measurements(truth, plan, "answers", seed)
-    return truth, estimated(measurements, mechanism=mechanism, intervals=intervals)
+    return truth, estimated(measurements, suited(measurements, mechanism), intervals=intervals)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["private totals", "public totals"])
@@ -142,7 +141,7 @@ ASKED = [
 
 
 def asked(made, **how):
-    return answers(made, [Question.of(made, *each) for each in ASKED], **how)
+    return answers(made, [Asked.of(made, *each) for each in ASKED], **how)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +236,7 @@ def without_noise(data):
     truth = data.hierarchy.aggregate(data.counts.open_at_the_privacy_border())
     parts = zip(made.measurements.measured, views_of(truth, made.measurements), strict=True)
     measured = tuple(replace(part, values=values) for part, values in parts)
-    return estimated(replace(made.measurements, measured=measured), mechanism=made.mechanism, intervals="none")
+    return estimated(replace(made.measurements, measured=measured), made.made_by, intervals="none")
 
 
 def nearly_empty(public):
@@ -342,7 +341,7 @@ def test_regions_go_by_id_name_and_branch():
         named_regions("#", tree)
     with pytest.raises(SpecError, match="the sum is empty: no region was given"):
         named_regions([], tree)
-    with pytest.raises(SpecError, match="7 is no region; expected an id or a name"):
+    with pytest.raises(SpecError, match="7 is not a region; expected an id or a name"):
         named_regions([7], tree)
     short = Hierarchy.from_levels({"state": ["A", "DC"], "county": ["1", ""]}, ["state", "county"])
     assert named_regions("DC", short) == [short.index["DC"]]  # carried down to the counties under the same name
@@ -389,15 +388,15 @@ def test_sizes_are_read_as_people_write_them(text, sizes):
         ("0-2", "no size 0"),
         ("<1", "the sum is empty: '<1' holds none of the sizes 1 to 6"),
         ("5-3", "the sum is empty"),
-        ("", "'' names no sizes that can be read"),
+        ("", "'' does not name sizes that can be read"),
         ("many", 'write ">=6"'),
-        ("1,,2", "names no sizes"),
-        ("-1", "names no sizes"),
-        ("1.5", "names no sizes"),
+        ("1,,2", "does not name sizes"),
+        ("-1", "does not name sizes"),
+        ("1.5", "does not name sizes"),
         ([], "the sum is empty: the list of sizes holds none"),
-        ([2.0], "2.0 is no size; expected a whole number"),
-        ([True], "True is no size"),
-        (2.5, "2.5 is no size"),
+        ([2.0], "2.0 is not a size; expected a whole number"),
+        ([True], "True is not a size"),
+        (2.5, "2.5 is not a size"),
         ([9], "no size 9"),
         (-1, "no size -1"),
     ],
@@ -412,7 +411,7 @@ def test_sizes_that_are_unknown_empty_or_unreadable_are_refused(text, message):
 def test_sizes_in_words_name_the_same_sizes(sizes, first):
     known = range(first, 10)
     wanted = tuple(sorted(sizes & set(known))) or (5,)
-    words = in_words(wanted, known)
+    words = sizes_in_words(wanted, known)
     if words:
         text = words.split(" ", 1)[1].replace(" and ", ",")
         assert sizes_in(text, known) == wanted

@@ -10,7 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-import tallytree.publish.release.package
+import tallytree.publish.release.files
 from tallytree import Budget, Hierarchy, Ledger, Release, SpecError, one_entity, one_group, release, resume, verify
 from tallytree.command.release_spec import Spec
 from tallytree.estimate.intervals.guaranteed import guaranteed
@@ -19,9 +19,10 @@ from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours
 from tallytree.progress import Stage
+from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.release import error_bars as release_intervals
-from tallytree.publish.release.making import estimated
-from tallytree.publish.release.stored import FILES, MANIFEST, digest
+from tallytree.publish.release.files import FILES
+from tallytree.publish.release.making import estimated, suited
 from tallytree.tables import GroupSizes, Sealed
 from tests.command.test_release_spec import GOOD
 from tests.oracles.example import made_up
@@ -148,7 +149,7 @@ def package_fields(folder):
 
 
 def test_a_missing_row_has_an_interval_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(tallytree.publish.release.package, "CELLS_WITH_ZEROS", 10)
+    monkeypatch.setattr(tallytree.publish.release.files, "CELLS_WITH_ZEROS", 10)
     made = release(made_up(2, public_totals=False, max_size=40), budget=Budget(epsilon="0.2"), unit=one_entity())
     folder = tmp_path / "sparse"
     made.save(folder)
@@ -377,7 +378,7 @@ def test_the_intervals_of_releases_hold_the_truth(public, unit):
         for seed in seeds:
             measurements = seeded_measurements(truth, plan, "release intervals", seed)
             which = "all" if kind == "typical" else kind
-            made = estimated(measurements, mechanism=name, intervals=which, confidence=0.9)
+            made = estimated(measurements, suited(measurements, name), intervals=which, confidence=0.9)
             found = getattr(made.error_bars, kind)
             held[kind].append((found.lower <= truth.all_levels()) & (truth.all_levels() <= found.upper))
     assert np.mean(held["guaranteed"]) >= 0.9

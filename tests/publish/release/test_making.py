@@ -25,7 +25,7 @@ from tallytree import (
 from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.mechanisms.count_of_counts import MATCHED, METHODS
 from tallytree.privacy import Neighbours
-from tallytree.publish.release.making import estimated
+from tallytree.publish.release.making import estimated, prior_of, suited
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import TABLE_4, eleven_persons, made_up
 
@@ -102,7 +102,7 @@ def test_almost_no_noise_gives_back_the_truth():
 
 def test_estimation_is_a_function_of_the_measurements():
     made = release(made_up(1, public_totals=True), budget=Budget(epsilon=1), unit=one_entity())
-    again = estimated(made.measurements, mechanism=made.mechanism)
+    again = estimated(made.measurements, made.made_by)
     assert np.array_equal(again.counts, made.counts)
 
 
@@ -245,7 +245,7 @@ def test_an_interrupted_release_with_options_becomes_the_same_release(tmp_path):
             release(data, **arguments, keep=kept, progress=interrupt)
         made = resume(kept, mechanism="coc-matching", options=options)
         measurements = load_measurements(kept / "measurements.parquet")
-        same = estimated(measurements, mechanism="coc-matching", options=made.options)
+        same = estimated(measurements, suited(measurements, "coc-matching", made.options))
         assert same.options == made.options
         assert np.array_equal(same.counts, made.counts)
         made.save(tmp_path / f"release {number}")
@@ -278,3 +278,15 @@ def test_every_count_of_counts_release_verifies(tmp_path):
         made = release(data, budget=Budget(rho=1), unit=one_entity(), mechanism=name, options={**options, **aside})
         made.save(tmp_path / str(number))
         assert verify(tmp_path / str(number)).faults == ()
+
+
+# -------------------------------------------------------------------- a release as the prior of the next
+
+
+def test_a_release_directory_is_a_prior_and_a_shape_stays_a_shape(tmp_path, monkeypatch):
+    made = release(made_up(3, public_totals=False), budget=Budget(epsilon=1), unit=one_entity(), intervals="none")
+    made.save(tmp_path / "households")
+    monkeypatch.chdir(tmp_path)
+    assert prior_of(tmp_path / "households").source == f"the release {made.title!r}"
+    assert prior_of(made, groups=7).groups == 7
+    assert prior_of("households").source == "the shape 'households'"

@@ -7,24 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.progress import Progress, Stage
-from tallytree.publish.folder import write_json, write_whole
+from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, write_json, write_whole
+from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.statement import data_package, privacy_statement
-from tallytree.publish.release.stored import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.models.measured import MeasuredCell
 from tallytree.synthesis.models.sampling import Households
 from tallytree.synthesis.tally import Tally
 from tallytree.synthesis.trust import Evidence, Question, noise_reach, questions
 from tallytree.synthesis.workload import Workload
-
-if TYPE_CHECKING:
-    from tallytree.publish.microdata.making import Synthesis
 
 HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
 QUESTIONS, ANSWERS, SCHEMA, SIZES = "questions.csv", "answers.parquet", "schema.json", "size_table.csv"
@@ -45,7 +42,7 @@ ID, PERSON = "household_id", "person"
 
 
 def write_microdata(
-    synthesis: Synthesis, target: Path, *, number: int | None, replace: bool, progress: Progress
+    synthesis: SynthesisContents, target: Path, *, number: int | None, replace: bool, progress: Progress
 ) -> str:
     """Write all files and return the directory's id."""
 
@@ -108,7 +105,9 @@ def as_tables(chunk: Households, schema: Schema, first_id: int) -> tuple[Any, An
     )
 
 
-def _write_households(synthesis: Synthesis, folder: Path, number: int | None, progress: Progress) -> tuple[Tally, int]:
+def _write_households(
+    synthesis: SynthesisContents, folder: Path, number: int | None, progress: Progress
+) -> tuple[Tally, int]:
     """Draw and write chunk by chunk, one row group each, and count the workload's tables on the way."""
     import pyarrow.parquet as pq
 
@@ -210,7 +209,7 @@ def labels_of(marginal: Marginal, schema: Schema) -> list[str]:
 # -------------------------------------------------------------------- measurements, and the released table
 
 
-def _write_measurements(synthesis: Synthesis, path: Path) -> None:
+def _write_measurements(synthesis: SynthesisContents, path: Path) -> None:
     """First the noisy counts in the order of the statement's `measured`, then what was `published_exactly`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -244,7 +243,7 @@ def _measurement(place: int, cells: NDArray[Any], values: NDArray[Any], variance
     return pa.table(columns, schema=schema)
 
 
-def _write_size_table(synthesis: Synthesis, path: Path) -> None:
+def _write_size_table(synthesis: SynthesisContents, path: Path) -> None:
     table = synthesis.table
     assert table is not None
     regions = synthesis.schema.attribute(table.region).values

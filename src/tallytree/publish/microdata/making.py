@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.journal import Round, has_begun
+from tallytree.privacy.households.journal import has_begun
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.privacy.households.together import Together, charge_release, check_account, together
-from tallytree.privacy.ledger import Ledger, Receipt
+from tallytree.privacy.households.together import charge_release, check_account, together
+from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.progress import Progress, silent
-from tallytree.publish.release.making import Release
-from tallytree.publish.release.stored import MANIFEST, digest
+from tallytree.publish.folder import MANIFEST, digest
+from tallytree.publish.microdata.value import Synthesis
+from tallytree.publish.release.value import Release
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table
-from tallytree.synthesis.methods.fitted import Fitted
+from tallytree.synthesis.agreement import SizeTable, size_table
 from tallytree.synthesis.methods.table import DEFAULT, Method, method
-from tallytree.synthesis.models.sampling import CHUNK, draw
-from tallytree.synthesis.models.sampling import Households as Drawn
-from tallytree.synthesis.trust import Evidence, Question, questions
 from tallytree.synthesis.workload import Workload, all_sets, sampled_sets
 from tallytree.tables.contingency import check_size
 from tallytree.tables.households import Households
@@ -39,79 +35,6 @@ HOUSEHOLD_ID, PERSON = "household_id", "person"
 MOST_TABLES = 1000  # of a workload that nobody named
 CHECKPOINT = "checkpoint"
 ENGINES = ("jax", "optax")  # of the extra `synth`: for all methods that fit by gradients
-
-
-@dataclass(frozen=True, eq=False)
-class Synthesis:
-    """A model of private households with all it was made from. Everything in it is public.
-
-    `number` is how many households `draw` and `save` give if not told otherwise.
-    """
-
-    workload: Workload
-    fitted: Fitted
-    method: str
-    options: Mapping[str, Any]
-    neighbours: HouseholdNeighbours
-    budget: Budget
-    rounds: tuple[Round, ...]
-    exact: Mapping[Marginal, Integers]  # tables that the unit does not protect and that were taken as they are
-    truncation: str
-    number: int
-    title: str
-    table: SizeTable | None = None  # with which the households agree
-    receipt: Receipt | None = field(default=None, repr=False)  # stays with the data holder; in no file
-
-    @property
-    def schema(self) -> Schema:
-        """The attributes."""
-        return self.workload.schema
-
-    @property
-    def ledgered(self) -> bool:
-        """Was the budget taken from a ledger?"""
-        return self.receipt is not None
-
-    @property
-    def evidence(self) -> Evidence:
-        """What was measured, as the report of errors takes it."""
-        return Evidence(self.schema, self.fitted.measured, self.exact)
-
-    @property
-    def together(self) -> Together | None:
-        """What this and the released table promise together, where there is one."""
-        if self.table is None:
-            return None
-        return together(self.table.neighbours, self.table.budget, self.neighbours, self.budget)
-
-    def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[Drawn]:
-        """Synthetic households as codes, in chunks; by a released table as many as it says."""
-        if self.table is not None:
-            if number not in (None, self.table.number):
-                raise SpecError(f"the released table has {self.table.number:,} households, so {number:,} cannot be had")
-            return draw_agreeing(self.fitted.model, self.table, chunk=chunk)
-        return draw(self.fitted.model, self.number if number is None else number, chunk=chunk)
-
-    def questions(self) -> list[Question]:
-        """The errors of the model's own answers, estimated from the measurements; `save` has those of its files."""
-        answers = [self.fitted.number * table for table in self.fitted.model.answers_all(self.workload)]
-        return questions(self.workload, answers, self.evidence)
-
-    def save(
-        self,
-        directory: str | PathLike[str],
-        *,
-        number: int | None = None,
-        replace: bool = False,
-        progress: Progress = silent,
-    ) -> str:
-        """Draw households and write the directory, whole or not at all; returns its id, as `Release.save` does."""
-        from tallytree.publish.microdata.files import write_microdata
-
-        saved = write_microdata(self, Path(directory), number=number, replace=replace, progress=progress)
-        if self.receipt is not None:
-            self.receipt.record(saved)
-        return saved
 
 
 def synthesize(
@@ -174,7 +97,7 @@ def synthesize(
     return Synthesis(
         workload=ready.workload,
         fitted=fitted,
-        method=ready.method.name,
+        made_by=ready.method,
         options=asdict(ready.options),
         neighbours=neighbours,
         budget=budget,

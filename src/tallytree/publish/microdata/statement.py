@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 from fractions import Fraction
 from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tallytree.privacy.accounting import cost_of, scale_for
 from tallytree.privacy.budget import Budget
@@ -13,24 +12,18 @@ from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.households.together import Together
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.publish.release.statement import NO_LEDGER, SOURCES, guarantee
+from tallytree.publish.microdata.contents import SynthesisContents
+from tallytree.publish.statement import FORMAT, LEDGER, NO_LEDGER, SOURCES, guarantee, resource, software
 from tallytree.schema import SIZE, Marginal, Schema
-from tallytree.synthesis.methods.table import METHODS
 from tallytree.synthesis.trust import CONFIDENCE
-from tallytree.version import VERSION
 
-if TYPE_CHECKING:
-    from tallytree.publish.microdata.making import Synthesis
-
-FORMAT = 1
 KIND = "synthetic households"
 
 
-def privacy_statement(synthesis: Synthesis, *, number: int, left_out: int) -> dict[str, Any]:
+def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: int) -> dict[str, Any]:
     """Everything a privacy reviewer asks for, in plain values; `left_out` cells of answers were not written."""
     neighbours, budget, both = synthesis.neighbours, synthesis.budget, synthesis.together
     spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
-    method = METHODS[synthesis.method]
     public = "public" if neighbours.number_is_public else "measured with noise"
     return {
         "format": FORMAT,
@@ -57,11 +50,11 @@ def privacy_statement(synthesis: Synthesis, *, number: int, left_out: int) -> di
             *(["the number of households"] if neighbours.number_is_public else []),
             *(["the regions of households"] if both is not None and both.regions_are_public else []),
         ],
-        "ledger": "charged to a ledger" if synthesis.ledgered else NO_LEDGER,
+        "ledger": LEDGER if synthesis.ledgered else NO_LEDGER,
         "method": {
             "name": synthesis.method,
-            "paper": method.paper,
-            "measures": method.measures,
+            "paper": synthesis.made_by.paper,
+            "measures": synthesis.made_by.measures,
             "options": {name: _plain(value) for name, value in synthesis.options.items()},
         },
         "real_households": {"number": synthesis.fitted.number, "known": public},
@@ -70,7 +63,7 @@ def privacy_statement(synthesis: Synthesis, *, number: int, left_out: int) -> di
         "workload": [marginal.to_json() for marginal in synthesis.workload],
         "confidence": CONFIDENCE,
         "answers_left_out": left_out,
-        "software": {"tallytree": VERSION, "python": platform.python_version()},
+        "software": software(),
     }
 
 
@@ -104,7 +97,7 @@ def not_protected(neighbours: HouseholdNeighbours, both: Together | None) -> lis
     return facts
 
 
-def rounds(synthesis: Synthesis) -> list[dict[str, Any]]:
+def rounds(synthesis: SynthesisContents) -> list[dict[str, Any]]:
     """One row for each round, with all that its cost follows from."""
     steps = [step for step in synthesis.fitted.rounds if step.kind != "public"]
     words = [step.words for step in steps] if len(steps) == len(synthesis.rounds) else [None] * len(synthesis.rounds)
@@ -151,7 +144,7 @@ def sensitivity_of(
     return neighbours.cells_sensitivity(marginal, len(cells), schema)
 
 
-def agreement(synthesis: Synthesis) -> dict[str, Any] | None:
+def agreement(synthesis: SynthesisContents) -> dict[str, Any] | None:
     """The released table that the households agree with, and what both promise together."""
     table, both = synthesis.table, synthesis.together
     if table is None or both is None:
@@ -177,7 +170,7 @@ def agreement(synthesis: Synthesis) -> dict[str, Any] | None:
     }
 
 
-def data_package(synthesis: Synthesis) -> dict[str, Any]:
+def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
     """A Frictionless data package that describes every table."""
     schema = synthesis.schema
     home = {"name": "household_id", "type": "integer", "description": "numbers the synthetic households from 1"}
@@ -190,23 +183,32 @@ def data_package(synthesis: Synthesis) -> dict[str, Any]:
             for each in side
         ]
 
-    described = {
-        "households": [home, *attributes(schema.household), {**size, "description": "how many persons it has"}],
-        "persons": [home, person, *attributes(schema.person)],
+    homes = {
+        "description": "synthetic households: drawn from a model, none of them real",
+        "schema": {
+            "fields": [home, *attributes(schema.household), {**size, "description": "how many persons it has"}],
+            "primaryKey": ["household_id"],
+        },
     }
-    resources: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "path": f"{name}.parquet",
-            "format": "parquet",
-            "description": f"synthetic {name}: drawn from a model, none of them real",
-            "schema": {"fields": fields, "primaryKey": ["household_id", *(["person"] if name == "persons" else [])]},
-        }
-        for name, fields in described.items()
-    ]
-    resources[1]["schema"] |= {
-        "foreignKeys": [{"fields": "household_id", "reference": {"resource": "households", "fields": "household_id"}}]
+    people = {
+        "description": "synthetic persons: drawn from a model, none of them real",
+        "schema": {
+            "fields": [home, person, *attributes(schema.person)],
+            "primaryKey": ["household_id", "person"],
+            "foreignKeys": [
+                {"fields": "household_id", "reference": {"resource": "households", "fields": "household_id"}}
+            ],
+        },
     }
+    questions = (
+        "every table of the workload, and how far its counts may be from the truth: root mean squares over its counts, "
+        "from the noisy measurements; 'at least' and 'at most' hold with 95 % each"
+    )
+    answers = (
+        "every count of these tables: in the synthetic files, scaled to the real number of households, as measured, "
+        "and how far it may be from the truth with a chance of 95 %"
+    )
+    measurements = "the noisy counts that the model was fitted to; variance 0: published exactly"
     return {
         "name": "tallytree-synthetic-households",
         "title": synthesis.title,
@@ -214,28 +216,11 @@ def data_package(synthesis: Synthesis) -> dict[str, Any]:
             synthesis.budget, synthesis.neighbours, synthesis.together, ledgered=synthesis.ledgered
         ),
         "resources": [
-            *resources,
-            {
-                "name": "questions",
-                "path": "questions.csv",
-                "format": "csv",
-                "mediatype": "text/csv",
-                "description": "every table of the workload, and how far its counts may be from the truth: root mean "
-                "squares over its counts, from the noisy measurements; 'at least' and 'at most' hold with 95 % each",
-            },
-            {
-                "name": "answers",
-                "path": "answers.parquet",
-                "format": "parquet",
-                "description": "every count of these tables: in the synthetic files, scaled to the real number of "
-                "households, as measured, and how far it may be from the truth with a chance of 95 %",
-            },
-            {
-                "name": "measurements",
-                "path": "measurements.parquet",
-                "format": "parquet",
-                "description": "the noisy counts that the model was fitted to; variance 0: published exactly",
-            },
+            resource("households.parquet", homes),
+            resource("persons.parquet", people),
+            resource("questions.csv", {"description": questions}),
+            resource("answers.parquet", {"description": answers}),
+            resource("measurements.parquet", {"description": measurements}),
         ],
     }
 

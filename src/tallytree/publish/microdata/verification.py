@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +21,7 @@ from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.households.selection import cost_of_selection
 from tallytree.privacy.households.together import Together, together
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.publish.folder import changed_files
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY, Stored, read_json
 from tallytree.publish.microdata.files import (
     ANSWERS,
     FILES,
@@ -40,8 +39,7 @@ from tallytree.publish.microdata.files import (
     write_report,
 )
 from tallytree.publish.microdata.statement import in_words, not_protected, sensitivity_of
-from tallytree.publish.release.statement import NO_LEDGER
-from tallytree.publish.release.stored import MEASUREMENTS, MOST, PRIVACY, read_json
+from tallytree.publish.statement import NO_LEDGER
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.models.measured import Measured
 from tallytree.synthesis.models.sampling import Households
@@ -54,37 +52,31 @@ def is_microdata(folder: Path) -> bool:
     return any((folder / name).exists() for name in (HOUSEHOLDS, PERSONS, SCHEMA))
 
 
-class Stored:
-    """The directory's files, each read when first asked for."""
+class StoredMicrodata(Stored):
+    """The files of a directory of synthetic households."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    expected = FILES
 
-    @cached_property
-    def statement(self) -> dict[str, Any]:
-        """privacy.json."""
-        return read_json(self.directory / PRIVACY)
-
-    @cached_property
+    @property
     def schema(self) -> Schema:
         """schema.json."""
-        return Schema.from_json(read_json(self.directory / SCHEMA))
+        return self.once(SCHEMA, lambda: Schema.from_json(read_json(self.directory / SCHEMA)))
 
-    @cached_property
+    @property
     def read(self) -> _Read:
         """Both tables of households and persons, read and checked in one pass."""
-        return _read(self)
+        return self.once("the microdata", lambda: _read(self))
 
-    @cached_property
+    @property
     def evidence(self) -> Evidence:
         """measurements.parquet."""
-        return _evidence(self)
+        return self.once(MEASUREMENTS, lambda: _evidence(self))
 
 
 class _Read:
     """What one pass over the two files found."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: StoredMicrodata) -> None:
         self.links: list[str] = []
         self.values: list[str] = []
         self.sizes: list[str] = []
@@ -99,7 +91,7 @@ class _Read:
             self.region = names.index(region)
 
 
-def _read(stored: Stored) -> _Read:
+def _read(stored: StoredMicrodata) -> _Read:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -132,7 +124,7 @@ def _take(found: _Read, homes: Any, people: Any, schema: Schema) -> None:
     if not np.array_equal(homes[ID].to_numpy(), ids):
         found.links.append(f"{HOUSEHOLDS}: the ids are not {first:,} to {found.households:,}, each once and in order")
     if len(sizes) and (sizes.min() < 0 or sizes.max() > schema.max_persons):
-        found.sizes.append(f"{HOUSEHOLDS}: a household has less than no person or more than {schema.max_persons}")
+        found.sizes.append(f"{HOUSEHOLDS}: a household has fewer than 0 persons or more than {schema.max_persons}")
     else:
         offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         owners = np.repeat(ids, sizes)
@@ -168,14 +160,14 @@ def _codes(rows: Any, attributes: tuple[Attribute, ...], name: str, problems: li
     return codes
 
 
-def _evidence(stored: Stored) -> Evidence:
+def _evidence(stored: StoredMicrodata) -> Evidence:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         rows = pq.read_table(stored.directory / MEASUREMENTS)
     except (OSError, pa.ArrowException) as error:
-        raise ReleaseError(f"{MEASUREMENTS} cannot be read: {error}") from None
+        raise ReleaseError(str(error)) from None
     which, cells = rows["measurement"].to_numpy(), rows["cell"].to_numpy()
     values, variance = rows["value"].to_numpy(), rows["variance"].to_numpy()
     noisy = [Marginal.from_json(table) for table in stored.statement["measured"]]
@@ -197,26 +189,22 @@ def _evidence(stored: Stored) -> Evidence:
 # -------------------------------------------------------------------- the promises
 
 
-def _digests(stored: Stored) -> Iterator[str]:
-    return changed_files(stored.directory, FILES)
-
-
-def _links(stored: Stored) -> Iterator[str]:
-    yield from stored.read.links[:MOST]
+def _links(stored: StoredMicrodata) -> Iterator[str]:
+    yield from stored.read.links[:MOST_FAULTS]
     stated = stored.statement["synthetic_households"]
     if stored.read.households != stated:
         yield f"there are {stored.read.households:,} households, and {PRIVACY} says {stated:,}"
 
 
-def _values(stored: Stored) -> Iterator[str]:
-    yield from stored.read.values[:MOST]
+def _values(stored: StoredMicrodata) -> Iterator[str]:
+    yield from stored.read.values[:MOST_FAULTS]
 
 
-def _sizes(stored: Stored) -> Iterator[str]:
-    yield from stored.read.sizes[:MOST]
+def _sizes(stored: StoredMicrodata) -> Iterator[str]:
+    yield from stored.read.sizes[:MOST_FAULTS]
 
 
-def _privacy_adds_up(stored: Stored) -> Iterator[str]:
+def _privacy_adds_up(stored: StoredMicrodata) -> Iterator[str]:
     """Recompute every cost from the statement's own rounds, and their sensitivities from the neighbour relation."""
     statement, schema = stored.statement, stored.schema
     budget, neighbours = Budget.from_json(statement["budget"]), HouseholdNeighbours.from_json(statement["neighbours"])
@@ -252,7 +240,7 @@ def _privacy_adds_up(stored: Stored) -> Iterator[str]:
             yield f"{PRIVACY}: {row['words']} were published exactly although they are protected"
 
 
-def _measured(stored: Stored) -> Iterator[str]:
+def _measured(stored: StoredMicrodata) -> Iterator[str]:
     """Every table in the measurements was measured in a round that is in the statement, with its noise."""
     paid = [
         Marginal.from_json(row["table"])
@@ -268,7 +256,7 @@ def _measured(stored: Stored) -> Iterator[str]:
     _ = stored.evidence
 
 
-def _report_follows(stored: Stored) -> Iterator[str]:
+def _report_follows(stored: StoredMicrodata) -> Iterator[str]:
     """Count the tables again, and make the report again."""
     found = stored.read
     if found.links or found.values or found.sizes:
@@ -299,7 +287,7 @@ def _different(made: Path, kept: Path) -> Iterator[str]:
         yield f"{QUESTIONS} has other rows or columns than the workload asks for"
     else:
         wrong = [row[1] for row, other in zip(tables[0][1:], tables[1][1:], strict=True) if not _alike(row, other)]
-        for table in wrong[:MOST]:
+        for table in wrong[:MOST_FAULTS]:
             yield f"{QUESTIONS}: the errors of {table} do not follow from the files"
     try:
         ours, theirs = pq.read_table(made / ANSWERS), pq.read_table(kept / ANSWERS)
@@ -331,7 +319,7 @@ def _alike(one: list[str], other: list[str]) -> bool:
     return True
 
 
-def _agrees(stored: Stored) -> Iterator[str]:
+def _agrees(stored: StoredMicrodata) -> Iterator[str]:
     agreed = stored.statement["agreement"]
     path = stored.directory / SIZES
     if agreed is None:
@@ -351,7 +339,7 @@ def _agrees(stored: Stored) -> Iterator[str]:
     assert found.by_region is not None
     drawn = found.by_region[:, sizes.start : sizes.stop].copy()
     drawn[:, -1] = found.by_region[:, sizes[-1] :].sum(axis=1)
-    for region, place in np.argwhere(drawn != released)[:MOST]:
+    for region, place in np.argwhere(drawn != released)[:MOST_FAULTS]:
         yield (
             f"{regions[region]}, size {sizes[place]}: {drawn[region, place]:,} synthetic households, and "
             f"{released[region, place]:,} were released"
@@ -360,7 +348,7 @@ def _agrees(stored: Stored) -> Iterator[str]:
         yield "there are households of sizes that were not released"
 
 
-def _together(stored: Stored) -> Iterator[str]:
+def _together(stored: StoredMicrodata) -> Iterator[str]:
     """The promise of both is recomputed from the two relations and the two budgets."""
     agreed, both = stored.statement["agreement"], _both(stored)
     if both is None:
@@ -373,7 +361,7 @@ def _together(stored: Stored) -> Iterator[str]:
         yield f"{PRIVACY}: what both promise together is not what follows"
 
 
-def _both(stored: Stored) -> Together | None:
+def _both(stored: StoredMicrodata) -> Together | None:
     agreed = stored.statement["agreement"]
     if agreed is None:
         return None
@@ -385,8 +373,8 @@ def _both(stored: Stored) -> Together | None:
     )
 
 
-PROMISES: dict[str, Callable[[Stored], Iterator[str]]] = {
-    "the files are those that the manifest lists, unchanged": _digests,
+PROMISES: dict[str, Callable[[StoredMicrodata], Iterator[str]]] = {
+    "the files are those that the manifest lists, unchanged": Stored.changes,
     "every person lives in a household, which says how many it has": _links,
     "all values are in the schema": _values,
     "no household has more persons than the schema allows": _sizes,

@@ -1,4 +1,4 @@
-"""Questions that people ask of a release, and their answers: sums, shares, means, ratios and differences.
+"""Answers to questions about a release: sums, shares, means, ratios and differences.
 
 Every answer has the released value, which agrees with the published table; the unbiased estimate straight from the
 measurements, since whole numbers that are not negative are a little biased; and two intervals. *Guaranteed* ones follow
@@ -9,35 +9,31 @@ from the replicates behind the table's, which are run once for all questions tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError, SpecError, TallytreeError
+from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee
 from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.histogram import size_label
+from tallytree.long_table import key_columns
 from tallytree.progress import Progress, Stage, silent
+from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import in_percent, replicated
-from tallytree.publish.release.region_names import Regions, named_regions, places, union_of
-from tallytree.publish.release.size_range import in_words, sizes_in
+from tallytree.publish.release.questions import Asked, Ends, QuestionKind, Regions, Sizes, Sum, named_regions, sizes_in
 
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
-    from tallytree.publish.release.making import Release
 
-Sizes = str | int | Iterable[int] | None
-Kind = Literal["sum", "share", "mean", "ratio", "difference"]
-Ends = tuple[float, float]
-
-MANY = 200  # questions; answering so many takes a while
+FEWEST_WITH_PROGRESS = 200  # questions; fewer are answered before anybody looks
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,7 @@ class Answer:
     """A value from the released counts with its error bars; all public."""
 
     question: str
-    kind: Kind
+    kind: QuestionKind
     released: float | None  # None where the released denominator is zero
     unbiased: float | None  # a ratio of unbiased estimates for shares and means; None where nothing is known of it
     guaranteed: Ends | None  # may be infinite
@@ -114,74 +110,9 @@ class Answer:
         }
 
 
-@dataclass(frozen=True)
-class Sum:
-    """Groups (or, with `entities`, their sizes) of some sizes in the union of regions, none within another."""
-
-    regions: tuple[int, ...]
-    sizes: tuple[int, ...]
-    entities: bool = False
-
-    def of(self, counts: Integers, first_size: int) -> int:
-        """Its value for counts `[regions, sizes]`."""
-        regions, columns = np.array(self.regions), np.array(self.sizes) - first_size
-        by_size = counts[regions[:, None], columns].sum(axis=0)
-        return int(by_size @ np.array(self.sizes)) if self.entities else int(by_size.sum())
-
-
-@dataclass(frozen=True)
-class Question:
-    """One sum, or two of them and what is to be made of them."""
-
-    kind: Kind
-    one: Sum
-    other: Sum | None
-    words: str
-
-    @classmethod
-    def of(
-        cls,
-        release: Release,
-        kind: str,
-        regions: Regions,
-        sizes: Sizes,
-        to: Regions = None,
-        to_sizes: Sizes = None,
-    ) -> Question:
-        """A question in terms of a release's regions and sizes; unknown ones and empty sums are a SpecError."""
-        known, tree = release.sizes, release.hierarchy
-        union, wanted = union_of(named_regions(regions, tree), tree), sizes_in(sizes, known)
-        one, place = Sum(union, wanted), places(union, tree)
-        what = _groups(wanted, known, place)
-        if kind == "sum":
-            return cls("sum", one, None, what)
-        if kind == "share":
-            if len(wanted) == len(known):
-                raise SpecError("the share of all sizes is 1 by definition; name the sizes whose share is wanted")
-            text = f"share of {in_words(wanted, known)} among the groups in {place}"
-            return cls("share", one, Sum(union, tuple(known)), text)
-        if kind == "mean":
-            if len(wanted) != len(known):
-                raise SpecError("a mean size is over all sizes; leave the sizes out")
-            return cls("mean", Sum(union, wanted, entities=True), one, f"mean size of the groups in {place}")
-        if kind not in ("ratio", "difference"):
-            raise SpecError(f"unknown question {kind!r}; there are sum, share, mean, ratio and difference")
-        other = Sum(union_of(named_regions(to, tree), tree), sizes_in(to_sizes, known))
-        second = _groups(other.sizes, known, places(other.regions, tree))
-        if kind == "ratio":
-            return cls("ratio", one, other, f"ratio of {what} to {second}")
-        return cls("difference", one, other, f"{what}, minus {second}")
-
-    @property
-    def cell(self) -> tuple[int, int] | None:
-        """Region and size where a single cell of the table is asked for."""
-        alone = self.kind == "sum" and len(self.one.regions) == len(self.one.sizes) == 1
-        return (self.one.regions[0], self.one.sizes[0]) if alone else None
-
-
 def answers(
-    release: Release,
-    questions: Sequence[Question],
+    release: ReleaseContents,
+    questions: Sequence[Asked],
     *,
     confidence: float | None = None,
     typical: bool = True,
@@ -193,20 +124,18 @@ def answers(
     estimates unless only single cells are asked for at the release's own level.
     """
     level = release.error_bars.confidence if confidence is None else checked_level(confidence)
-    desk = _Desk(release, list(questions), level, typical, progress)
+    answering = _Answering(release, questions, level, typical, progress)
     found = []
-    for number in range(len(desk.questions)):
-        if len(desk.questions) >= MANY:
-            progress(Stage("answering", number, len(desk.questions)))
-        found.append(desk.answer(number))
+    for number in range(len(questions)):
+        if len(questions) >= FEWEST_WITH_PROGRESS:
+            progress(Stage("answering", number, len(questions)))
+        found.append(answering.answer(number))
     return found
 
 
-def bands(release: Release, regions: Regions, sizes: Sizes = None, *, confidence: float | None = None) -> Any:
+def bands(release: ReleaseContents, regions: Regions, sizes: Sizes = None, *, confidence: float | None = None) -> Any:
     """Guaranteed intervals that hold together for all sizes of a region: level, region, size, count, lower, upper."""
     import pyarrow as pa
-
-    from tallytree.long_table import key_columns
 
     level = release.error_bars.confidence if confidence is None else checked_level(confidence)
     wanted, columns = named_regions(regions, release.hierarchy), sizes_in(sizes, release.sizes)
@@ -225,23 +154,25 @@ def bands(release: Release, regions: Regions, sizes: Sizes = None, *, confidence
 # -------------------------------------------------------------------- how questions are answered
 
 
-class _Desk:
-    """Questions to one release, and what their answers share."""
+@dataclass(frozen=True, eq=False)
+class _Answering:
+    """Questions to one release at one level of confidence, and what their answers share."""
 
-    def __init__(
-        self, release: Release, questions: list[Question], confidence: float, typical: bool, progress: Progress
-    ) -> None:
-        self.release = release
-        self.questions = questions
-        self.confidence = confidence
-        self.wants_typical = typical
-        self.progress = progress
-        self.why_not = no_guarantee(release.measurements)
+    release: ReleaseContents
+    questions: Sequence[Asked]
+    confidence: float
+    wants_typical: bool
+    progress: Progress
+
+    @cached_property
+    def why_not(self) -> str | None:
+        """Why nothing is guaranteed, where nothing is."""
+        return no_guarantee(self.release.measurements)
 
     def answer(self, number: int) -> Answer:
         """The answer to one question."""
         question = self.questions[number]
-        released, notes = self._released(question, self.release.counts), self._notes(question)
+        released, notes = self._released(question), self._notes(question)
         unbiased, sure, exact = None, None, False
         if self.why_not is None:
             unbiased, sure, exact, unsure = self._guaranteed(question, released)
@@ -267,17 +198,10 @@ class _Desk:
 
     # ---------------------------------------------------------------- released
 
-    def _released(self, question: Question, counts: Integers) -> float | None:
-        first = self.release.sizes.start
-        one = question.one.of(counts, first)
-        if question.other is None:
-            return one
-        other = question.other.of(counts, first)
-        if question.kind == "difference":
-            return one - other
-        return one / other if other else None
+    def _released(self, question: Asked) -> float | None:
+        return question.value(self.release.counts, self.release.sizes.start)
 
-    def _notes(self, question: Question) -> list[str]:
+    def _notes(self, question: Asked) -> list[str]:
         release, notes = self.release, []
         last = release.sizes[-1]
         if question.kind == "mean":
@@ -287,7 +211,7 @@ class _Desk:
             public = int(totals[list(question.one.regions)].sum())
             kept = "" if release.made_by.keeps_totals else f", which {release.mechanism} keeps for the root only"
             notes.append(f"The public number of groups there is {public:,}{kept}.")
-        if self._released(question, release.counts) is None:
+        if self._released(question) is None:
             notes.append("The released denominator is zero, so there is no released value.")
         return notes
 
@@ -321,14 +245,12 @@ class _Desk:
         negated = -rest.column_weights
         return LinearSum(rest.view, rest.region_weights, negated, public - rest.estimate, rest.variance)
 
-    def _guaranteed(self, question: Question, released: float | None) -> tuple[float, Ends, bool, str]:
+    def _guaranteed(self, question: Asked, released: float | None) -> tuple[float, Ends, bool, str]:
         """Unbiased estimate, interval, whether it is exact, and what to say where it is unbounded."""
         one = self._linear(question.one)
         if question.other is None:
             if question.cell is not None:
-                region, size = question.cell
-                cell = region, size - self.release.sizes.start
-                return one.estimate, (int(self._cells.lower[cell]), int(self._cells.upper[cell])), False, ""
+                return one.estimate, self._of_cell(self._cells, question.cell), False, ""
             ends = _whole(*one.interval(self.confidence))
             return one.estimate, self._possible(question, ends, released), one.variance == 0, ""
         other = self._linear(question.other)
@@ -344,22 +266,18 @@ class _Desk:
         within = "." if math.isinf(ends[1]) else f" beyond what is possible at all, {ends[0]:g} to {ends[1]:g}."
         return math.nan, ends, False, unbounded + within
 
-    def _possible(self, question: Question, ends: Ends, released: float | None) -> Ends:
+    def _possible(self, question: Asked, ends: Ends, released: float | None) -> Ends:
         """The part of an interval that is possible at all, with the released value."""
-        least, greatest = self._range(question)
+        least, greatest = self._bounds(question)
         low, high = (min(max(end, least), greatest) for end in ends)
         return (low, high) if released is None else (min(low, released), max(high, released))
 
-    def _range(self, question: Question) -> Ends:
-        most, sizes = self.release.measurements.region_totals, self.release.sizes
-        if question.kind in ("sum", "difference"):
-            bounds = [
-                math.inf if most is None else int(most[list(each.regions)].sum())
-                for each in (question.one, question.other)
-                if each is not None
-            ]
-            return (0, bounds[0]) if question.kind == "sum" else (-bounds[1], bounds[0])
-        return {"share": (0.0, 1.0), "mean": (float(sizes[0]), float(sizes[-1]))}.get(question.kind, (0.0, math.inf))
+    def _bounds(self, question: Asked) -> Ends:
+        return question.bounds(self.release.measurements.region_totals, self.release.sizes)
+
+    def _of_cell(self, intervals: Intervals, cell: tuple[int, int]) -> Ends:
+        place = cell[0], cell[1] - self.release.sizes.start
+        return int(intervals.lower[place]), int(intervals.upper[place])
 
     # ---------------------------------------------------------------- typical
 
@@ -367,9 +285,9 @@ class _Desk:
     def _functions(self) -> list[Callable[[Integers], Any]]:
         """For every question its value and its logarithm, not a number where there is none."""
 
-        def values(question: Question) -> Callable[[Integers], Any]:
+        def values(question: Asked) -> Callable[[Integers], Any]:
             def function(counts: Integers) -> Any:
-                value = self._released(question, counts)
+                value = question.value(counts, self.release.sizes.start)
                 value = math.nan if value is None else value
                 ratio = question.kind == "ratio" and value > 0
                 return np.array([value, math.log(value) if ratio else math.nan])
@@ -397,17 +315,17 @@ class _Desk:
     def _typical(self, number: int, released: float | None, notes: list[str]) -> Ends | None:
         question, stored = self.questions[number], self.release.error_bars.typical
         if question.cell is not None and stored is not None and stored.level == self.confidence:
-            return _cell_of(stored, question.cell, self.release.sizes.start)
+            return self._of_cell(stored, question.cell)
         found = self._replicates
         if isinstance(found, str):
             notes.append(found)
             return None
         if question.cell is not None:
-            return _cell_of(found.intervals, question.cell, self.release.sizes.start)
+            return self._of_cell(found.intervals, question.cell)
         plain, logarithmic = (float(deviation) for deviation in found.deviations[number])
         if released is None or not math.isfinite(plain):
             notes.append("The denominator was zero in some replicates, so the typical interval is unbounded.")
-            return self._range(question)
+            return self._bounds(question)
         if question.kind in ("sum", "difference"):
             half: float = max(1, math.ceil(found.factor * plain - 1e-9))
             return self._possible(question, (released - half, released + half), released)
@@ -421,17 +339,7 @@ class _Desk:
         return self._possible(question, (released - half, released + half), released)
 
 
-def _cell_of(intervals: Intervals, cell: tuple[int, int], first_size: int) -> Ends:
-    place = cell[0], cell[1] - first_size
-    return int(intervals.lower[place]), int(intervals.upper[place])
-
-
 def _whole(low: float, high: float) -> Ends:
     """The whole numbers within an interval, a little rounding in floats allowed for."""
     slack = 1e-9 * (1 + abs(low) + abs(high))
     return math.ceil(low - slack), math.floor(high + slack)
-
-
-def _groups(sizes: Sequence[int], known: range, place: str) -> str:
-    words = in_words(sizes, known)
-    return f"groups of {words} in {place}" if words else f"groups in {place}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError, TallytreeError
 from tallytree.estimate.intervals.measured_view import no_guarantee
-from tallytree.estimate.intervals.value import Intervals, checked_level
+from tallytree.estimate.intervals.value import Intervals
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
@@ -22,7 +22,7 @@ Which = Literal["all", "guaranteed", "none"]
 CONFIDENCE = 0.95
 GUARANTEED, TYPICAL = ("lower", "upper"), ("typical_lower", "typical_upper")
 COLUMNS: dict[str, tuple[str, ...]] = {"all": (*GUARANTEED, *TYPICAL), "guaranteed": GUARANTEED, "none": ()}
-LONG = 60  # seconds; whoever waits longer for typical intervals is told
+LONG_WAIT = 60  # seconds; whoever waits longer for typical intervals is told
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,6 @@ def error_bars(
     `seconds` is how long one estimate took: typical intervals take 25 of them, and `progress` says so where that is
     long. An estimate that fails on fresh noise leaves the typical columns empty; the release itself stands.
     """
-    which, confidence = checked_which(which), checked_level(confidence)
     if which == "none":
         return ErrorBars(confidence=confidence)
     from tallytree.estimate.intervals.guaranteed import guaranteed
@@ -145,7 +144,7 @@ def replicated(
     from tallytree.estimate.intervals.typical import REPLICATES, typical
 
     minutes = round(seconds * REPLICATES / 60)
-    long = f'about {minutes} min; intervals = "guaranteed" leaves them out' if seconds * REPLICATES > LONG else ""
+    long = f'about {minutes} min; intervals = "guaranteed" leaves them out' if seconds * REPLICATES > LONG_WAIT else ""
 
     def step(stage: Stage) -> None:
         progress(replace(stage, about=long))

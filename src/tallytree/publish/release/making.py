@@ -1,228 +1,35 @@
-"""`release`: from private group sizes to a `Release`, the public value that is saved, shown and verified."""
+"""`release`: from private group sizes to a `Release`; and from measurements that were kept, with `resume`."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
 from tallytree.estimate.intervals.value import checked_level
-from tallytree.hierarchy import Hierarchy
-from tallytree.long_table import key_columns, region_blocks
-from tallytree.mechanisms import Mechanism, choose, mechanism_named, prepare
+from tallytree.mechanisms import Mechanism, choose, prepare
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
-from tallytree.privacy.plan import Shares
+from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
-from tallytree.publish.release.error_bars import (
-    CONFIDENCE,
-    NO_ERROR_BARS,
-    ErrorBars,
-    Which,
-    checked_which,
-    error_bars,
-)
+from tallytree.publish.folder import MEASUREMENTS, read_json, write_json
+from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
+from tallytree.publish.release.value import Release
 from tallytree.tables.group_sizes import GroupSizes
 
 if TYPE_CHECKING:
-    from tallytree.publish.release.answers import Answer, Sizes
-    from tallytree.publish.release.region_names import Regions
+    from tallytree.planning.prior import Prior
 
-
-MEASUREMENTS, RECEIPT, MECHANISM = "measurements.parquet", "receipt.json", "mechanism.json"
-
-
-@dataclass(frozen=True, eq=False)
-class Release:
-    """Counts of groups by region and size, with the measurements they came from. Everything in it is public.
-
-    `counts` is `[regions, sizes]` in the order of `hierarchy`; sizes run from `first_size` to `max_size`, the last of
-    which stands for all larger ones too.
-    """
-
-    counts: Integers
-    measurements: Measurements
-    mechanism: str
-    certificate: str
-    title: str
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the mechanism
-    error_bars: ErrorBars = NO_ERROR_BARS
-
-    @property
-    def hierarchy(self) -> Hierarchy:
-        """The regions."""
-        return self.measurements.hierarchy
-
-    @property
-    def sizes(self) -> range:
-        """What the columns of `counts` stand for."""
-        return range(self.measurements.first_size, self.measurements.max_size + 1)
-
-    @property
-    def total(self) -> int:
-        """How many groups were released in all; exact where the list of groups is public, otherwise an estimate."""
-        return int(self.counts[0].sum())
-
-    def table(self) -> Any:
-        """One row per region and size: a pyarrow Table with level, region, size, count and the ends of intervals.
-
-        `lower` and `upper` are guaranteed, `typical_lower` and `typical_upper` typical; a column that the release
-        cannot fill is null, and the description in its metadata says why.
-        """
-        return self._rows(range(len(self.hierarchy))).cast(self.schema)
-
-    def batches(self, *, zeros: bool = True) -> Any:
-        """The rows of `table`, a block of regions at a time; without the zero cells if asked."""
-        import pyarrow as pa
-
-        for block in region_blocks(range(len(self.hierarchy)), len(self.sizes)):
-            rows = self._rows(block)
-            yield rows if zeros else rows.filter(pa.array(self.counts[block.start : block.stop].ravel() != 0))
-
-    @property
-    def schema(self) -> Any:
-        """The pyarrow schema of `table`, with a description of every column that needs one."""
-        from tallytree.publish.release.statement import counts_schema
-
-        return counts_schema(self)
-
-    def _rows(self, block: range) -> Any:
-        import pyarrow as pa
-
-        columns = {"count": self.counts, **self.error_bars.columns}
-        values = {
-            name: pa.nulls(len(block) * len(self.sizes), pa.int64())
-            if cells is None
-            else cells[block.start : block.stop].ravel()
-            for name, cells in columns.items()
-        }
-        return pa.table({**key_columns(self.hierarchy, block, self.sizes), **values})
-
-    # ---------------------------------------------------------------- questions; `answers` says how they are answered
-
-    @property
-    def made_by(self) -> Mechanism:
-        """The mechanism with its options."""
-        return mechanism_named(self.mechanism).configured(self.options)
-
-    def estimate(self, regions: Regions, sizes: Sizes = None, **how: Any) -> Answer:
-        """How many groups of the given sizes there are in the union of regions, with both intervals.
-
-        Regions are ids or names; sizes are numbers or a text such as ">=6", "3-5" or "1,2,7+", and all sizes if left
-        out. `confidence` is the release's own unless given; `typical=False` spares the 25 estimates that a typical
-        interval takes; `progress` is told of them.
-        """
-        return self._ask("sum", [(regions, sizes)], **how)[0]
-
-    def estimates(
-        self,
-        level: str,
-        sizes: Sizes = None,
-        *,
-        kind: str = "sum",
-        to: Regions = None,
-        within: Regions = None,
-        **how: Any,
-    ) -> list[Answer]:
-        """An answer for every region of a level by itself, or for those `within` some regions.
-
-        `kind` is "sum", "share", "mean", "ratio" or "difference", the last two against the regions `to`. All typical
-        intervals come from one run of replicates.
-        """
-        from tallytree.publish.release.region_names import regions_of_level
-
-        wanted = regions_of_level(self.hierarchy, level, within)
-        second = (to, sizes) if kind in ("ratio", "difference") else None
-        return self._ask(kind, [(region, sizes) for region in wanted], second, **how)
-
-    def share(self, regions: Regions, sizes: Sizes, **how: Any) -> Answer:
-        """What part of all groups in the union of regions has the given sizes."""
-        return self._ask("share", [(regions, sizes)], **how)[0]
-
-    def mean_size(self, regions: Regions, **how: Any) -> Answer:
-        """Entities per group in the union of regions; the last size counts as itself, so the mean is truncated."""
-        return self._ask("mean", [(regions, None)], **how)[0]
-
-    def ratio(
-        self, regions: Regions, to: Regions, sizes: Sizes = None, *, to_sizes: Sizes = None, **how: Any
-    ) -> Answer:
-        """One sum divided by another; `to_sizes` are the same sizes unless given."""
-        return self._ask("ratio", [(regions, sizes)], (to, sizes if to_sizes is None else to_sizes), **how)[0]
-
-    def difference(
-        self, regions: Regions, to: Regions, sizes: Sizes = None, *, to_sizes: Sizes = None, **how: Any
-    ) -> Answer:
-        """One sum minus another; `to_sizes` are the same sizes unless given."""
-        return self._ask("difference", [(regions, sizes)], (to, sizes if to_sizes is None else to_sizes), **how)[0]
-
-    def bands(self, regions: Regions, sizes: Sizes = None, *, confidence: float | None = None) -> Any:
-        """Guaranteed intervals that hold for all sizes of one region together: a pyarrow Table like `table`.
-
-        Of several regions each has a band of its own. Refused with a ReleaseError where there is no guarantee.
-        """
-        from tallytree.publish.release.answers import bands
-
-        return bands(self, regions, sizes, confidence=confidence)
-
-    def _ask(
-        self, kind: str, asked: Iterable[tuple[Any, Any]], to: tuple[Any, Any] | None = None, **how: Any
-    ) -> list[Answer]:
-        from tallytree.publish.release.answers import Question, answers
-
-        return answers(self, [Question.of(self, kind, *each, *(to or ())) for each in asked], **how)
-
-    def save(self, directory: str | PathLike[str], *, replace: bool = False) -> str:
-        """Write the release directory, whole or not at all, and return the release's id.
-
-        The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`.
-        """
-        from tallytree.publish.release.package import write_release
-
-        release_id = write_release(self, Path(directory), replace=replace)
-        if self.measurements.receipt is not None:
-            self.measurements.receipt.record(release_id)
-        return release_id
-
-    @classmethod
-    def load(cls, directory: str | PathLike[str]) -> Release:
-        """Read a saved release; `verify` says whether it is sound."""
-        from tallytree.publish.release.stored import COUNTS, PRIVACY, read_cells, read_json, stored_error_bars
-
-        folder = Path(directory)
-        if not (folder / COUNTS).exists():
-            raise ReleaseError(f"{folder / COUNTS} is missing: {folder} does not hold a release of counts")
-        statement = read_json(folder / PRIVACY)
-        if not (folder / MEASUREMENTS).exists():
-            raise ReleaseError(
-                f"{folder / MEASUREMENTS} is missing: without its measurements a release cannot be checked, and "
-                "nothing is known of its error"
-            )
-        measurements = load_measurements(folder / MEASUREMENTS)
-        sizes = range(measurements.first_size, measurements.max_size + 1)
-        try:
-            dense = statement["zero_cells"] == "written"
-            cells = read_cells(
-                folder / COUNTS, measurements.hierarchy, sizes, dense=dense, intervals=statement.get("intervals")
-            )
-            mechanism, certificate, title = statement["mechanism"], statement["certificate"], statement["title"]
-            name, options = mechanism["name"], mechanism.get("options", {})
-            bars = stored_error_bars(cells, statement.get("intervals"))
-        except (KeyError, TypeError) as error:
-            raise ReleaseError(f"{folder / PRIVACY} lacks {error}") from None
-        if cells.problems:
-            raise ReleaseError(f"{folder / COUNTS} is damaged: {cells.problems[0]}")
-        return cls(cells.counts, measurements, name, certificate, title, options, bars)
+RECEIPT, MECHANISM = "receipt.json", "mechanism.json"  # beside the measurements that are kept
 
 
 def release(
@@ -248,21 +55,22 @@ def release(
     `shares` divides the budget over the levels, or `priority` does ("upper", "balanced" or "leaves"); equally if
     neither is given. `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the
     one with the least predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
-    data set's account first. `keep` names a folder that receives the measurements as soon as they are made: what is
-    spent is then never lost, and `resume` goes on from there. `intervals` says which error bars the counts get, at the
+    data set's account first. `keep` names a folder that receives the measurements as soon as they are made, so that
+    `resume` can go on from there and spends nothing more. `intervals` says which error bars the counts get, at the
     level `confidence`: "all", "guaranteed" (typical ones take 25 more estimates) or "none".
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     neighbours = Neighbours.of(group_sizes, unit)
-    chosen, plan = prepare(
-        decided(group_sizes, neighbours, mechanism, options, budget, shares, priority, prior, progress),
-        options,
-        neighbours=neighbours,
-        hierarchy=group_sizes.hierarchy,
-        totals=group_sizes.region_totals,
+    chosen, plan = decided(
+        group_sizes,
+        neighbours,
         budget=budget,
+        mechanism=mechanism,
+        options=options,
         shares=shares,
         priority=priority,
+        prior=prior,
+        progress=progress,
     )
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     folder = None if keep is None else _fresh_folder(Path(keep))
@@ -275,22 +83,13 @@ def release(
         raise
     if folder is not None:
         _keep(measurements, folder, chosen)
-    return estimated(
-        measurements,
-        mechanism=chosen.name,
-        options=chosen.options,
-        title=title,
-        intervals=intervals,
-        confidence=confidence,
-        progress=progress,
-    )
+    return estimated(measurements, chosen, title=title, intervals=intervals, confidence=confidence, progress=progress)
 
 
 def estimated(
     measurements: Measurements,
+    mechanism: Mechanism,
     *,
-    mechanism: str = "auto",
-    options: Mapping[str, Any] | None = None,
     title: str | None = None,
     intervals: Which = "all",
     confidence: float = CONFIDENCE,
@@ -303,13 +102,11 @@ def estimated(
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     progress(Stage("estimating"))
     start = time.perf_counter()
-    public = measurements.neighbours, measurements.hierarchy, measurements.region_totals
-    chosen = choose(mechanism, measurements.neighbours, options).suited_to(*public)
-    estimate = chosen.estimate(measurements)
+    estimate = mechanism.estimate(measurements)
     bars = error_bars(
         measurements,
         estimate.counts,
-        chosen,
+        mechanism,
         which=intervals,
         confidence=confidence,
         seconds=time.perf_counter() - start,
@@ -318,10 +115,9 @@ def estimated(
     return Release(
         counts=estimate.counts,
         measurements=measurements,
-        mechanism=chosen.name,
+        made_by=mechanism,
         certificate=estimate.certificate,
         title=title or "Groups by region and size",
-        options=chosen.options,
         error_bars=bars,
     )
 
@@ -345,51 +141,69 @@ def resume(
         raise ReleaseError(f"{path} holds no measurements to go on from")
     measurements = load_measurements(path / MEASUREMENTS)
     if (path / RECEIPT).exists():
-        receipt = Receipt(**json.loads((path / RECEIPT).read_text()))
-        measurements = replace(measurements, receipt=receipt)
+        measurements = replace(measurements, receipt=Receipt(**read_json(path / RECEIPT)))
     if mechanism == "auto" and (path / MECHANISM).exists():
-        kept = json.loads((path / MECHANISM).read_text())
+        kept = read_json(path / MECHANISM)
         mechanism, options = kept["name"], kept["options"] if options is None else options
-    return estimated(
-        measurements,
-        mechanism=mechanism,
-        options=options,
-        title=title,
-        intervals=intervals,
-        confidence=confidence,
-        progress=progress,
-    )
+    chosen = suited(measurements, mechanism, options)
+    return estimated(measurements, chosen, title=title, intervals=intervals, confidence=confidence, progress=progress)
+
+
+def suited(measurements: Measurements, mechanism: str = "auto", options: Mapping[str, Any] | None = None) -> Mechanism:
+    """The mechanism to estimate with from measurements, with what its options leave open decided as for a release."""
+    public = measurements.neighbours, measurements.hierarchy, measurements.region_totals
+    return choose(mechanism, measurements.neighbours, options).suited_to(*public)
 
 
 def decided(
     group_sizes: GroupSizes,
     neighbours: Neighbours,
-    mechanism: str,
-    options: Mapping[str, Any] | None,
+    *,
     budget: Budget,
-    shares: Shares | None,
-    priority: str | None,
-    prior: Any,
+    mechanism: str = "auto",
+    options: Mapping[str, Any] | None = None,
+    shares: Shares | None = None,
+    priority: str | None = None,
+    prior: Any = None,
     progress: Progress = silent,
-) -> str | Mechanism:
-    """The mechanism; `auto` with a public prior, and no options of a certain one, is settled by predictions."""
-    if mechanism != "auto" or prior is None or options:
-        return mechanism
-    from tallytree.planning.prior import Prior
-    from tallytree.planning.report import predicted_best
+) -> tuple[Mechanism, Plan]:
+    """The mechanism and its plan, from public facts alone; what cannot be released is refused, and nothing is spent.
 
-    if isinstance(prior, str | PathLike) and Path(prior).is_dir():
-        prior = Release.load(prior)
-    return predicted_best(
-        group_sizes.hierarchy,
-        neighbours,
+    `auto` with a public prior, and no options of a certain mechanism, is settled by predictions.
+    """
+    chosen: str | Mechanism = mechanism
+    if mechanism == "auto" and prior is not None and not options:
+        from tallytree.planning.report import predicted_best
+
+        chosen = predicted_best(
+            group_sizes.hierarchy,
+            neighbours,
+            budget=budget,
+            prior=prior_of(prior),
+            leaf_totals=group_sizes.leaf_totals,
+            shares=shares,
+            priority=priority,
+            progress=progress,
+        )
+    return prepare(
+        chosen,
+        options,
+        neighbours=neighbours,
+        hierarchy=group_sizes.hierarchy,
+        totals=group_sizes.region_totals,
         budget=budget,
-        prior=Prior.of(prior),
-        leaf_totals=group_sizes.leaf_totals,
         shares=shares,
         priority=priority,
-        progress=progress,
     )
+
+
+def prior_of(value: Any, **stated: Any) -> Prior:
+    """What `Prior.of` makes of a value, of a release's directory too: planning itself loads no releases."""
+    from tallytree.planning.prior import SHAPES, Prior
+
+    if isinstance(value, str | PathLike) and value not in SHAPES and Path(value).is_dir():
+        value = Release.load(value)
+    return Prior.of(value, **stated)
 
 
 def _fresh_folder(folder: Path) -> Path:
@@ -407,8 +221,8 @@ def _fresh_folder(folder: Path) -> Path:
 
 def _keep(measurements: Measurements, folder: Path, mechanism: Mechanism) -> None:
     """Write measurements under their final name only once they are whole, beside the mechanism they were made for."""
-    (folder / MECHANISM).write_text(json.dumps({"name": mechanism.name, "options": mechanism.options}))
+    write_json(folder / MECHANISM, {"name": mechanism.name, "options": mechanism.options})
     if measurements.receipt is not None:
-        (folder / RECEIPT).write_text(json.dumps(asdict(measurements.receipt)))
+        write_json(folder / RECEIPT, asdict(measurements.receipt))
     save_measurements(measurements, folder / "unfinished")
     (folder / "unfinished").rename(folder / MEASUREMENTS)

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import platform
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tallytree.histogram import size_label
-from tallytree.mechanisms import Mechanism, mechanism_named
-from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
+from tallytree.mechanisms import Mechanism
+from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.version import VERSION
+from tallytree.publish.release.contents import ReleaseContents, size_description
+from tallytree.publish.statement import FORMAT, LEDGER, NO_LEDGER, SOURCES, guarantee, resource, software
 
-if TYPE_CHECKING:
-    from tallytree.publish.release.making import Release
-
-FORMAT = 1
-SOURCES = {
-    "tallytree": "tallytree's exact samplers on ChaCha20 keystreams keyed by the operating system",
-    "opendp": "OpenDP's exact samplers",
-}
+LEFT_OUT = (
+    "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
+    "each level, and guaranteed ones can be computed exactly from the measurements"
+)
 
 
-def privacy_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
+def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
     """Everything a privacy reviewer asks for, in plain values."""
-    measurements = release.measurements
-    mechanism = mechanism_named(release.mechanism).configured(release.options)
+    measurements, mechanism = release.measurements, release.made_by
     return {
         "format": FORMAT,
         "title": release.title,
@@ -36,7 +31,7 @@ def privacy_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
         "measurements": [described(part, measurements) for part in measurements.measured],
         "noise": SOURCES[measurements.noise_source],
         "public": public_facts(measurements),
-        "ledger": "charged to a ledger" if measurements.ledgered else NO_LEDGER,
+        "ledger": LEDGER if measurements.ledgered else NO_LEDGER,
         "mechanism": {
             "name": mechanism.name,
             "options": mechanism.options,
@@ -51,11 +46,8 @@ def privacy_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
         "zero_cells": "written" if zeros else "left out",
         **({} if release.error_bars.which == "none" else {"intervals": intervals_statement(release, zeros=zeros)}),
-        "software": {"tallytree": VERSION, "python": platform.python_version()},
+        "software": software(),
     }
-
-
-NO_LEDGER = "none: what else was released about these data was not checked, and adds to the cost"
 
 
 def described(part: Measurement, measurements: Measurements) -> dict[str, Any]:
@@ -113,19 +105,6 @@ def in_words(measurements: Measurements) -> str:
     return text
 
 
-def guarantee(budget: Budget) -> str:
-    """The kind and strength of the promise."""
-    if budget.currency == "epsilon":
-        return f"differentially private with ε = {as_decimal(budget.amount)}"
-    text = f"zero-concentrated differentially private with ρ = {as_decimal(budget.amount)}"
-    if budget.delta is not None:
-        epsilon = budget.epsilon if budget.epsilon is not None else epsilon_of(budget.amount, budget.delta)
-        text += (
-            f", hence (ε, δ)-differentially private with ε = {as_decimal(epsilon)} at δ = {as_decimal(budget.delta)}"
-        )
-    return text
-
-
 def totals_in_words(measurements: Measurements, mechanism: Mechanism) -> str:
     """Which totals the counts keep."""
     if measurements.region_totals is None:
@@ -135,12 +114,7 @@ def totals_in_words(measurements: Measurements, mechanism: Mechanism) -> str:
     return "the public grand total is kept; the totals of all other regions are estimates"
 
 
-def size_description(max_size: int) -> str:
-    """What the column `size` means, wherever it appears."""
-    return f"entities in the group; {max_size} stands for {size_label(max_size, max_size)}"
-
-
-def intervals_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
+def intervals_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
     """What the columns of intervals promise, at which level of confidence, and what a missing row means for them."""
     bars = release.error_bars
     stated: dict[str, Any] = {
@@ -156,33 +130,7 @@ def intervals_statement(release: Release, *, zeros: bool) -> dict[str, Any]:
     return stated
 
 
-LEFT_OUT = (
-    "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
-    "each level, and guaranteed ones can be computed exactly from the measurements"
-)
-
-
-def counts_schema(release: Release) -> Any:
-    """The columns of the counts as a pyarrow schema, with descriptions, and the level of confidence, as metadata."""
-    import pyarrow as pa
-
-    bars = release.error_bars
-    confidence = str(bars.confidence)
-    return pa.schema(
-        [
-            ("level", pa.string()),
-            ("region", pa.string()),
-            pa.field("size", pa.int32(), metadata={"description": size_description(release.sizes[-1])}),
-            ("count", pa.int64()),
-            *(
-                pa.field(name, pa.int64(), metadata={"description": text, "confidence": confidence})
-                for name, text in bars.describe().items()
-            ),
-        ]
-    )
-
-
-def interval_fields(release: Release) -> list[dict[str, Any]]:
+def interval_fields(release: ReleaseContents) -> list[dict[str, Any]]:
     """The columns of intervals as fields of the data package."""
     bars = release.error_bars
     return [
@@ -197,7 +145,7 @@ def interval_fields(release: Release) -> list[dict[str, Any]]:
     ]
 
 
-def data_package(release: Release, *, zeros: bool) -> dict[str, Any]:
+def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
     """A Frictionless data package that describes every table."""
     size = size_description(release.measurements.max_size)
     keys = [
@@ -222,7 +170,7 @@ def data_package(release: Release, *, zeros: bool) -> dict[str, Any]:
             "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
         },
     }
-    regions = [
+    columns = [
         {"name": "region", "type": "string", "description": "id, unique over all levels"},
         {"name": "name", "type": "string", "description": "name to show"},
         {"name": "level", "type": "string", "description": "name of the level"},
@@ -230,6 +178,10 @@ def data_package(release: Release, *, zeros: bool) -> dict[str, Any]:
         {"name": "copy_of", "type": "string", "description": "id of the region that this one carries down a level"},
         {"name": "total", "type": "integer", "description": "public number of groups, where there is one"},
     ]
+    regions = {
+        "description": "the regions in breadth-first order",
+        "schema": {"fields": columns, "primaryKey": ["region"]},
+    }
     noisy = [
         {
             "name": "view",
@@ -241,27 +193,18 @@ def data_package(release: Release, *, zeros: bool) -> dict[str, Any]:
         *keys,
         {"name": "value", "type": "integer", "description": "the noisy measurement; may be negative"},
     ]
+    measurements = {
+        "description": "the noisy measurements from which the counts were estimated",
+        "schema": {"fields": noisy},
+    }
     return {
         "name": "tallytree-release",
         "title": release.title,
         "description": in_words(release.measurements),
         "resources": [
-            {"name": "counts", "path": "counts.csv", "format": "csv", "mediatype": "text/csv", **counts},
-            {"name": "counts-parquet", "path": "counts.parquet", "format": "parquet", **counts},
-            {
-                "name": "regions",
-                "path": "regions.csv",
-                "format": "csv",
-                "mediatype": "text/csv",
-                "description": "the regions in breadth-first order",
-                "schema": {"fields": regions, "primaryKey": ["region"]},
-            },
-            {
-                "name": "measurements",
-                "path": "measurements.parquet",
-                "format": "parquet",
-                "description": "the noisy measurements from which the counts were estimated",
-                "schema": {"fields": noisy},
-            },
+            resource("counts.csv", counts),
+            resource("counts.parquet", counts, name="counts-parquet"),
+            resource("regions.csv", regions),
+            resource("measurements.parquet", measurements),
         ],
     }

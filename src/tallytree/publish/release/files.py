@@ -1,10 +1,8 @@
-"""The files of a release directory, read back: names, digests, and arrays with everything that is wrong with them."""
+"""The files of a release directory, written; and read back, with everything that is wrong with them."""
 
 from __future__ import annotations
 
 import csv
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,34 +15,101 @@ from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.hierarchy import Hierarchy
+from tallytree.mechanisms import Mechanism, mechanism_named
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, read_json, write_json, write_whole
+from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
+from tallytree.publish.release.measurements_file import load_measurements, save_measurements
+from tallytree.publish.release.statement import data_package, privacy_statement
 
 COUNTS, COUNTS_CSV, REGIONS = "counts.parquet", "counts.csv", "regions.csv"
-MEASUREMENTS, PRIVACY, PACKAGE, MANIFEST = "measurements.parquet", "privacy.json", "datapackage.json", "manifest.json"
 FILES = (COUNTS, COUNTS_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
 COUNT_COLUMNS = {"level": "string", "region": "string", "size": "int32", "count": "int64"}
 REGION_COLUMNS = ("region", "name", "level", "parent", "copy_of", "total")
-MOST = 3  # how many faults of one kind are named
 NULL = -1  # stands for an empty cell among the ends of intervals
+CELLS_WITH_ZEROS = 5_000_000  # a larger release leaves its zero cells out
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+# -------------------------------------------------------------------- writing
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, or a ReleaseError."""
+def write_release(release: ReleaseContents, target: Path, *, replace: bool = False) -> str:
+    """Write all files and return the release's id."""
+
+    def fill(folder: Path) -> tuple[str, ...]:
+        zeros = release.counts.size <= CELLS_WITH_ZEROS
+        _write_counts(release, folder, zeros=zeros)
+        _write_regions(release, folder / REGIONS)
+        save_measurements(release.measurements, folder / MEASUREMENTS)
+        write_json(folder / PRIVACY, privacy_statement(release, zeros=zeros))
+        write_json(folder / PACKAGE, data_package(release, zeros=zeros))
+        return FILES
+
+    return write_whole(target, fill, replace=replace)
+
+
+def _write_counts(release: ReleaseContents, folder: Path, *, zeros: bool) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    schema = release.schema
+    with pq.ParquetWriter(folder / COUNTS, schema) as parquet, pa.csv.CSVWriter(folder / COUNTS_CSV, schema) as text:
+        for rows in release.batches(zeros=zeros):
+            parquet.write_table(rows)
+            text.write_table(rows)
+
+
+def _write_regions(release: ReleaseContents, path: Path) -> None:
+    hierarchy, totals = release.hierarchy, release.measurements.region_totals
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(REGION_COLUMNS)
+        for region, (identity, name) in enumerate(zip(hierarchy.ids, hierarchy.names, strict=True)):
+            parent = hierarchy.parents[region]
+            above = hierarchy.ids[parent] if parent >= 0 else ""
+            total = "" if totals is None else int(totals[region])
+            copy_of = above if hierarchy.carried[region] else ""
+            writer.writerow([identity, name, hierarchy.levels[hierarchy.level_of[region]], above, copy_of, total])
+
+
+# -------------------------------------------------------------------- reading
+
+
+def read_release(folder: Path) -> ReleaseContents:
+    """What a saved release holds, as far as it can be read; `verify` says whether it is sound."""
+    if not (folder / COUNTS).exists():
+        raise ReleaseError(f"{folder / COUNTS} is missing: {folder} does not hold a release of counts")
+    statement = read_json(folder / PRIVACY)
+    if not (folder / MEASUREMENTS).exists():
+        raise ReleaseError(
+            f"{folder / MEASUREMENTS} is missing: without its measurements a release cannot be checked, and "
+            "nothing is known of its error"
+        )
+    measurements = load_measurements(folder / MEASUREMENTS)
+    sizes = range(measurements.first_size, measurements.max_size + 1)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ReleaseError(f"{path} is missing") from None
-    except (OSError, ValueError) as error:
-        raise ReleaseError(f"{path} cannot be read: {error}") from None
-    if not isinstance(value, dict):
-        raise ReleaseError(f"{path} does not hold a JSON object")
-    return value
+        cells = read_cells(folder / COUNTS, measurements.hierarchy, sizes, statement)
+        if cells.problems:
+            raise ReleaseError(f"{folder / COUNTS} is damaged: {cells.problems[0]}")
+        return ReleaseContents(
+            counts=cells.counts,
+            measurements=measurements,
+            made_by=stated_mechanism(statement),
+            certificate=statement["certificate"],
+            title=statement["title"],
+            error_bars=stored_error_bars(cells, statement.get("intervals")),
+        )
+    except (KeyError, TypeError) as error:
+        raise ReleaseError(f"{folder / PRIVACY} lacks {error}") from None
+    except SpecError as error:
+        raise ReleaseError(f"{folder / PRIVACY} cannot be used: {error}") from None
+
+
+def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
+    """The mechanism that a privacy statement names, with its options; older statements have none."""
+    stated = statement["mechanism"]
+    return mechanism_named(stated["name"]).configured(stated.get("options", {}))
 
 
 def read_regions(path: Path) -> tuple[Hierarchy, list[str]]:
@@ -85,17 +150,16 @@ def count_columns(intervals: Mapping[str, Any] | None) -> dict[str, str]:
     return {**COUNT_COLUMNS, **dict.fromkeys(names, "int64")}
 
 
-def read_cells(
-    path: Path, hierarchy: Hierarchy, sizes: range, *, dense: bool, intervals: Mapping[str, Any] | None = None
-) -> Cells:
-    """Read counts and, where the statement promises them, the ends of `intervals`.
+def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mapping[str, Any]) -> Cells:
+    """Read counts and, where the privacy statement promises them, the ends of intervals.
 
-    Where the table is `dense` no row may be missing; otherwise a missing cell has count 0, and its intervals reach from
-    0 as far as the statement says for its level.
+    Where zero cells are written no row may be missing; otherwise a missing cell has count 0, and its intervals reach
+    from 0 as far as the statement says for its level.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    dense, intervals = statement["zero_cells"] == "written", statement.get("intervals")
     expected = count_columns(intervals)
     counts = np.zeros((len(hierarchy), len(sizes)), dtype=np.int64)
     seen = np.zeros(counts.shape, dtype=np.bool_)
@@ -164,18 +228,18 @@ def _place_rows(
     size = rows["size"].to_numpy().astype(np.int64) - sizes.start
     value = rows["count"].to_numpy()
     known = (region >= 0) & (size >= 0) & (size < len(sizes))
-    for row in np.flatnonzero(~known)[:MOST]:
+    for row in np.flatnonzero(~known)[:MOST_FAULTS]:
         place = f"region {rows['region'][row].as_py()!r} and size {rows['size'][row].as_py()}"
         yield f"a row was added for {place}, which the release does not have"
     region, level, size, value = region[known], level[known], size[known], value[known]
     cells = region * len(sizes) + size
     ordered = np.sort(cells)
     again = np.concatenate([cells[seen.ravel()[cells]], ordered[1:][np.diff(ordered) == 0]])
-    for cell in np.unique(again)[:MOST]:
-        yield f"the row of {_cell(cell, hierarchy, sizes)} stands twice"
-    for row in np.flatnonzero(level != hierarchy.level_of[region])[:MOST]:
+    for cell in np.unique(again)[:MOST_FAULTS]:
+        yield f"the row of {_cell(cell, hierarchy, sizes)} appears twice"
+    for row in np.flatnonzero(level != hierarchy.level_of[region])[:MOST_FAULTS]:
         yield f"the level of region {hierarchy.ids[region[row]]!r} is wrong"
-    for row in np.flatnonzero(value < 0)[:MOST]:
+    for row in np.flatnonzero(value < 0)[:MOST_FAULTS]:
         yield f"the count of {_cell(cells[row], hierarchy, sizes)} is negative"
     seen.ravel()[cells] = True
     counts.ravel()[cells] = value
@@ -183,16 +247,16 @@ def _place_rows(
         column = rows[name]
         given = pc.fill_null(column, NULL).to_numpy()[known]
         below = (given < 0) & column.is_valid().to_numpy()[known]
-        for row in np.flatnonzero(below)[:MOST]:
+        for row in np.flatnonzero(below)[:MOST_FAULTS]:
             yield f"the {name} end of {_cell(cells[row], hierarchy, sizes)} is negative"
         bounds.ravel()[cells] = given
 
 
 def _missing(seen: NDArray[np.bool_], hierarchy: Hierarchy, sizes: range) -> Iterator[str]:
     some, every = seen.any(axis=1), seen.all(axis=1)
-    for region in np.flatnonzero(~some)[:MOST]:
+    for region in np.flatnonzero(~some)[:MOST_FAULTS]:
         yield f"region {hierarchy.ids[region]!r} is missing"
-    for region in np.flatnonzero(some & ~every)[:MOST]:
+    for region in np.flatnonzero(some & ~every)[:MOST_FAULTS]:
         yield f"the row of region {hierarchy.ids[region]!r}, size {sizes[int(np.argmin(seen[region]))]} is missing"
 
 

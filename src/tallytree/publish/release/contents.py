@@ -1,0 +1,107 @@
+"""`ReleaseContents`: all that the files of a release are written from. Everything in it is public."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tallytree.arrays import Integers
+from tallytree.hierarchy import Hierarchy
+from tallytree.histogram import size_label
+from tallytree.long_table import key_columns, region_blocks
+from tallytree.mechanisms import Mechanism
+from tallytree.privacy.measurements import Measurements
+from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseContents:
+    """Counts of groups by region and size, with the measurements and the mechanism that they came from.
+
+    `counts` is `[regions, sizes]` in the order of `hierarchy`; the last of the `sizes` stands for all larger ones too.
+    """
+
+    counts: Integers
+    measurements: Measurements
+    made_by: Mechanism  # with its options
+    certificate: str
+    title: str
+    error_bars: ErrorBars = NO_ERROR_BARS
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism's name."""
+        return self.made_by.name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The mechanism's options, in plain values."""
+        return self.made_by.options
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The regions."""
+        return self.measurements.hierarchy
+
+    @property
+    def sizes(self) -> range:
+        """What the columns of `counts` stand for."""
+        return range(self.measurements.first_size, self.measurements.max_size + 1)
+
+    @property
+    def total(self) -> int:
+        """How many groups were released in all; exact where the list of groups is public, otherwise an estimate."""
+        return int(self.counts[0].sum())
+
+    @property
+    def schema(self) -> Any:
+        """The pyarrow schema of `table`; descriptions and the level of confidence are in its metadata."""
+        import pyarrow as pa
+
+        confidence = str(self.error_bars.confidence)
+        return pa.schema(
+            [
+                ("level", pa.string()),
+                ("region", pa.string()),
+                pa.field("size", pa.int32(), metadata={"description": size_description(self.sizes[-1])}),
+                ("count", pa.int64()),
+                *(
+                    pa.field(name, pa.int64(), metadata={"description": text, "confidence": confidence})
+                    for name, text in self.error_bars.describe().items()
+                ),
+            ]
+        )
+
+    def table(self) -> Any:
+        """One row per region and size: a pyarrow Table with level, region, size, count and the ends of intervals.
+
+        `lower` and `upper` are guaranteed, `typical_lower` and `typical_upper` typical; a column that the release
+        cannot fill is null, and the description in its metadata says why.
+        """
+        return self._rows(range(len(self.hierarchy)))
+
+    def batches(self, *, zeros: bool = True) -> Iterator[Any]:
+        """The rows of `table`, a block of regions at a time; without the zero cells if asked."""
+        import pyarrow as pa
+
+        for block in region_blocks(range(len(self.hierarchy)), len(self.sizes)):
+            rows = self._rows(block)
+            yield rows if zeros else rows.filter(pa.array(self.counts[block.start : block.stop].ravel() != 0))
+
+    def _rows(self, block: range) -> Any:
+        import pyarrow as pa
+
+        columns = {"count": self.counts, **self.error_bars.columns}
+        values = {
+            name: pa.nulls(len(block) * len(self.sizes), pa.int64())
+            if cells is None
+            else cells[block.start : block.stop].ravel()
+            for name, cells in columns.items()
+        }
+        return pa.table({**key_columns(self.hierarchy, block, self.sizes), **values}).cast(self.schema)
+
+
+def size_description(max_size: int) -> str:
+    """What the column `size` means, wherever it appears."""
+    return f"entities in the group; {max_size} stands for {size_label(max_size, max_size)}"

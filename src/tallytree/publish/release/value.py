@@ -1,0 +1,95 @@
+"""`Release`: released counts as people use them, to save, load, show and ask questions about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tallytree.publish.release.answers import Answer, answers, bands
+from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.files import read_release, write_release
+from tallytree.publish.release.questions import Asked, Regions, Sizes, regions_of_level
+
+
+class Release(ReleaseContents):
+    """Counts of groups by region and size, with the measurements they came from. Everything in it is public.
+
+    `counts` is `[regions, sizes]` in the order of `hierarchy`; the last of the `sizes` stands for all larger ones too.
+    """
+
+    def save(self, directory: str | PathLike[str], *, replace: bool = False) -> str:
+        """Write the release directory, whole or not at all, and return the release's id.
+
+        The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`.
+        """
+        release_id = write_release(self, Path(directory), replace=replace)
+        if self.measurements.receipt is not None:
+            self.measurements.receipt.record(release_id)
+        return release_id
+
+    @classmethod
+    def load(cls, directory: str | PathLike[str]) -> Release:
+        """Read a saved release; `verify` says whether it is sound."""
+        return cls(**vars(read_release(Path(directory))))
+
+    def estimate(self, regions: Regions, sizes: Sizes = None, **how: Any) -> Answer:
+        """How many groups of the given sizes there are in the union of regions, with both intervals.
+
+        Regions are ids or names; sizes are numbers or a text such as ">=6", "3-5" or "1,2,7+", and all sizes if left
+        out. `confidence` is the release's own unless given; `typical=False` spares the 25 estimates that a typical
+        interval takes; `progress` is told of them.
+        """
+        return self._ask("sum", [(regions, sizes)], **how)[0]
+
+    def estimates(
+        self,
+        level: str,
+        sizes: Sizes = None,
+        *,
+        kind: str = "sum",
+        to: Regions = None,
+        within: Regions = None,
+        **how: Any,
+    ) -> list[Answer]:
+        """An answer for every region of a level by itself, or for those `within` some regions.
+
+        `kind` is "sum", "share", "mean", "ratio" or "difference", the last two against the regions `to`. All typical
+        intervals come from one run of replicates.
+        """
+        wanted = regions_of_level(self.hierarchy, level, within)
+        second = (to, sizes) if kind in ("ratio", "difference") else None
+        return self._ask(kind, [(region, sizes) for region in wanted], second, **how)
+
+    def share(self, regions: Regions, sizes: Sizes, **how: Any) -> Answer:
+        """What part of all groups in the union of regions has the given sizes."""
+        return self._ask("share", [(regions, sizes)], **how)[0]
+
+    def mean_size(self, regions: Regions, **how: Any) -> Answer:
+        """Entities per group in the union of regions; the last size counts as itself, so the mean is truncated."""
+        return self._ask("mean", [(regions, None)], **how)[0]
+
+    def ratio(
+        self, regions: Regions, to: Regions, sizes: Sizes = None, *, to_sizes: Sizes = None, **how: Any
+    ) -> Answer:
+        """One sum divided by another; `to_sizes` are the same sizes unless given."""
+        return self._ask("ratio", [(regions, sizes)], (to, sizes if to_sizes is None else to_sizes), **how)[0]
+
+    def difference(
+        self, regions: Regions, to: Regions, sizes: Sizes = None, *, to_sizes: Sizes = None, **how: Any
+    ) -> Answer:
+        """One sum minus another; `to_sizes` are the same sizes unless given."""
+        return self._ask("difference", [(regions, sizes)], (to, sizes if to_sizes is None else to_sizes), **how)[0]
+
+    def bands(self, regions: Regions, sizes: Sizes = None, *, confidence: float | None = None) -> Any:
+        """Guaranteed intervals that hold for all sizes of one region together: a pyarrow Table like `table`.
+
+        Of several regions each has a band of its own. Refused with a ReleaseError where there is no guarantee.
+        """
+        return bands(self, regions, sizes, confidence=confidence)
+
+    def _ask(
+        self, kind: str, asked: Iterable[tuple[Any, Any]], to: tuple[Any, Any] | None = None, **how: Any
+    ) -> list[Answer]:
+        return answers(self, [Asked.of(self, kind, *each, *(to or ())) for each in asked], **how)
