@@ -16,8 +16,8 @@ from tallytree.privacy.neighbours import Neighbours, one_entity, one_group
 from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table, together
 from tallytree.synthesis.models.histogram import Histogram
-from tallytree.synthesis.models.measured import MeasuredCell
 from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.model import MeasuredCell
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.synthesis.models.sampling import Households
 from tallytree.synthesis.tally import counted

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree.schema import Marginal
-from tallytree.synthesis.models.measured import Measured, MeasuredCell
+from tallytree.synthesis.models.model import Measured, MeasuredCell
 from tallytree.synthesis.models.sampling import Households
 from tallytree.synthesis.tally import Tally, counted
 from tallytree.synthesis.trust import Evidence, is_sum_of, noise_reach, noise_rms, questions, summed

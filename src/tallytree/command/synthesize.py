@@ -13,7 +13,7 @@ from tallytree.errors import ReleaseError, SpecError
 from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import refuse_existing
 from tallytree.publish.microdata.making import Synthesis, check, check_workload, default_workload, prepared, synthesize
-from tallytree.synthesis.methods.table import DEFAULT
+from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.households import Households
 
 

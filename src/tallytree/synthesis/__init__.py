@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tallytree.synthesis.models.histogram import Histogram
-    from tallytree.synthesis.models.measured import Measured, MeasuredCell
     from tallytree.synthesis.models.mixture import Mixture
+    from tallytree.synthesis.models.model import Measured, MeasuredCell
     from tallytree.synthesis.models.network import Generator
     from tallytree.synthesis.models.sampling import draw
     from tallytree.synthesis.workload import Workload
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _HOME = {
     "Generator": "models.network",
     "Histogram": "models.histogram",
-    "Measured": "models.measured",
-    "MeasuredCell": "models.measured",
+    "Measured": "models.model",
+    "MeasuredCell": "models.model",
     "Mixture": "models.mixture",
     "Workload": "workload",
     "draw": "models.sampling",

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.models.measured import Measured, MeasuredCell
+from tallytree.synthesis.models.model import Measured, MeasuredCell
 from tallytree.synthesis.workload import Workload
 
 Exact = Mapping[Marginal, NDArray[Any]]  # tables that the privacy unit lets be published without noise

@@ -15,9 +15,8 @@ from tallytree.privacy.households.journal import FILE
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables, _private_tables
 from tallytree.schema import Marginal
-from tallytree.synthesis.methods import checkpoints
-from tallytree.synthesis.methods.table import DEFAULT, METHODS, method
-from tallytree.synthesis.models.measured import Measured
+from tallytree.synthesis.methods import DEFAULT, METHODS, checkpoints, method
+from tallytree.synthesis.models.model import Measured
 from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import all_sets, named
 from tallytree.tables.contingency import marginal_counts

@@ -11,7 +11,7 @@ from tallytree.errors import SpecError
 from tallytree.schema import Marginal
 from tallytree.synthesis import Histogram, Mixture
 from tallytree.synthesis.models import containing, mixture
-from tallytree.synthesis.models.queries import expected_counts, queries_of
+from tallytree.synthesis.models.products import expected_counts, queries_of
 from tallytree.synthesis.workload import all_sets
 from tests.oracles.synthesis import expected_table, histogram_chances, mixture_chances
 from tests.synthesis.helpers import every_table, schema_of

@@ -11,8 +11,8 @@ from tallytree.errors import SpecError
 from tallytree.schema import Marginal
 from tallytree.synthesis import Generator, MeasuredCell
 from tallytree.synthesis.models.network import Training, _average, _errors, _Layout, _shares
+from tallytree.synthesis.models.products import queries_of
 from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.queries import queries_of
 from tests.oracles.synthesis import expected_table, mixture_chances
 from tests.synthesis.helpers import every_table, schema_of
 

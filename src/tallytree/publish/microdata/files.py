@@ -17,7 +17,7 @@ from tallytree.publish.folder import write_json, write_whole
 from tallytree.publish.microdata.statement import data_package, privacy_statement
 from tallytree.publish.release.stored import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.schema import SIZE, Marginal, Schema
-from tallytree.synthesis.models.measured import MeasuredCell
+from tallytree.synthesis.models.model import MeasuredCell
 from tallytree.synthesis.models.sampling import Households
 from tallytree.synthesis.tally import Tally
 from tallytree.synthesis.trust import Evidence, Question, noise_reach, questions

@@ -25,8 +25,8 @@ from tallytree.publish.release.making import Release
 from tallytree.publish.release.stored import MANIFEST, digest
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, Together, draw_agreeing, size_table, together
-from tallytree.synthesis.methods.fitted import Fitted
-from tallytree.synthesis.methods.table import DEFAULT, Method, method
+from tallytree.synthesis.methods import DEFAULT, Method, method
+from tallytree.synthesis.methods.asking import Fitted
 from tallytree.synthesis.models.sampling import CHUNK, draw
 from tallytree.synthesis.models.sampling import Households as Drawn
 from tallytree.synthesis.trust import Evidence, Question, questions

@@ -15,7 +15,7 @@ from tallytree.privacy.neighbours import Sensitivity
 from tallytree.publish.release.statement import NO_LEDGER, SOURCES, guarantee
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.agreement import Together
-from tallytree.synthesis.methods.table import METHODS
+from tallytree.synthesis.methods import METHODS
 from tallytree.synthesis.trust import CONFIDENCE
 from tallytree.version import VERSION
 

@@ -43,7 +43,7 @@ from tallytree.publish.release.statement import NO_LEDGER
 from tallytree.publish.release.stored import MEASUREMENTS, MOST, PRIVACY, read_json
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import Together, together
-from tallytree.synthesis.models.measured import Measured
+from tallytree.synthesis.models.model import Measured
 from tallytree.synthesis.models.sampling import Households
 from tallytree.synthesis.tally import Tally
 from tallytree.synthesis.trust import Evidence

@@ -6,8 +6,8 @@ all that is left, so that a run spends its budget to the last digit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from math import isqrt
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.progress import Progress, Stage
 from tallytree.schema import Marginal
-from tallytree.synthesis.methods.fitted import Step
-from tallytree.synthesis.models.measured import Measured, MeasuredCell
+from tallytree.synthesis.models.model import Measured, MeasuredCell, Model
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
@@ -30,6 +29,36 @@ DIGITS = 40  # binary, that a share of the budget has; what is cut off is left f
 LEAST_VARIANCE = 0.01  # that a fit is told of: with a huge budget there is no noise, and no weight is infinite
 NUMBER = Marginal("households")
 PERSONS = Marginal("persons")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was asked of the private tables, in public values.
+
+    `kind` is "public" (published exactly, at no cost), "measure" or "select"; `lost` says that it was paid for and its
+    result was cut off by a kill. `noise` is the standard deviation of the noise on one count, where there is noise.
+    """
+
+    kind: str
+    words: str
+    rho: Fraction
+    lost: bool = False
+    noise: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A model of the private households, and everything about them that it was made from.
+
+    `number` is the number of households: exact if that is public under the unit, otherwise measured with noise and
+    rounded, and never below 1. `others` has further models by name where a method makes more than one.
+    """
+
+    model: Model
+    number: int
+    measured: tuple[Measured | MeasuredCell, ...]
+    rounds: tuple[Step, ...]
+    others: Mapping[str, Model] = field(default_factory=dict)
 
 
 class Asking:

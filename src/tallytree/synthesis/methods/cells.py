@@ -26,8 +26,7 @@ from tallytree.synthesis.methods.asking import (
     whole,
 )
 from tallytree.synthesis.methods.checkpoints import Models
-from tallytree.synthesis.models.measured import MeasuredCell
-from tallytree.synthesis.models.model import Model
+from tallytree.synthesis.models.model import MeasuredCell, Model
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ from tallytree.progress import Progress
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.methods.asking import (
     Asking,
+    Fitted,
     epsilon_for,
     estimates_while_resuming,
     facts_of,
@@ -42,9 +43,8 @@ from tallytree.synthesis.methods.asking import (
     whole,
 )
 from tallytree.synthesis.methods.checkpoints import Models
-from tallytree.synthesis.methods.fitted import Fitted
-from tallytree.synthesis.models.measured import Measured
 from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
+from tallytree.synthesis.models.model import Measured
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:

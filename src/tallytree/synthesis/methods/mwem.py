@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Literal
 
 from tallytree.errors import SpecError
 from tallytree.progress import Progress
-from tallytree.synthesis.methods.asking import facts_of
+from tallytree.synthesis.methods.asking import Fitted, facts_of
 from tallytree.synthesis.methods.cells import Cells, check_rounds
 from tallytree.synthesis.methods.checkpoints import Models
-from tallytree.synthesis.methods.fitted import Fitted
 from tallytree.synthesis.models.histogram import Histogram
-from tallytree.synthesis.models.measured import MeasuredCell
-from tallytree.synthesis.models.model import Model
+from tallytree.synthesis.models.model import MeasuredCell, Model
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.schema import Counted, Schema
 from tallytree.synthesis.models.containing import loss_and_slopes
-from tallytree.synthesis.models.measured import Measured, check_number
 from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.model import Measured, check_number
 from tallytree.synthesis.models.products import Tables, answers
 
 SMOOTHING = 0.9  # of the misfit, over steps

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Attribute, Counted, Marginal, Schema
-from tallytree.synthesis.models.measured import MeasuredCell, check_number
-from tallytree.synthesis.models.model import Arrays
+from tallytree.synthesis.models.model import Arrays, MeasuredCell, check_number
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.synthesis.workload import Workload
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.schema import Counted, Marginal, Schema
-from tallytree.synthesis.models.measured import Measured
-from tallytree.synthesis.models.model import Arrays
+from tallytree.synthesis.models.model import Arrays, Measured
 from tallytree.synthesis.models.products import Tables, answers, by_component, weighted_households
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.synthesis.workload import Workload

@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from tallytree.arrays import Floats
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.models.measured import MeasuredCell, check_number
 from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
-from tallytree.synthesis.models.model import Arrays
+from tallytree.synthesis.models.model import Arrays, MeasuredCell, check_number
+from tallytree.synthesis.models.products import Queries, expected_counts, queries_of
 from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.queries import Queries, expected_counts, queries_of
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
