@@ -19,7 +19,7 @@ from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.models.model import MeasuredCell
 from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.sampling import Households
+from tallytree.synthesis.models.sampling import SyntheticHouseholds
 from tallytree.synthesis.tally import counted
 
 SCHEMA = Schema(
@@ -62,7 +62,7 @@ MODELS = {
 def joined(chunks):
     chunks = list(chunks)
     sizes = np.concatenate([chunk.sizes for chunk in chunks])
-    return Households(
+    return SyntheticHouseholds(
         sizes,
         np.concatenate([chunk.household for chunk in chunks]),
         np.concatenate([chunk.person for chunk in chunks]),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tallytree.schema import Marginal
 from tallytree.synthesis.models.model import Measured, MeasuredCell
-from tallytree.synthesis.models.sampling import Households
+from tallytree.synthesis.models.sampling import SyntheticHouseholds
 from tallytree.synthesis.tally import Tally, counted
 from tallytree.synthesis.trust import Evidence, is_sum_of, noise_reach, noise_rms, questions, summed
 from tallytree.synthesis.workload import Workload
@@ -28,7 +28,7 @@ def some_data(draw_number, picks):
 def as_chunk(data):
     sizes = np.array([len(members) for _, members in data], np.int32)
     people = [member for _, members in data for member in members]
-    return Households(
+    return SyntheticHouseholds(
         sizes,
         np.array([attributes for attributes, _ in data], np.int32).reshape(len(data), 2),
         np.array(people, np.int32).reshape(len(people), 2),

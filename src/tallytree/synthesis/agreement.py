@@ -39,7 +39,7 @@ from tallytree.schema import Schema
 from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.models.public_stream import uniform
-from tallytree.synthesis.models.sampling import CHUNK, Households, _Block, _spread
+from tallytree.synthesis.models.sampling import CHUNK, Block, SyntheticHouseholds, draw_codes
 
 if TYPE_CHECKING:
     from tallytree.privacy.noise.keystream import Source
@@ -181,7 +181,7 @@ def together(table: Neighbours, spent: Budget, households: HouseholdNeighbours, 
 
 def draw_agreeing(
     model: Any, table: SizeTable, *, chunk: int = CHUNK, source: Source | None = None
-) -> Iterator[Households]:
+) -> Iterator[SyntheticHouseholds]:
     """Households by region, then size, as many as the table says, in chunks of at most `chunk`."""
     if source is None:
         from tallytree.privacy.noise.keystream import Keystream
@@ -208,7 +208,7 @@ class _GivenMixture:
     model: Mixture
     table: SizeTable
 
-    def draw(self, cells: Integers, counts: Integers, source: Source) -> Households:
+    def draw(self, cells: Integers, counts: Integers, source: Source) -> SyntheticHouseholds:
         """So many households for each cell of the table, together in random order."""
         schema, chances = self.model.schema, self.model.chances
         components, sizes = [], []
@@ -221,17 +221,17 @@ class _GivenMixture:
         component, size = np.concatenate(components), np.concatenate(sizes)
         order = np.argsort(component, kind="stable")
         component, size, region = component[order], size[order], region[order]
-        block = _Block.empty(schema, size, source)
+        block = Block.empty(schema, size, source)
         for column, attribute in enumerate(schema.household):
             codes = region
             if attribute.name != self.table.region:
-                codes = _spread(chances[f"household {attribute.name}"], component, source)
+                codes = draw_codes(chances[f"household {attribute.name}"], component, source)
             block.set_household(column, codes)
         for place in range(schema.max_persons):
             rows = np.flatnonzero(size > place)
             for column, attribute in enumerate(schema.person):
                 among = chances[f"person {attribute.name}"][:, place]
-                block.set_person(rows, place, column, _spread(among, component[rows], source))
+                block.set_person(rows, place, column, draw_codes(among, component[rows], source))
         return block.households
 
     def _components(self, cells: Integers, counts: Integers, source: Source) -> Integers:
@@ -245,7 +245,7 @@ class _GivenMixture:
         by_region = _logarithms(logits[f"household {self.table.region}"])
         scores = weights + by_region.T[regions] + grouped.T[classes]
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return _spread(chances, np.repeat(np.arange(len(cells)), counts), source)
+        return draw_codes(chances, np.repeat(np.arange(len(cells)), counts), source)
 
     def _sizes(self, cells: Integers, components: Integers, source: Source) -> Integers:
         """A size for each household: the cell's own, or one drawn from the last class."""
@@ -255,7 +255,7 @@ class _GivenMixture:
         if len(rows) and rest.shape[1] > 1:
             rows = rows[np.argsort(components[rows], kind="stable")]
             chances = np.exp(rest - rest.max(axis=1, keepdims=True))
-            sizes[rows] += _spread(chances, components[rows], source)
+            sizes[rows] += draw_codes(chances, components[rows], source)
         return sizes
 
 
@@ -269,7 +269,7 @@ class _GivenHistogram:
     model: Histogram
     table: SizeTable
 
-    def draw(self, cells: Integers, counts: Integers, source: Source) -> Households:
+    def draw(self, cells: Integers, counts: Integers, source: Source) -> SyntheticHouseholds:
         """So many households for each cell of the table, together in random order."""
         schema, model = self.model.schema, self.model
         homes, sizes, people = [], [], []
@@ -294,14 +294,14 @@ class _GivenHistogram:
             sizes.append(np.array(inside)[which])
             people.append(rest)
         size = np.concatenate(sizes)
-        block = _Block.empty(schema, size, source)
+        block = Block.empty(schema, size, source)
         shape = [attribute.codes for attribute in schema.household]
         for column, codes in enumerate(np.unravel_index(np.concatenate(homes), shape)):
             block.set_household(column, codes)
         self._set_persons(block, size, np.concatenate(people))
         return block.households
 
-    def _set_persons(self, block: _Block, size: Integers, rest: Integers) -> None:
+    def _set_persons(self, block: Block, size: Integers, rest: Integers) -> None:
         """Persons from their cell, which is a number with one digit for each of them, the first person's in front."""
         codes = [attribute.codes for attribute in self.model.schema.person]
         one_person = int(np.prod(codes, dtype=np.int64))

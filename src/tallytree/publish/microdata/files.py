@@ -18,7 +18,7 @@ from tallytree.publish.microdata.statement import data_package, privacy_statemen
 from tallytree.publish.release.stored import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.models.model import MeasuredCell
-from tallytree.synthesis.models.sampling import Households
+from tallytree.synthesis.models.sampling import SyntheticHouseholds
 from tallytree.synthesis.tally import Tally
 from tallytree.synthesis.trust import Evidence, Question, noise_reach, questions
 from tallytree.synthesis.workload import Workload
@@ -84,7 +84,7 @@ def arrow_schemas(schema: Schema) -> tuple[Any, Any]:
     return pa.schema(homes), pa.schema(people)
 
 
-def as_tables(chunk: Households, schema: Schema, first_id: int) -> tuple[Any, Any]:
+def as_tables(chunk: SyntheticHouseholds, schema: Schema, first_id: int) -> tuple[Any, Any]:
     """A chunk of codes as two Arrow tables with labels, households numbered from `first_id` on."""
     import pyarrow as pa
 

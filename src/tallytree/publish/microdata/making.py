@@ -27,8 +27,7 @@ from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, Together, draw_agreeing, size_table, together
 from tallytree.synthesis.methods import DEFAULT, Method, method
 from tallytree.synthesis.methods.asking import Fitted
-from tallytree.synthesis.models.sampling import CHUNK, draw
-from tallytree.synthesis.models.sampling import Households as Drawn
+from tallytree.synthesis.models.sampling import CHUNK, SyntheticHouseholds, draw
 from tallytree.synthesis.trust import Evidence, Question, questions
 from tallytree.synthesis.workload import Workload, all_sets, sampled_sets
 from tallytree.tables.contingency import check_size
@@ -85,7 +84,7 @@ class Synthesis:
             return None
         return together(self.table.neighbours, self.table.budget, self.neighbours, self.budget)
 
-    def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[Drawn]:
+    def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[SyntheticHouseholds]:
         """Synthetic households as codes, in chunks; by a released table as many as it says."""
         if self.table is not None:
             if number not in (None, self.table.number):

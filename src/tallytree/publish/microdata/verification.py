@@ -44,7 +44,7 @@ from tallytree.publish.release.stored import MEASUREMENTS, MOST, PRIVACY, read_j
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import Together, together
 from tallytree.synthesis.models.model import Measured
-from tallytree.synthesis.models.sampling import Households
+from tallytree.synthesis.models.sampling import SyntheticHouseholds
 from tallytree.synthesis.tally import Tally
 from tallytree.synthesis.trust import Evidence
 
@@ -148,7 +148,7 @@ def _take(found: _Read, homes: Any, people: Any, schema: Schema) -> None:
     person = _codes(people, schema.person, PERSONS, found.values)
     if len(found.links) + len(found.values) + len(found.sizes) > before:
         return
-    found.tally.add(Households(sizes.astype(np.int32), household, person, offsets))
+    found.tally.add(SyntheticHouseholds(sizes.astype(np.int32), household, person, offsets))
     if found.by_region is not None:
         np.add.at(found.by_region, (household[:, found.region], sizes), 1)
 

@@ -30,7 +30,7 @@ Codes = NDArray[np.int32]
 CHUNK = 100_000
 
 
-class Households(NamedTuple):
+class SyntheticHouseholds(NamedTuple):
     """Some households as codes: `sizes` [households], `household` [households, attributes], `person` [persons,
     attributes], attributes in the schema's order; household i has the persons offsets[i] … offsets[i + 1] − 1.
     """
@@ -44,7 +44,7 @@ class Households(NamedTuple):
 class Sampler(Protocol):
     """Households at given points of the line of all chances, in any order."""
 
-    def at(self, points: Floats, source: Source) -> Households:
+    def at(self, points: Floats, source: Source) -> SyntheticHouseholds:
         """One household for each point; the points rise and lie in [0, 1)."""
 
 
@@ -52,7 +52,9 @@ class _HasSampler(Protocol):
     def sampler(self) -> Any: ...
 
 
-def draw(model: _HasSampler, number: int, *, chunk: int = CHUNK, source: Source | None = None) -> Iterator[Households]:
+def draw(
+    model: _HasSampler, number: int, *, chunk: int = CHUNK, source: Source | None = None
+) -> Iterator[SyntheticHouseholds]:
     """`number` households in chunks of at most `chunk`, each chunk spread over the whole distribution.
 
     Random bits come from a fresh cryptographic stream unless a source is given.
@@ -67,7 +69,7 @@ def draw(model: _HasSampler, number: int, *, chunk: int = CHUNK, source: Source 
     return _chunks(sampler, number, ceil(number / chunk), source)
 
 
-def _chunks(sampler: Sampler, number: int, chunks: int, source: Source) -> Iterator[Households]:
+def _chunks(sampler: Sampler, number: int, chunks: int, source: Source) -> Iterator[SyntheticHouseholds]:
     shift = uniform(source, 1)[0]
     for first in range(chunks):
         yield sampler.at((np.arange(first, number, chunks) + shift) / number, source)
@@ -80,18 +82,18 @@ class MixtureSampler:
     schema: Schema
     chances: Mapping[str, Floats]
 
-    def at(self, points: Floats, source: Source) -> Households:
+    def at(self, points: Floats, source: Source) -> SyntheticHouseholds:
         """One household for each point, in random order."""
-        component = np.searchsorted(_ladders(self.chances["weights"][None]), points, side="right").astype(np.int64)
-        sizes = _spread(self.chances["sizes"], component, source)
-        block = _Block.empty(self.schema, sizes, source)
+        component = np.searchsorted(ladders(self.chances["weights"][None]), points, side="right").astype(np.int64)
+        sizes = draw_codes(self.chances["sizes"], component, source)
+        block = Block.empty(self.schema, sizes, source)
         for column, attribute in enumerate(self.schema.household):
-            block.set_household(column, _spread(self.chances[f"household {attribute.name}"], component, source))
+            block.set_household(column, draw_codes(self.chances[f"household {attribute.name}"], component, source))
         for place in range(self.schema.max_persons):
             rows = np.flatnonzero(sizes > place)
             for column, attribute in enumerate(self.schema.person):
                 table = self.chances[f"person {attribute.name}"][:, place]
-                block.set_person(rows, place, column, _spread(table, component[rows], source))
+                block.set_person(rows, place, column, draw_codes(table, component[rows], source))
         return block.households
 
 
@@ -105,13 +107,13 @@ class HistogramSampler:
     first: int
     cells: tuple[Floats, ...]
 
-    def at(self, points: Floats, source: Source) -> Households:
+    def at(self, points: Floats, source: Source) -> SyntheticHouseholds:
         """One household for each point, in random order."""
         starts = np.cumsum([0, *(cells.size for cells in self.cells)])
-        line = _ladders(np.concatenate([cells.ravel() for cells in self.cells])[None])
+        line = ladders(np.concatenate([cells.ravel() for cells in self.cells])[None])
         cell = np.searchsorted(line, points, side="right")
         which = np.searchsorted(starts, cell, side="right") - 1
-        block = _Block.empty(self.schema, (which + self.first).astype(np.int64), source)
+        block = Block.empty(self.schema, (which + self.first).astype(np.int64), source)
         homes, people = np.zeros(len(points), np.int64), np.zeros((len(points), self.schema.max_persons), np.int64)
         one_person = prod(attribute.codes for attribute in self.schema.person)
         for index, cells in enumerate(self.cells):
@@ -129,21 +131,21 @@ class HistogramSampler:
         return block.households
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """Households that are being filled in, and where each drawn one goes: a random place."""
 
-    households: Households
+    households: SyntheticHouseholds
     place: Integers
 
     @classmethod
-    def empty(cls, schema: Schema, sizes: Integers, source: Source) -> _Block:
+    def empty(cls, schema: Schema, sizes: Integers, source: Source) -> Block:
         place = np.argsort(source.words(len(sizes)), kind="stable")
         moved = np.empty(len(sizes), np.int32)
         moved[place] = sizes
         offsets = np.concatenate([[0], np.cumsum(moved, dtype=np.int64)])
         household = np.empty((len(sizes), len(schema.household)), np.int32)
         person = np.empty((int(offsets[-1]), len(schema.person)), np.int32)
-        return cls(Households(moved, household, person, offsets), place)
+        return cls(SyntheticHouseholds(moved, household, person, offsets), place)
 
     def set_household(self, column: int, codes: Integers) -> None:
         self.households.household[self.place, column] = codes
@@ -152,7 +154,7 @@ class _Block(NamedTuple):
         self.households.person[self.households.offsets[self.place[rows]] + place, column] = codes
 
 
-def _spread(chances: Floats, component: Integers, source: Source) -> Integers:
+def draw_codes(chances: Floats, component: Integers, source: Source) -> Integers:
     """A code for each row of its component's chances [components, codes], systematically within each component.
 
     `component` does not fall. The rows of a component take the points (rank + u) / rows, ranks in random order.
@@ -163,11 +165,11 @@ def _spread(chances: Floats, component: Integers, source: Source) -> Integers:
     rank[order] = np.arange(len(component)) - np.repeat(np.cumsum(rows) - rows, rows)
     shift = uniform(source, len(chances))[component]
     point = 4.0 * component + (rank + shift) / rows[component]
-    codes: Integers = np.searchsorted(_ladders(chances), point, side="right") - component * chances.shape[1]
+    codes: Integers = np.searchsorted(ladders(chances), point, side="right") - component * chances.shape[1]
     return codes
 
 
-def _ladders(chances: Floats) -> Floats:
+def ladders(chances: Floats) -> Floats:
     """All rows' cumulative chances on one line, row r on 4r … 4r + 2.
 
     A row ends at 2, from its last possible code on, so that no rounding can carry a point past it; codes without any
