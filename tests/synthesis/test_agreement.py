@@ -17,10 +17,9 @@ from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table, together
 from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.mixture import Mixture
-from tallytree.synthesis.models.model import MeasuredCell
+from tallytree.synthesis.models.model import MeasuredCell, SyntheticHouseholds
 from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.sampling import SyntheticHouseholds
-from tallytree.synthesis.tally import counted
+from tallytree.synthesis.models.sampling import counted
 
 SCHEMA = Schema(
     (Attribute("tenure", ("owned", "rented")), Attribute("county", ("01", "02", "03"))),

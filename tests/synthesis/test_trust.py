@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree.schema import Marginal
-from tallytree.synthesis.models.model import Measured, MeasuredCell
-from tallytree.synthesis.models.sampling import SyntheticHouseholds
-from tallytree.synthesis.tally import Tally, counted
-from tallytree.synthesis.trust import Evidence, is_sum_of, noise_reach, noise_rms, questions, summed
-from tallytree.synthesis.workload import Workload
+from tallytree.synthesis.models.model import Measured, MeasuredCell, SyntheticHouseholds
+from tallytree.synthesis.models.sampling import Tally, counted
+from tallytree.synthesis.trust import Evidence, noise_reach, noise_rms, questions, summed
+from tallytree.synthesis.workload import Workload, is_sum_of
 from tests.oracles.households import all_households, count, schema_of
 from tests.synthesis.helpers import every_table
 

@@ -27,15 +27,15 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.models.model import Measured, MeasuredCell
-from tallytree.synthesis.workload import Workload
+from tallytree.synthesis.models.model import Measured, MeasuredCell, squared_noise_quantile
+from tallytree.synthesis.workload import Workload, is_sum_of
 
 Exact = Mapping[Marginal, NDArray[Any]]  # tables that the privacy unit lets be published without noise
 How = Literal["published exactly", "measured", "sum of measured", "partly measured", "not measured"]
 
 CONFIDENCE = 0.95
 TWO_SIDED = 1.96  # of normal noise, in standard deviations
-ONE_SIDED = 1.70  # 1.645 and a little more, for the error of the cube-root formula below
+ONE_SIDED = 1.70  # 1.645 and a little more, for the error of the cube-root formula
 CONTINUITY = 0.5  # noise is whole, so a bound between two whole numbers is as good as the next one
 
 
@@ -121,36 +121,22 @@ def _combined(measured: Sequence[Measured | MeasuredCell], schema: Schema) -> di
     """One table for each that was measured, cell by cell weighted by the inverse of its variances."""
     sums: dict[Marginal, tuple[Floats, Floats]] = {}
     for part in measured:
-        part.check(schema)
+        cells, values, variance = part.counts(schema)
         if part.marginal not in sums:
-            shape = part.marginal.shape(schema)
-            sums[part.marginal] = np.zeros(shape), np.zeros(shape)
+            number = part.marginal.cells(schema)
+            sums[part.marginal] = np.zeros(number), np.zeros(number)
         weighted, weights = sums[part.marginal]
-        if isinstance(part, MeasuredCell):
-            weighted[part.cell] += part.value / part.variance
-            weights[part.cell] += 1 / part.variance
-        else:
-            weighted += part.values / part.variance
-            weights += 1 / part.variance
+        weighted[cells] += values / variance
+        weights[cells] += 1 / variance
     with np.errstate(divide="ignore", invalid="ignore"):
         return {
-            marginal: Measured(marginal, np.where(weights > 0, weighted / weights, 0.0), 1 / weights)
+            marginal: Measured(
+                marginal,
+                np.where(weights > 0, weighted / weights, 0.0).reshape(marginal.shape(schema)),
+                (1 / weights).reshape(marginal.shape(schema)),
+            )
             for marginal, (weighted, weights) in sums.items()
         }
-
-
-def is_sum_of(coarse: Marginal, fine: Marginal) -> bool:
-    """Is each count of `coarse` a sum of counts of `fine`?
-
-    Values of attributes exclude each other, so a table of persons may be summed over any attribute, and a table of
-    households over those of households and over size. But a household can contain persons of several values: over the
-    attributes of persons, tables of households do not add up.
-    """
-    if coarse.of != fine.of or (coarse.size and not fine.size) or not set(coarse.household) <= set(fine.household):
-        return False
-    if coarse.of == "households":
-        return set(coarse.person) == set(fine.person)
-    return set(coarse.person) <= set(fine.person)
 
 
 def summed(values: NDArray[Any], variance: NDArray[Any], fine: Marginal, coarse: Marginal) -> tuple[Floats, Floats]:
@@ -172,12 +158,11 @@ def noise_reach(variance: NDArray[Any]) -> Floats:
 def noise_rms(variance: float, number: int) -> float:
     """A bound on the root mean square of so many independent noises that holds with a chance of at least 95 %.
 
-    It is zero where there is no noise. The quantile is Wilson and Hilferty's: the cube root of χ²/n is nearly normal.
+    It is zero where there is no noise.
     """
     if variance == 0:
         return 0.0
-    spread = 2 / (9 * number)
-    quantile = (1 - spread + ONE_SIDED * spread**0.5) ** 3
+    quantile = squared_noise_quantile(number, ONE_SIDED)
     return float((variance * quantile) ** 0.5 + CONTINUITY / number**0.5)
 
 

@@ -1,6 +1,7 @@
 """The methods of household synthesis, by name: what each measures, when to use it, and how to run it.
 
 A method asks private tables for noisy counts until its budget is used up and fits a model to them. Any can replace any.
+Engines that take a while to load are loaded when a model is fitted.
 """
 
 from __future__ import annotations
@@ -9,49 +10,62 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tallytree.errors import SpecError
 from tallytree.progress import Progress, silent
-from tallytree.synthesis.methods.asking import Fitted, Step
+from tallytree.schema import Schema
+from tallytree.synthesis.methods.asking import Asking, Fitted
+from tallytree.synthesis.methods.cells import HgemOptions, MwemOptions
+from tallytree.synthesis.methods.marginals import MarginalsOptions
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
     from tallytree.privacy.households.rounds import PrivateTables
 
-__all__ = ["DEFAULT", "METHODS", "Fitted", "Method", "Step", "method"]
-
 DEFAULT = "tallytree-marginals"
+GRADIENTS = ("jax", "optax")  # of the extra `synth`
+
+Options = MarginalsOptions | MwemOptions | HgemOptions
 
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table of methods. `home` is the module with its `Options` and its `run`, loaded when needed."""
+    """A row of the table of methods: its options know which schemas they can be used with, and how to run."""
 
     name: str
     paper: str
     measures: str
     use: str
-    home: str
+    kind: type[Options]
+    needs: tuple[str, ...] = ()  # modules that are not in the base install
 
-    def options(self, given: Mapping[str, Any] | None = None) -> Any:
+    def options(self, given: Mapping[str, Any] | None = None) -> Options:
         """The method's options with the given ones set; an unknown name or a bad value is a `SpecError`."""
-        kind = import_module(f"tallytree.synthesis.methods.{self.home}").Options
-        known = [field.name for field in fields(kind)]
+        known = [field.name for field in fields(self.kind)]
         for name in given or {}:
             if name not in known:
                 near = get_close_matches(str(name), known, n=1)
                 meant = f"; did you mean {near[0]!r}?" if near else ""
                 raise SpecError(f"{self.name} has no option {name!r}{meant} It has {', '.join(known)}")
-        return kind(**(given or {}))
+        return self.kind(**(given or {}))
+
+    def prepared(self, schema: Schema, given: Mapping[str, Any] | None) -> Options:
+        """The options, if the method can be run here and with this schema; nothing private is needed to tell."""
+        if lacking := [module for module in self.needs if find_spec(module) is None]:
+            needed = " and ".join(lacking)
+            raise SpecError(f"{self.name} needs {needed}: install tallytree with its extra, tallytree[synth]")
+        options = self.options(given)
+        options.check(schema)
+        return options
 
     def run(
         self,
         tables: PrivateTables,
         workload: Workload,
         *,
-        options: Any = None,
+        options: Options | Mapping[str, Any] | None = None,
         progress: Progress = silent,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Fitted:
@@ -63,15 +77,13 @@ class Method:
         """
         if options is None or isinstance(options, Mapping):
             options = self.options(options)
-        home = import_module(f"tallytree.synthesis.methods.{self.home}")
-        if not isinstance(options, home.Options):
+        if not isinstance(options, self.kind):
             raise SpecError(f"these are not options of {self.name}")
         if workload.schema != tables.schema:
             raise SpecError("the workload is for another schema than the private tables")
         if tables.rounds:
             raise SpecError("these private tables were asked before; a method needs their whole budget to itself")
-        fitted: Fitted = home.run(tables, workload, options, progress, checkpoint)
-        return fitted
+        return options.run(Asking(tables, workload, progress, checkpoint))
 
 
 METHODS = {
@@ -84,21 +96,23 @@ METHODS = {
             "sizes and every attribute first; then whole tables of the workload, chosen where the model is worst, with "
             "less noise as the model gets better",
             "by default",
-            "marginals",
+            MarginalsOptions,
+            GRADIENTS,
         ),
         Method(
             "mwem",
             "HQR, Algorithms 1 and 2",
             "single cells of the workload's tables, chosen where the model is worst",
             "for comparison, on domains of at most some million possible households",
-            "mwem",
+            MwemOptions,
         ),
         Method(
             "h-gem",
             "HQR, Algorithms 3 and 4",
             "single cells of the workload's tables, chosen where the model is worst",
             "for comparison",
-            "hgem",
+            HgemOptions,
+            GRADIENTS,
         ),
     )
 }

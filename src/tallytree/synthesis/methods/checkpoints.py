@@ -14,11 +14,12 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from tallytree.errors import ReleaseError
+from tallytree.schema import Schema
 from tallytree.synthesis.models.model import Arrays, Model
 
 FILE = "model.npz"
@@ -26,7 +27,16 @@ FORMAT = 1
 ABOUT = "about the checkpoint"
 
 M = TypeVar("M", bound=Model)
+R = TypeVar("R", covariant=True)
 Note = Any  # plain values that a round decides and later rounds need
+
+
+class Readable(Protocol[R]):
+    """A kind of model that can be read from what its `to_arrays` gave."""
+
+    @classmethod
+    def from_arrays(cls, schema: Schema, arrays: Arrays) -> R:
+        """The model."""
 
 
 class Models(Generic[M]):
@@ -103,9 +113,10 @@ class Models(Generic[M]):
             return None
 
 
-class _Saved(Generic[M]):
-    def __init__(self, chain: list[str], notes: list[Note], model: M) -> None:
-        self.chain, self.notes, self.model = chain, notes, model
+class _Saved(NamedTuple, Generic[M]):
+    chain: list[str]
+    notes: list[Note]
+    model: M
 
 
 def _digest(before: str, seen: Any) -> str:

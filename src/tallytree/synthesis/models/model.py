@@ -1,40 +1,25 @@
-"""What a model of households is fitted to (noisy counts and their variance), and what every model can do with them."""
+"""What goes into a model of households (noisy counts and their variance), what comes out, and what every model can do.
+
+Any model can replace any other: the methods, the report and the drawing of households know no more than `Model`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.workload import Workload
 
 Arrays = Mapping[str, NDArray[Any]]
-
-
-class Model(Protocol):
-    """A distribution over households. Fitting gives a new one; none is ever changed."""
-
-    @property
-    def schema(self) -> Schema:
-        """The attributes it is about."""
-
-    def answers(self, marginal: Marginal) -> Floats:
-        """The table it expects per household: times the number of households, it is a table of counts."""
-
-    def answers_all(self, workload: Workload) -> list[Floats]:
-        """`answers` for each table, in the workload's order, with shared work done once."""
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All that it is, but for the schema, as named arrays for a file."""
-
-    def sampler(self) -> Any:
-        """What `sampling.draw` draws from."""
+Codes = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +54,12 @@ class Measured:
         """How many counts were measured: what noise alone adds to the fit's squared, weighted distance on average."""
         return int(np.isfinite(self.variance).sum())
 
+    def counts(self, schema: Schema) -> tuple[Integers, Floats, Floats]:
+        """The cells that were measured, as places in the flat table; their noisy counts, and their variances."""
+        self.check(schema)
+        cells = np.flatnonzero(np.isfinite(self.variance))
+        return cells, self.values.ravel()[cells], self.variance.ravel()[cells]
+
 
 @dataclass(frozen=True)
 class MeasuredCell:
@@ -92,13 +83,58 @@ class MeasuredCell:
         ):
             raise SpecError(f"the table of {self.marginal.describe()} has no cell {self.cell}; its shape is {shape}")
 
-    def as_table(self, schema: Schema) -> Measured:
-        """The same as a table in which no other cell was measured."""
+    def counts(self, schema: Schema) -> tuple[Integers, Floats, Floats]:
+        """What `Measured.counts` gives, for the one cell."""
         self.check(schema)
-        values = np.zeros(self.marginal.shape(schema))
-        variance: Any = np.full(values.shape, np.inf)
-        values[self.cell], variance[self.cell] = self.value, self.variance
-        return Measured(self.marginal, values, variance)
+        shape = self.marginal.shape(schema)
+        place = int(np.ravel_multi_index(self.cell, shape)) if shape else 0
+        return np.array([place]), np.array([self.value]), np.array([self.variance])
+
+
+class SyntheticHouseholds(NamedTuple):
+    """Some drawn households as codes: `sizes` [households], `household` [households, attributes], `person` [persons,
+    attributes], attributes in the schema's order; household i has the persons offsets[i] … offsets[i + 1] − 1.
+    """
+
+    sizes: Codes
+    household: Codes
+    person: Codes
+    offsets: Integers
+
+
+class Wanted(NamedTuple):
+    """Which households to draw: `counts[i]` of them with the code `codes[i]` of a household attribute and `sizes[i]`
+    persons. The size `last_size` stands for all larger ones too.
+    """
+
+    attribute: str
+    codes: Integers
+    sizes: Integers
+    last_size: int
+    counts: Integers
+
+
+class Model(Protocol):
+    """A distribution over households. Fitting gives a new one; none is ever changed."""
+
+    @property
+    def schema(self) -> Schema:
+        """The attributes it is about."""
+
+    def answers(self, marginal: Marginal) -> Floats:
+        """The table it expects per household: shares of households, or expected numbers of persons."""
+
+    def answers_all(self, workload: Workload) -> list[Floats]:
+        """`answers` for each table, in the workload's order, with shared work done once."""
+
+    def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
+        """A household for each point on the line of all chances, in random order; the points rise and lie in [0, 1)."""
+
+    def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
+        """The wanted households, in random order, all else drawn with the model's chances given what is wanted."""
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it is, but for the schema, as named arrays for a file."""
 
 
 def check_number(number: float, what: str) -> float:
@@ -106,3 +142,12 @@ def check_number(number: float, what: str) -> float:
     if not np.isfinite(number) or number <= 0:
         raise SpecError(f"the number of {what} must be above zero, not {number!r}")
     return float(number)
+
+
+def squared_noise_quantile(numbers: Any, deviations: float) -> Any:
+    """The mean of so many squares of standard normal numbers at a quantile, that of a normal number in `deviations`.
+
+    Wilson and Hilferty: the cube root of the mean is nearly normal, with mean 1 − 2/9n and variance 2/9n.
+    """
+    part = 2 / (9 * numbers)
+    return (1 - part + deviations * np.sqrt(part)) ** 3

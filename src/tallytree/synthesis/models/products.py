@@ -1,15 +1,19 @@
-"""Answers of a mixture of product distributions, one whole table at a time (HQR, Section 4.2, Equation 1).
+"""Answers of a mixture of product distributions (HQR, Section 4.2, Equation 1): whole tables, and single cells.
 
 A component draws the number of persons, each household attribute and each attribute of each person independently;
 person j of a household is drawn from the component's j-th person. So, within a component,
 
 - the household values of a cell have the product of their chances, one row of the `outer` product;
 - person j has the person values of a cell with a chance p_j that is a product as well;
-- Σ_m P(m persons) · (1 − Π_{j≤m} (1 − p_j)) is the chance that somebody has them: `containing`;
+- Σ_m P(m persons) · (1 − Π_{j≤m} (1 − p_j)) is the chance that somebody has them (`containing` has it compiled);
 - Σ_j P(at least j persons) · p_j is the expected number of persons who have them: `numbering`.
 
 A table is then one matrix product over components. Only operators are used, so that the same code runs on NumPy
 arrays (answers in double precision, nothing to compile) and inside JAX (gradients).
+
+H-GEM's network is fitted to single cells, some hundred of as many tables: HQR's f_q. There each cell is a row of
+indices into the chances, so that any such list of about the same length runs through the same compiled code. For whole
+tables the above is far quicker.
 """
 
 from __future__ import annotations
@@ -74,7 +78,7 @@ def by_component(of: Counted, sizes: Array, person: Sequence[Array]) -> Array:
     """
     if of == "persons":
         return numbering(sizes, _persons(sizes, person))
-    return containing(sizes, outer(person)) if person else sizes.sum(axis=1, keepdims=True)
+    return by_each_size(of, sizes, person).sum(axis=1) if person else sizes.sum(axis=1, keepdims=True)
 
 
 def by_each_size(of: Counted, sizes: Array, person: Sequence[Array]) -> Array:
@@ -89,18 +93,6 @@ def by_each_size(of: Counted, sizes: Array, person: Sequence[Array]) -> Array:
             nobody = nobody * (1 - chances[:, place])
             rates.append(1 - nobody)
     return rates[0].__array_namespace__().stack(rates, axis=1) * sizes[:, :, None]
-
-
-def containing(sizes: Array, chances: Array) -> Array:
-    """Σ_m P(m persons) · (1 − Π_{j≤m} (1 − p_j)), from the chances p [components, persons, cells].
-
-    Written as P(somebody) − (1 − p_1)(P(1) + (1 − p_2)(P(2) + …)), which needs one product for each person.
-    """
-    last = chances.shape[1]
-    rest = sizes[:, last, None] * (1 - chances[:, last - 1])
-    for place in range(last - 1, 0, -1):
-        rest = (sizes[:, place, None] + rest) * (1 - chances[:, place - 1])
-    return sizes[:, 1:].sum(axis=1, keepdims=True) - rest
 
 
 def numbering(sizes: Array, chances: Array) -> Array:
