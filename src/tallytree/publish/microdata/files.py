@@ -17,9 +17,8 @@ from tallytree.publish.folder import write_json, write_whole
 from tallytree.publish.microdata.statement import data_package, privacy_statement
 from tallytree.publish.release.stored import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.schema import SIZE, Marginal, Schema
-from tallytree.synthesis.models.model import MeasuredCell
-from tallytree.synthesis.models.sampling import SyntheticHouseholds
-from tallytree.synthesis.tally import Tally
+from tallytree.synthesis.models.model import MeasuredCell, SyntheticHouseholds
+from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence, Question, noise_reach, questions
 from tallytree.synthesis.workload import Workload
 

@@ -43,9 +43,8 @@ from tallytree.publish.release.statement import NO_LEDGER
 from tallytree.publish.release.stored import MEASUREMENTS, MOST, PRIVACY, read_json
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import Together, together
-from tallytree.synthesis.models.model import Measured
-from tallytree.synthesis.models.sampling import SyntheticHouseholds
-from tallytree.synthesis.tally import Tally
+from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
+from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence
 
 
