@@ -145,7 +145,7 @@ def test_leaves_are_matched_by_id_or_by_name_in_the_attributes_order():
     [
         ({"region": "age"}, "attribute of households"),
         ({"region": "town"}, "no attribute 'town'"),
-        ({"names": ("03", "01", "04")}, "no partner: 02"),
+        ({"names": ("03", "01", "04")}, "without a match: 02"),
         ({"names": ("03", "01", "02", "02"), "ids": ("a", "b", "c", "d")}, "each once"),
         ({"counts": np.zeros((3, 5), int)}, "sizes up to 4.*at most 3"),
     ],

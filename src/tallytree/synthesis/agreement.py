@@ -61,7 +61,7 @@ class SizeTable:
 
     @property
     def last_size(self) -> int:
-        """The last size, which means so many or more."""
+        """The last size, which means that many or more."""
         return self.first_size + int(self.counts.shape[1]) - 1
 
 
@@ -83,10 +83,10 @@ def size_table(
         raise SpecError(f"the region must be an attribute of households, and {region!r} is one of persons")
     leaves = next((which for which in (ids, names) if set(which) == set(attribute.values)), None)
     if leaves is None or len(set(leaves)) != len(leaves):
-        lacking = sorted(set(attribute.values) - set(ids) - set(names)) or sorted(set(ids) - set(attribute.values))
+        unmatched = sorted(set(attribute.values) - set(ids) - set(names)) or sorted(set(ids) - set(attribute.values))
         raise SpecError(
             f"the values of {region!r} must be the leaf regions of the release, by their ids or all by their names, "
-            f"each once; among those that have no partner: {', '.join(lacking[:5]) or 'names that come twice'}"
+            f"each once; without a match: {', '.join(unmatched[:5]) or 'names that appear twice'}"
         )
     last = first_size + counts.shape[1] - 1
     if last > schema.max_persons:

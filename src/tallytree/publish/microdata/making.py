@@ -28,7 +28,7 @@ from tallytree.synthesis.methods import DEFAULT, Method, Options, method
 from tallytree.synthesis.methods.asking import Fitted
 from tallytree.synthesis.models.model import SyntheticHouseholds
 from tallytree.synthesis.models.sampling import CHUNK, draw
-from tallytree.synthesis.trust import Evidence, Question, questions
+from tallytree.synthesis.trust import Evidence, TableAccuracy, table_accuracies
 from tallytree.synthesis.workload import Workload, default_workload
 from tallytree.tables.households import Households
 
@@ -89,10 +89,10 @@ class Synthesis:
             return draw_agreeing(self.fitted.model, self.table, chunk=chunk)
         return draw(self.fitted.model, self.number if number is None else number, chunk=chunk)
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[TableAccuracy]:
         """The errors of the model's own answers, estimated from the measurements; `save` has those of its files."""
         answers = [self.fitted.number * table for table in self.fitted.model.answers_all(self.workload)]
-        return questions(self.workload, answers, self.evidence)
+        return table_accuracies(self.workload, answers, self.evidence)
 
     def save(
         self,

@@ -53,8 +53,8 @@ class Method:
 
     def prepared(self, schema: Schema, given: Mapping[str, Any] | None) -> Options:
         """The options, if the method can be run here and with this schema; nothing private is needed to tell."""
-        if lacking := [module for module in self.needs if find_spec(module) is None]:
-            needed = " and ".join(lacking)
+        if missing := [module for module in self.needs if find_spec(module) is None]:
+            needed = " and ".join(missing)
             raise SpecError(f"{self.name} needs {needed}: install tallytree with its extra, tallytree[synth]")
         options = self.options(given)
         options.check(schema)

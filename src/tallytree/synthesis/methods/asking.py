@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tallytree.privacy.households.rounds import PrivateTables
 
 DIGITS = 40  # binary, that a share of the budget has; what is cut off is left for later rounds
-LEAST_VARIANCE = 0.01  # that a fit is told of: with a huge budget there is no noise, and no weight is infinite
+LEAST_VARIANCE = 0.01  # that a fit gets to see: with a huge budget there is no noise, and no weight may be infinite
 NUMBER = Marginal("households")
 PERSONS = Marginal("persons")
 

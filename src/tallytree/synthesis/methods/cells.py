@@ -103,7 +103,7 @@ class HgemOptions:
             )
 
     def check(self, schema: Schema) -> None:
-        """Any schema will do."""
+        """Every schema can be used."""
 
     def run(self, asking: Asking) -> Fitted:
         """Algorithm 3."""

@@ -49,7 +49,7 @@ class MarginalsOptions:
     the whole budget at first, of which `select_share` selects; `sharpen` is by how much that grows when a round
     brought nothing. The start has `components` that differ by about `spread`. A fit takes `steps`, or `last_steps` at
     the end of a stage, at `rate`, and stops where noise explains what is left: at `noise_explains` (see `fitting.fit`),
-    raised by `slack` standard deviations of its own chance. `empty` allows households without persons; `seed_text`
+    raised by `slack` of its standard deviations. `empty` allows households without persons; `seed_text`
     names the start.
     """
 
@@ -81,7 +81,7 @@ class MarginalsOptions:
             raise SpecError("rate and spread must be above 0, worth_sweeping and noise_explains at least 0")
 
     def check(self, schema: Schema) -> None:
-        """Any schema will do."""
+        """Every schema can be used."""
 
     def run(self, asking: Asking) -> Fitted:
         """All stages."""

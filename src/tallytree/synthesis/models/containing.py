@@ -1,7 +1,7 @@
 """The loss of a table of households that contain a person with given values, and its slopes, in compiled loops.
 
 It is the one table that is no plain sum of products, and its gradient the one that costs a fit its time: for every
-component, person and cell there is a chance of its own. Here none of them is ever stored. The loops are compiled once
+component, person and cell there is another chance. Here none of them is stored. The loops are compiled once
 for all shapes. With p_j the chance of person j and c_m that of m persons,
 
     u = Σ_m c_m (1 − Π_{j≤m} (1 − p_j)) = Σ_m c_m − (1 − p_1) r_1,    r_j = c_j + (1 − p_{j+1}) r_{j+1},    r_M = c_M,

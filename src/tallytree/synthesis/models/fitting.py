@@ -90,10 +90,10 @@ def fit(
 
 
 def seldom_exceeded(cells: Integers) -> Floats:
-    """What the squares of so many standard normal numbers seldom sum to more than.
+    """What the squares of as many standard normal numbers as there are cells sum to at most, but once in ten thousand.
 
-    A bound of some standard deviations above the mean will not do: small tables pass it too often, and a fit that must
-    bring each of many tables below it never ends before it has fitted noise.
+    A bound of some standard deviations above the mean is not enough: small tables exceed it too often, and a fit that
+    must bring each of many tables below it does not end before it has fitted noise.
     """
     bounds: Floats = cells * squared_noise_quantile(np.maximum(cells, 1), DEVIATIONS)
     return bounds

@@ -1,6 +1,6 @@
 """The mixture of products as a plain table: HQR's H-GEM without its network, and the default model.
 
-Each of some hundred components has its own chances of every number of persons, of every household attribute and of
+Each of a few hundred components has its own chances of every number of persons, of every household attribute and of
 every attribute of each person of the household; `products` says how they answer. The chances are kept as logits.
 """
 
@@ -136,7 +136,7 @@ class Mixture:
         """The wanted households, in random order.
 
         Within a component attribute, size and all else are independent, so given the first two, component c has the
-        weight w_c · P_c(code) · P_c(size) up to a constant, and all else is drawn from the component as ever.
+        weight w_c · P_c(code) · P_c(size) up to a constant, and all else is drawn from the component as usual.
         """
         components, sizes = [], []
         for start in range(0, len(wanted.counts), GIVEN_AT_A_TIME):
@@ -215,7 +215,7 @@ def softmax(logits: NDArray[Any]) -> Floats:
 
 
 def _logarithms(logits: NDArray[Any]) -> Floats:
-    """Logarithms of the chances that logits stand for, along the last axis: none is ever that of zero."""
+    """Logarithms of the chances of logits, along the last axis; finite, even where a chance rounds to zero."""
     raised = logits.astype(np.float64)
     logarithms: Floats = raised - np.logaddexp.reduce(raised, axis=-1, keepdims=True)
     return logarithms

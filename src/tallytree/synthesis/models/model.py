@@ -115,7 +115,7 @@ class Wanted(NamedTuple):
 
 
 class Model(Protocol):
-    """A distribution over households. Fitting gives a new one; none is ever changed."""
+    """A distribution over households. Fitting gives a new one and leaves this one as it is."""
 
     @property
     def schema(self) -> Schema:
@@ -144,10 +144,10 @@ def check_number(number: float, what: str) -> float:
     return float(number)
 
 
-def squared_noise_quantile(numbers: Any, deviations: float) -> Any:
-    """The mean of so many squares of standard normal numbers at a quantile, that of a normal number in `deviations`.
+def squared_noise_quantile(n: Any, deviations: float) -> Any:
+    """A quantile of the mean of n squares of standard normal numbers: the one of a normal number at `deviations`.
 
     Wilson and Hilferty: the cube root of the mean is nearly normal, with mean 1 − 2/9n and variance 2/9n.
     """
-    part = 2 / (9 * numbers)
+    part = 2 / (9 * n)
     return (1 - part + deviations * np.sqrt(part)) ** 3

@@ -11,7 +11,7 @@ person j of a household is drawn from the component's j-th person. So, within a 
 A table is then one matrix product over components. Only operators are used, so that the same code runs on NumPy
 arrays (answers in double precision, nothing to compile) and inside JAX (gradients).
 
-H-GEM's network is fitted to single cells, some hundred of as many tables: HQR's f_q. There each cell is a row of
+H-GEM's network is fitted to single cells, a few hundred of as many tables: HQR's f_q. There each cell is a row of
 indices into the chances, so that any such list of about the same length runs through the same compiled code. For whole
 tables the above is far quicker.
 """
@@ -124,7 +124,7 @@ def _persons(sizes: Array, person: Sequence[Array]) -> Array:
 
 
 def _contracted_over_persons(tables: Tables) -> Array:
-    """The number of persons by their own attributes: a sum over components and places, each a row of its own."""
+    """The number of persons by their own attributes: a sum over components and places, a row for each."""
     rows = (tables.weights[:, None] * present(tables.sizes)).reshape(-1)
     return _contracted(rows, [table.reshape(-1, table.shape[-1]) for table in tables.person])
 
