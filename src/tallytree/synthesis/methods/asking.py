@@ -18,9 +18,9 @@ import numpy as np
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.progress import Progress, Stage, silent
-from tallytree.schema import Marginal
-from tallytree.synthesis.methods.checkpoints import M, Models, Readable
-from tallytree.synthesis.models.model import Measured, MeasuredCell, Model
+from tallytree.schema import Marginal, Schema
+from tallytree.synthesis.methods.checkpoints import M, Models
+from tallytree.synthesis.models.model import Arrays, Measured, MeasuredCell, Model
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ class Asking:
         self.total = tables.left
         self.record: list[RoundRecord] = []
 
-    def models(self, name: str, options: Any, kind: type[Readable[M]], first: Callable[[], M]) -> Models[M]:
+    def models(
+        self, name: str, options: Any, first: Callable[[], M], from_arrays: Callable[[Schema, Arrays], M]
+    ) -> Models[M]:
         """The models of this run, from `first()` on, with its checkpoint if it keeps one."""
         facts = {
             "method": name,
@@ -87,7 +89,7 @@ class Asking:
             "neighbours": self.tables.neighbours.to_json(),
             "budget": self.tables.budget.to_json(),
         }
-        return Models(self._checkpoint, facts, first, lambda arrays: kind.from_arrays(self.tables.schema, arrays))
+        return Models(self._checkpoint, facts, first, lambda arrays: from_arrays(self.tables.schema, arrays))
 
     def private_tables(self) -> list[Marginal]:
         """The workload's tables that are private under the unit: the candidates of a selection."""

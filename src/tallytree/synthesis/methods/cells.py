@@ -69,7 +69,7 @@ class MwemOptions:
         def fit(model: Histogram, measured: tuple[MeasuredCell, ...], late: bool) -> Histogram:
             return model.fit(measured, rounds.number, rounds.persons, most_updates=self.most_updates)
 
-        last = rounds.run(asking.models("mwem", self, Histogram, lambda: start), fit)
+        last = rounds.run(asking.models("mwem", self, lambda: start, Histogram.from_arrays), fit)
         return rounds.fitted(self.iterate, {"last": last, "average": last.average()})
 
 
@@ -127,7 +127,7 @@ class HgemOptions:
                 late=late,
             )
 
-        last = rounds.run(asking.models("h-gem", self, Generator, first), fit)
+        last = rounds.run(asking.models("h-gem", self, first, Generator.from_arrays), fit)
         return rounds.fitted("averaged", {"averaged": last.averaged(), "last": last})
 
 

@@ -14,12 +14,11 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from tallytree.errors import ReleaseError
-from tallytree.schema import Schema
 from tallytree.synthesis.models.model import Arrays, Model
 
 FILE = "model.npz"
@@ -27,16 +26,7 @@ FORMAT = 1
 ABOUT = "about the checkpoint"
 
 M = TypeVar("M", bound=Model)
-R = TypeVar("R", covariant=True)
 Note = Any  # plain values that a round decides and later rounds need
-
-
-class Readable(Protocol[R]):
-    """A kind of model that can be read from what its `to_arrays` gave."""
-
-    @classmethod
-    def from_arrays(cls, schema: Schema, arrays: Arrays) -> R:
-        """The model."""
 
 
 class Models(Generic[M]):

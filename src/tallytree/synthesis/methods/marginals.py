@@ -97,7 +97,7 @@ class _Run:
         self.public = [marginal for marginal in asking.workload if asking.is_public(marginal)]
         smaller = [part for part in parts_of(wanted) if not asking.is_public(part)]
         self.candidates = Workload(self.schema, tuple(dict.fromkeys([*wanted, *smaller])))
-        self.models = asking.models("tallytree-marginals", options, Mixture, self._start)
+        self.models = asking.models("tallytree-marginals", options, self._start, Mixture.from_arrays)
         self.number = 0
         self.measured: list[Measured] = []
         self.exact: list[tuple[Marginal, Integers]] = []
