@@ -20,7 +20,7 @@ import numpy as np
 from tallytree.evaluate.households import DOMAINS
 from tallytree.schema import Attribute, Schema
 from tallytree.synthesis.models.mixture import Mixture
-from tallytree.synthesis.models.queries import expected_counts, queries_of
+from tallytree.synthesis.models.products import expected_counts, queries_of
 from tallytree.synthesis.workload import Workload, sampled_sets
 
 BATCH = 256

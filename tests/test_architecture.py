@@ -163,6 +163,9 @@ def test_one_module_uses_the_cipher_and_its_keys_are_the_systems_or_public():
 
 def test_true_tables_are_counted_at_the_border_and_in_evaluate_only():
     assert {user for user in users("marginal_counts") if room(user) != "evaluate"} == {"privacy.households.rounds"}
+    # The same loops count drawn households, in a module that has no way to private codes: it imports no table of them.
+    assert users("table_counts") == {"synthesis.models.sampling"}
+    assert "synthesis.models.sampling" not in users("HouseholdCodes", "Households", *OPENERS)
 
 
 def test_seeds_and_weak_generators_exist_only_in_evaluate():

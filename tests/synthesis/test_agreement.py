@@ -10,11 +10,10 @@ from tallytree.privacy.neighbours import Neighbours, one_group
 from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table
 from tallytree.synthesis.models.histogram import Histogram
-from tallytree.synthesis.models.measured import MeasuredCell
 from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.model import MeasuredCell, SyntheticHouseholds
 from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.sampling import Households
-from tallytree.synthesis.tally import counted
+from tallytree.synthesis.models.sampling import counted
 
 SCHEMA = Schema(
     (Attribute("tenure", ("owned", "rented")), Attribute("county", ("01", "02", "03"))),
@@ -55,7 +54,7 @@ MODELS = {
 def joined(chunks):
     chunks = list(chunks)
     sizes = np.concatenate([chunk.sizes for chunk in chunks])
-    return Households(
+    return SyntheticHouseholds(
         sizes,
         np.concatenate([chunk.household for chunk in chunks]),
         np.concatenate([chunk.person for chunk in chunks]),
@@ -139,7 +138,7 @@ def test_leaves_are_matched_by_id_or_by_name_in_the_attributes_order():
     [
         ({"region": "age"}, "attribute of households"),
         ({"region": "town"}, "no attribute 'town'"),
-        ({"names": ("03", "01", "04")}, "no partner: 02"),
+        ({"names": ("03", "01", "04")}, "without a match: 02"),
         ({"names": ("03", "01", "02", "02"), "ids": ("a", "b", "c", "d")}, "each once"),
         ({"counts": np.zeros((3, 5), int)}, "sizes up to 4.*at most 3"),
     ],

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree.schema import Marginal
-from tallytree.synthesis.models.measured import Measured, MeasuredCell
-from tallytree.synthesis.models.sampling import Households
-from tallytree.synthesis.tally import Tally, counted
-from tallytree.synthesis.trust import Evidence, is_sum_of, noise_reach, noise_rms, questions, summed
-from tallytree.synthesis.workload import Workload
+from tallytree.synthesis.models.model import Measured, MeasuredCell, SyntheticHouseholds
+from tallytree.synthesis.models.sampling import Tally, counted
+from tallytree.synthesis.trust import Evidence, noise_reach, noise_rms, summed, table_accuracies
+from tallytree.synthesis.workload import Workload, is_sum_of
 from tests.oracles.households import all_households, count, schema_of
 from tests.synthesis.helpers import every_table
 
@@ -28,7 +27,7 @@ def some_data(draw_number, picks):
 def as_chunk(data):
     sizes = np.array([len(members) for _, members in data], np.int32)
     people = [member for _, members in data for member in members]
-    return Households(
+    return SyntheticHouseholds(
         sizes,
         np.array([attributes for attributes, _ in data], np.int32).reshape(len(data), 2),
         np.array(people, np.int32).reshape(len(people), 2),
@@ -105,13 +104,13 @@ def test_the_root_mean_square_of_noise_stays_within_its_bound(number, parameter)
 def test_without_noise_the_bounds_are_the_error_itself():
     marginal = Marginal("households", ("h",))
     evidence = Evidence(SCHEMA, [], {Marginal("households", ("h", "g")): np.arange(6).reshape(2, 3)})
-    question = questions(Workload(SCHEMA, (marginal,)), [np.array([3.0, 16.0])], evidence)[0]
-    assert question.how == "published exactly"
-    assert question.noise == 0
-    assert question.error == question.at_most == question.at_least == pytest.approx((16 / 2) ** 0.5)
+    accuracy = table_accuracies(Workload(SCHEMA, (marginal,)), [np.array([3.0, 16.0])], evidence)[0]
+    assert accuracy.how == "published exactly"
+    assert accuracy.noise == 0
+    assert accuracy.error == accuracy.at_most == accuracy.at_least == pytest.approx((16 / 2) ** 0.5)
 
 
-# -------------------------------------------------------------------- questions
+# -------------------------------------------------------------------- tables
 
 
 @pytest.mark.parametrize("kind", ["truth", "measurement", "between", "far"])
@@ -124,10 +123,10 @@ def test_bounds_hold_whatever_the_answers_have_to_do_with_the_measurement(kind):
         noisy = truth + np.rint(generator.normal(0, 10, truth.shape))
         answers = {"truth": truth, "measurement": noisy, "between": (truth + noisy) / 2, "far": truth + 30}[kind]
         evidence = Evidence(SCHEMA, [Measured(marginal, noisy, np.array(100.0))])
-        question = questions(workload, [answers], evidence)[0]
+        accuracy = table_accuracies(workload, [answers], evidence)[0]
         error = float(np.sqrt(((answers - truth) ** 2).mean()))
-        missed += not (question.at_least <= error + 1e-9 and error <= question.at_most + 1e-9)
-        assert question.error >= question.noise
+        missed += not (accuracy.at_least <= error + 1e-9 and error <= accuracy.at_most + 1e-9)
+        assert accuracy.error >= accuracy.noise
     assert missed <= 30  # the noise leaves its bound in less than 5 % of cases: 15 of 300
 
 
@@ -137,21 +136,26 @@ def test_an_unmeasured_tables_error_is_at_least_what_its_measured_sums_show():
     known, _ = summed(truth, np.zeros(truth.shape), fine, coarse)
     evidence = Evidence(SCHEMA, [Measured(coarse, known, np.array(0.25))])
     answers = truth + np.arange(12).reshape(truth.shape)
-    question = questions(Workload(SCHEMA, (fine,)), [answers], evidence)[0]
-    assert (question.how, question.error, question.at_most) == ("not measured", None, None)
-    assert question.part == coarse.describe()
+    accuracy = table_accuracies(Workload(SCHEMA, (fine,)), [answers], evidence)[0]
+    assert (accuracy.how, accuracy.error, accuracy.at_most) == ("not measured", None, None)
+    assert accuracy.part == coarse.describe()
     true_error = float(np.sqrt(((answers - truth) ** 2).mean()))
-    assert 0 < question.at_least <= true_error
+    assert 0 < accuracy.at_least <= true_error
     # It is reached where the error is the same in all counts that are summed.
-    level = questions(Workload(SCHEMA, (fine,)), [truth + 5], evidence)[0]
+    level = table_accuracies(Workload(SCHEMA, (fine,)), [truth + 5], evidence)[0]
     assert level.at_least == pytest.approx(5, abs=0.5)
 
 
 def test_of_tables_that_share_nothing_with_a_measurement_nothing_is_known():
     evidence = Evidence(SCHEMA, [Measured(Marginal("households", ("h",)), np.zeros(2), np.array(1.0))])
     other = Marginal("households", ("g",), ("p",))
-    question = questions(Workload(SCHEMA, (other,)), [np.zeros(other.shape(SCHEMA))], evidence)[0]
-    assert (question.how, question.noise, question.at_least, question.part) == ("not measured", None, None, None)
+    accuracy = table_accuracies(Workload(SCHEMA, (other,)), [np.zeros(other.shape(SCHEMA))], evidence)[0]
+    assert (accuracy.how, accuracy.noise, accuracy.at_least, accuracy.part) == (
+        "not measured",
+        None,
+        None,
+        None,
+    )
 
 
 def test_several_measurements_of_a_table_are_weighted_and_single_cells_are_parts():

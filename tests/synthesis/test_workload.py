@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tallytree.errors import SpecError
 from tallytree.evaluate.households import DOMAINS
 from tallytree.schema import Marginal
-from tallytree.synthesis.workload import Workload, all_sets, named, sampled_sets
+from tallytree.synthesis.workload import MOST_TABLES, Workload, all_sets, default_workload, named, sampled_sets
 from tests.synthesis.helpers import schema_of
 
 
@@ -101,9 +101,24 @@ def test_a_workload_survives_json():
 
 def test_the_package_loads_without_the_fitting_engine():
     code = (
-        "import sys, tallytree, tallytree.synthesis, tallytree.synthesis.workload, tallytree.synthesis.models.mixture, "
-        "tallytree.synthesis.models.histogram, tallytree.synthesis.models.sampling; "
+        "import sys, tallytree.synthesis.agreement, tallytree.synthesis.methods, tallytree.synthesis.trust; "
         "print({'jax', 'optax'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_default_workload_has_all_sets_of_three_attributes_if_they_are_few():
+    schema = schema_of([2, 3], [3, 2], 3)
+    tables = set(default_workload(schema))
+    assert Marginal("households", size=True) in tables
+    for homes, people in [(("h0",), ("p0", "p1")), (("h0", "h1"), ("p1",)), ((), ("p0",))]:
+        assert {Marginal("households", homes, people), Marginal("persons", homes, people)} <= tables
+
+
+def test_the_default_workload_of_many_attributes_is_a_sample_that_the_schema_names():
+    schema = schema_of([2] * 9, [2] * 9, 3)
+    workload = default_workload(schema)
+    assert 0.9 * MOST_TABLES <= len(workload) <= MOST_TABLES
+    assert {len(table.household) + len(table.person) for table in workload} == {0, 1, 2, 3}
+    assert workload == default_workload(schema)

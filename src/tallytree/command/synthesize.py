@@ -12,9 +12,9 @@ from tallytree.command.synthesis_spec import SynthSpec
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import refuse_existing
-from tallytree.publish.microdata.making import check, check_workload, default_workload, prepared, synthesize
+from tallytree.publish.microdata.making import check, check_public, synthesize
 from tallytree.publish.microdata.value import Synthesis
-from tallytree.synthesis.methods.table import DEFAULT
+from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.households import Households
 
 
@@ -89,9 +89,7 @@ def _arguments(spec: SynthSpec) -> dict[str, Any]:
     """The arguments of `check` and `synthesize`, with all that is public checked before private rows are read."""
     schema, section = spec.schema(), spec.sections.synthesis
     method = section.method or DEFAULT
-    prepared(schema, method, spec.options)
-    workload = spec.workload(schema) or default_workload(schema)
-    check_workload(workload, schema)
+    _, _, workload = check_public(schema, method, spec.options, spec.workload(schema))
     if spec.release is not None and not spec.release.is_dir():
         raise SpecError(f"[agreement] there is no release at {spec.release}")
     return {

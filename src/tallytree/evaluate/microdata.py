@@ -23,7 +23,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.schema import Attribute, Marginal, Schema
-from tallytree.synthesis.methods.table import method
+from tallytree.synthesis.methods import method
 from tallytree.synthesis.models.model import Model
 from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import Workload

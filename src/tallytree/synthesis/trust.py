@@ -1,4 +1,4 @@
-"""Which questions can be trusted: how far answers may be from the truth, told from the noisy measurements alone.
+"""Which answers can be trusted: how far they may be from the truth, estimated from the noisy measurements alone.
 
 Let a be the answers of a table of n counts, t the truth and y = t + noise a measurement of it, with a known standard
 deviation s. Nobody but the data holder knows t; y is public. By the triangle inequality, in root mean squares,
@@ -8,7 +8,8 @@ deviation s. Nobody but the data holder knows t; y is public. By the triangle in
 and rms(noise) is less than s·√(q/n) with a chance of 95 %, q being that quantile of a χ² of n degrees. This holds
 although the model was fitted to the same y, for the noise alone is what is bounded. The estimate between the two is
 √(mean((a − y)²) − s²), which would be right on average if a did not depend on y, but never less than s: a model that
-follows the measurement to the last digit has the error s, and one that was fitted to it cannot be told from that.
+follows the measurement to the last digit has the error s, and one that was fitted to it cannot be distinguished from
+that one.
 
 A table that was not measured may be a sum of measured ones, or have sums that were measured. If a count of the sum is
 the sum of g counts of the table, then by Cauchy and Schwarz Σ(sum's error)² ≤ g·Σ(table's error)², and the sum has n/g
@@ -27,16 +28,16 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.models.measured import Measured, MeasuredCell
-from tallytree.synthesis.workload import Workload
+from tallytree.synthesis.models.model import Measured, MeasuredCell, squared_noise_quantile
+from tallytree.synthesis.workload import Workload, is_sum_of
 
 Exact = Mapping[Marginal, NDArray[Any]]  # tables that the privacy unit lets be published without noise
 How = Literal["published exactly", "measured", "sum of measured", "partly measured", "not measured"]
 
 CONFIDENCE = 0.95
 TWO_SIDED = 1.96  # of normal noise, in standard deviations
-ONE_SIDED = 1.70  # 1.645 and a little more, for the error of the cube-root formula below
-CONTINUITY = 0.5  # noise is whole, so a bound between two whole numbers is as good as the next one
+ONE_SIDED = 1.70  # 1.645 and a little more, for the error of the cube-root formula
+CONTINUITY = 0.5  # noise is whole, so a bound between two whole numbers does as well as the larger of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Question:
+class TableAccuracy:
     """One table of the workload, with the errors of its counts as root mean squares; None where nothing is known.
 
     `error` is the estimate, `at_most` and `at_least` are bounds that hold with a chance of 95 % each. All are about
@@ -109,10 +110,10 @@ class Question:
     part_error: float | None = None
 
 
-def questions(workload: Workload, answers: Sequence[NDArray[Any]], evidence: Evidence) -> list[Question]:
+def table_accuracies(workload: Workload, answers: Sequence[NDArray[Any]], evidence: Evidence) -> list[TableAccuracy]:
     """A row for each table of the workload, in its order; `answers` are counts of the real population."""
     return [
-        _question(marginal, np.asarray(answer, dtype=np.float64), evidence)
+        _accuracy(marginal, np.asarray(answer, dtype=np.float64), evidence)
         for marginal, answer in zip(workload, answers, strict=True)
     ]
 
@@ -121,36 +122,22 @@ def _combined(measured: Sequence[Measured | MeasuredCell], schema: Schema) -> di
     """One table for each that was measured, cell by cell weighted by the inverse of its variances."""
     sums: dict[Marginal, tuple[Floats, Floats]] = {}
     for part in measured:
-        part.check(schema)
+        cells, values, variance = part.counts(schema)
         if part.marginal not in sums:
-            shape = part.marginal.shape(schema)
-            sums[part.marginal] = np.zeros(shape), np.zeros(shape)
+            number = part.marginal.cells(schema)
+            sums[part.marginal] = np.zeros(number), np.zeros(number)
         weighted, weights = sums[part.marginal]
-        if isinstance(part, MeasuredCell):
-            weighted[part.cell] += part.value / part.variance
-            weights[part.cell] += 1 / part.variance
-        else:
-            weighted += part.values / part.variance
-            weights += 1 / part.variance
+        weighted[cells] += values / variance
+        weights[cells] += 1 / variance
     with np.errstate(divide="ignore", invalid="ignore"):
         return {
-            marginal: Measured(marginal, np.where(weights > 0, weighted / weights, 0.0), 1 / weights)
+            marginal: Measured(
+                marginal,
+                np.where(weights > 0, weighted / weights, 0.0).reshape(marginal.shape(schema)),
+                (1 / weights).reshape(marginal.shape(schema)),
+            )
             for marginal, (weighted, weights) in sums.items()
         }
-
-
-def is_sum_of(coarse: Marginal, fine: Marginal) -> bool:
-    """Is each count of `coarse` a sum of counts of `fine`?
-
-    Values of attributes exclude each other, so a table of persons may be summed over any attribute, and a table of
-    households over those of households and over size. But a household can contain persons of several values: over the
-    attributes of persons, tables of households do not add up.
-    """
-    if coarse.of != fine.of or (coarse.size and not fine.size) or not set(coarse.household) <= set(fine.household):
-        return False
-    if coarse.of == "households":
-        return set(coarse.person) == set(fine.person)
-    return set(coarse.person) <= set(fine.person)
 
 
 def summed(values: NDArray[Any], variance: NDArray[Any], fine: Marginal, coarse: Marginal) -> tuple[Floats, Floats]:
@@ -170,22 +157,21 @@ def noise_reach(variance: NDArray[Any]) -> Floats:
 
 
 def noise_rms(variance: float, number: int) -> float:
-    """A bound on the root mean square of so many independent noises that holds with a chance of at least 95 %.
+    """A bound on the root mean square of `number` independent noises that holds with a chance of at least 95 %.
 
-    It is zero where there is no noise. The quantile is Wilson and Hilferty's: the cube root of χ²/n is nearly normal.
+    It is zero where there is no noise.
     """
     if variance == 0:
         return 0.0
-    spread = 2 / (9 * number)
-    quantile = (1 - spread + ONE_SIDED * spread**0.5) ** 3
+    quantile = squared_noise_quantile(number, ONE_SIDED)
     return float((variance * quantile) ** 0.5 + CONTINUITY / number**0.5)
 
 
-def _question(marginal: Marginal, answer: Floats, evidence: Evidence) -> Question:
+def _accuracy(marginal: Marginal, answer: Floats, evidence: Evidence) -> TableAccuracy:
     found = evidence.known(marginal)
     if found is not None and found.how != "partly measured":
-        return Question(marginal, answer.size, found.how, *_errors(answer, found))
-    best = Question(marginal, answer.size, "not measured" if found is None else found.how)
+        return TableAccuracy(marginal, answer.size, found.how, *_errors(answer, found))
+    best = TableAccuracy(marginal, answer.size, "not measured" if found is None else found.how)
     if found is not None:
         best = replace(best, noise=float(np.sqrt(found.variance[np.isfinite(found.variance)].mean())))
     for coarse in _shared_with(marginal, evidence.tables):

@@ -15,6 +15,9 @@ from typing import Any
 from tallytree.errors import SpecError
 from tallytree.schema import SIZE, Marginal, Schema, check_all
 from tallytree.synthesis.models.public_stream import PublicStream
+from tallytree.tables.contingency import check_size
+
+MOST_TABLES = 1000  # of the default workload
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,13 @@ class Workload:
     def queries(self) -> int:
         """How many counts all tables have together."""
         return sum(marginal.cells(self.schema) for marginal in self.marginals)
+
+    def check(self, schema: Schema) -> None:
+        """Refuse another schema than the workload's own, and tables that are too large to be counted."""
+        if self.schema != schema:
+            raise SpecError("the workload is for another schema than the households")
+        for marginal in self.marginals:
+            check_size(marginal, schema)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them back."""
@@ -103,6 +113,37 @@ def named(schema: Schema, sets: Iterable[Sequence[str]]) -> Workload:
         homes = tuple(name for name in names if name in household)
         chosen.append((homes, tuple(name for name in names if name not in household)))
     return Workload(schema, tuple(_both(schema, chosen)))
+
+
+def default_workload(schema: Schema) -> Workload:
+    """All sets of up to three attributes, or as many as make about a thousand tables, and the sizes of households.
+
+    Sets of the larger numbers are sampled once there are too many; which ones depends on the schema alone.
+    """
+    most = min(3, len(schema.household) + len(schema.person))
+    chosen = dict.fromkeys([Marginal("households", size=True)])
+    for k in range(1, most + 1):
+        every = all_sets(schema, k)
+        room = MOST_TABLES - len(chosen)
+        if len(every) > room:
+            per_count = max(1, room // (2 * (k + 1)))
+            every = sampled_sets(schema, k, per_count, "default workload")
+        chosen.update(dict.fromkeys(every))
+    return Workload(schema, tuple(chosen))
+
+
+def is_sum_of(coarse: Marginal, fine: Marginal) -> bool:
+    """Is each count of `coarse` a sum of counts of `fine`?
+
+    Values of attributes exclude each other, so a table of persons may be summed over any attribute, and a table of
+    households over those of households and over size. But a household can contain persons of several values: over the
+    attributes of persons, tables of households do not add up.
+    """
+    if coarse.of != fine.of or (coarse.size and not fine.size) or not set(coarse.household) <= set(fine.household):
+        return False
+    if coarse.of == "households":
+        return set(coarse.person) == set(fine.person)
+    return set(coarse.person) <= set(fine.person)
 
 
 def _check_k(schema: Schema, k: int, size: bool) -> None:

@@ -1,7 +1,8 @@
 """Household microdata as integer codes, and the true counts of any table over them.
 
 A table is counted in one pass over the codes, never query by query. What it returns is as private as the codes are:
-on private data only `privacy.households.rounds` calls it, on data that are public or made up `tallytree.evaluate` does.
+on private codes only `privacy.households.rounds` calls `marginal_counts`, on codes that are public or made up
+`tallytree.evaluate` does. Drawn households are counted by the same loops, through `table_counts`.
 """
 
 from __future__ import annotations
@@ -88,26 +89,33 @@ def check_size(marginal: Marginal, schema: Schema) -> None:
 
 
 def marginal_counts(codes: HouseholdCodes, marginal: Marginal) -> Integers:
-    """The true counts of `marginal`, in its shape.
+    """The true counts of `marginal`, in its shape."""
+    check_size(marginal, codes.schema)
+    return table_counts(marginal, codes.schema, codes.starts, codes.household, codes.person)
+
+
+def table_counts(
+    marginal: Marginal, schema: Schema, starts: Integers, household: Mapping[str, Codes], person: Mapping[str, Codes]
+) -> Integers:
+    """The counts of `marginal` over any columns of codes, private or drawn; household h has the persons from
+    `starts[h]` up to `starts[h + 1]`.
 
     With person attributes a table of households counts a household once in each cell that any of its persons has,
     however many of them have it.
     """
-    schema = codes.schema
-    check_size(marginal, schema)
     shape, cells = marginal.shape(schema), marginal.cells(schema)
-    axes = [(np.diff(codes.starts), schema.max_persons + 1)] if marginal.size else []
-    axes += [(codes.household[name], schema.attribute(name).codes) for name in marginal.household]
-    home_places, _ = _places(axes, codes.number)
+    axes = [(np.diff(starts), schema.max_persons + 1)] if marginal.size else []
+    axes += [(household[name], schema.attribute(name).codes) for name in marginal.household]
+    home_places, _ = _places(axes, len(starts) - 1)
     if marginal.of == "households" and not marginal.person:
         return np.bincount(home_places, minlength=cells).astype(np.int64).reshape(shape)
-    axes = [(codes.person[name], schema.attribute(name).codes) for name in marginal.person]
-    person_places, width = _places(axes, int(codes.starts[-1]))
+    axes = [(person[name], schema.attribute(name).codes) for name in marginal.person]
+    person_places, width = _places(axes, int(starts[-1]))
     counts = np.zeros(cells, np.int64)
     if marginal.of == "persons":
-        _count_persons(codes.starts, home_places, person_places, width, counts)
+        _count_persons(starts, home_places, person_places, width, counts)
     else:
-        _count_homes(codes.starts, home_places, person_places, np.full(width, -1, np.int64), counts)
+        _count_homes(starts, home_places, person_places, np.full(width, -1, np.int64), counts)
     return counts.reshape(shape)
 
 

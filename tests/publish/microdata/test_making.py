@@ -21,8 +21,7 @@ from tallytree import (
     synthesize,
 )
 from tallytree.privacy.households.journal import RoundJournal
-from tallytree.publish.microdata.making import MOST_TABLES, default_workload
-from tallytree.synthesis.tally import counted
+from tallytree.synthesis.models.sampling import counted
 from tallytree.synthesis.workload import named
 from tests.synthesis.helpers import schema_of
 from tests.synthesis.made_up import made_up, released_sizes
@@ -68,25 +67,6 @@ def test_the_default_method_makes_households_too():
     assert "measured" in {question.how for question in made.questions()}
 
 
-# -------------------------------------------------------------------- the default workload
-
-
-def test_the_default_workload_has_all_sets_of_three_attributes_if_they_are_few():
-    schema = made_up().schema
-    tables = set(default_workload(schema))
-    assert Marginal("households", size=True) in tables
-    for homes, people in [(("tenure",), ("age", "sex")), (("tenure", "county"), ("sex",)), ((), ("age",))]:
-        assert {Marginal("households", homes, people), Marginal("persons", homes, people)} <= tables
-
-
-def test_the_default_workload_of_many_attributes_is_a_sample_that_the_schema_names():
-    schema = schema_of([2] * 9, [2] * 9, 3)
-    workload = default_workload(schema)
-    assert 0.9 * MOST_TABLES <= len(workload) <= MOST_TABLES
-    assert {len(table.household) + len(table.person) for table in workload} == {0, 1, 2, 3}
-    assert workload == default_workload(schema)
-
-
 # -------------------------------------------------------------------- refused before anything is spent
 
 CASES = {
@@ -122,7 +102,7 @@ def test_a_domain_too_large_for_mwem_says_what_to_use(book):
 
 
 def test_a_missing_extra_is_told_before_anything_is_spent(book, monkeypatch):
-    monkeypatch.setattr("tallytree.publish.microdata.making.find_spec", lambda module: None)
+    monkeypatch.setattr("tallytree.synthesis.methods.find_spec", lambda module: None)
     with pytest.raises(SpecError, match=r"needs jax and optax.*tallytree\[synth\]"):
         synthesize(made_up(), budget=RHO, ledger=book)
     assert not book.account("homes").spendings

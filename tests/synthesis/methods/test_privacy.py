@@ -21,6 +21,7 @@ from tallytree.privacy.households.neighbours import HouseholdNeighbours, Househo
 from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.schema import Marginal
 from tallytree.synthesis.methods.asking import Asking, epsilon_for
+from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import households_from_codes
 from tests.oracles.households import neighbouring_households, schema_of
 
@@ -66,7 +67,7 @@ def outcome(data, kind, monkeypatch):
         monkeypatch.setattr(selection, "choose", choose)
         neighbours = HouseholdNeighbours(HouseholdUnit(kind), SCHEMA.max_persons)
         tables = PrivateTables(homes, neighbours, Budget(rho=PRICE), randomness=replace(seeded(0), gaussian=no_noise))
-        asking = Asking(tables, lambda *_: None)
+        asking = Asking(tables, Workload(SCHEMA, tuple(candidates)))
         epsilon = epsilon_for(PRICE * SELECTING)
         estimates = [np.ones(table.shape(SCHEMA), np.int64) for table in candidates]
         chosen = asking.select(candidates, estimates, epsilon, [0, 1, 1][: len(candidates)], _weights(candidates))

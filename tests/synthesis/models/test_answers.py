@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal
-from tallytree.synthesis import Histogram, Mixture
 from tallytree.synthesis.models import containing, mixture
-from tallytree.synthesis.models.queries import expected_counts, queries_of
+from tallytree.synthesis.models.histogram import Histogram
+from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.products import expected_counts, queries_of
 from tallytree.synthesis.workload import all_sets
 from tests.oracles.synthesis import expected_table, histogram_chances, mixture_chances
 from tests.synthesis.helpers import every_table, schema_of

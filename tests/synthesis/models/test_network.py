@@ -9,10 +9,11 @@ import pytest
 
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal
-from tallytree.synthesis import Generator, MeasuredCell
-from tallytree.synthesis.models.network import Training, _average, _errors, _Layout, _shares
+from tallytree.synthesis.models import network
+from tallytree.synthesis.models.model import MeasuredCell
+from tallytree.synthesis.models.network import Generator, _average, _errors, _shares
+from tallytree.synthesis.models.products import queries_of
 from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.queries import queries_of
 from tests.oracles.synthesis import expected_table, mixture_chances
 from tests.synthesis.helpers import every_table, schema_of
 
@@ -51,7 +52,7 @@ def test_the_shares_in_its_loss_are_its_answers(empty):
     noise = PublicStream("noise of the output: text").normal(40, 128).astype(np.float32)
     cells = [(marginal, cell) for marginal in every_table(SCHEMA) for cell in np.ndindex(marginal.shape(SCHEMA))]
     queries = queries_of(SCHEMA, cells)
-    found = _shares(_Layout.of(SCHEMA, empty), model.weights, jnp.asarray(noise), queries)
+    found = _shares(SCHEMA, empty, model.weights, jnp.asarray(noise), queries)
     persons = float(model.answers(Marginal("persons")))
     expected = [
         model.answers(marginal)[cell] / (persons if marginal.of == "persons" else 1) for marginal, cell in cells
@@ -63,10 +64,9 @@ def test_the_gradient_is_that_of_finite_differences():
     model = Generator.start(SCHEMA, batch=6, seed_text="slopes")
     queries = queries_of(SCHEMA, [(cell.marginal, cell.cell) for cell in CELLS])
     noise = jnp.asarray(PublicStream("rows").normal(6, 128), dtype=jnp.float32)
-    layout = _Layout.of(SCHEMA, False)
 
     def loss(weights):
-        return jnp.abs(_errors(layout, weights, noise, queries, np.array([0.42, 0.2, 0.7]))).sum()
+        return jnp.abs(_errors(SCHEMA, False, weights, noise, queries, np.array([0.42, 0.2, 0.7]))).sum()
 
     slopes = jax.grad(loss)(model.weights)
     for name in model.weights:
@@ -80,35 +80,35 @@ def test_the_gradient_is_that_of_finite_differences():
 def test_fitting_comes_nearer_to_what_was_measured():
     model = Generator.start(SCHEMA, batch=400, seed_text="fit")
     before = np.abs(errors_of(model)).max()
-    options = Training(rate=1e-3, steps=40, stop_share=0.02)
+    options = {"rate": 1e-3, "steps": 40, "stop_share": 0.02}
     for _ in range(3):
-        model = model.fit(CELLS, HOUSEHOLDS, PERSONS, options)
+        model = model.fit(CELLS, HOUSEHOLDS, PERSONS, **options)
     assert before > 0.1
     assert np.abs(errors_of(model)).max() < before / 4
 
 
 def test_a_model_within_the_threshold_is_left_as_it_is():
     model = Generator.start(SCHEMA, batch=400, seed_text="fit")
-    fitted = model.fit(CELLS, HOUSEHOLDS, PERSONS, Training(stop_share=1000))
+    fitted = model.fit(CELLS, HOUSEHOLDS, PERSONS, stop_share=1000)
     assert all(np.array_equal(fitted.weights[name], array) for name, array in model.weights.items())
     assert fitted.rounds == 1
 
 
-def test_the_smoothed_error_is_that_of_the_newest_cells():
+def test_the_smoothed_error_is_that_of_the_newest_cells(monkeypatch):
+    monkeypatch.setattr(network, "NEWEST_COUNTS", 0.25)
     model = Generator.start(SCHEMA, batch=400, seed_text="fit")
-    options = Training(stop_share=1000, newest_counts=0.25)
-    once = model.fit(CELLS[:1], HOUSEHOLDS, PERSONS, options)
-    twice = once.fit(CELLS[:2], HOUSEHOLDS, PERSONS, options)
+    once = model.fit(CELLS[:1], HOUSEHOLDS, PERSONS, stop_share=1000)
+    twice = once.fit(CELLS[:2], HOUSEHOLDS, PERSONS, stop_share=1000)
     errors = np.abs(errors_of(model))
     assert once.smoothed_error == pytest.approx(errors[0], abs=0.06)
     assert twice.smoothed_error == pytest.approx(0.25 * errors[1] + 0.75 * errors[0], abs=0.06)
 
 
 def test_late_weights_are_averaged():
-    options = Training(rate=1e-2, steps=3, stop_share=0)
+    options = {"rate": 1e-2, "steps": 3, "stop_share": 0}
     models = [Generator.start(SCHEMA, batch=400)]
     for late in (False, True, True, True):
-        models.append(models[-1].fit(CELLS, HOUSEHOLDS, PERSONS, options, late=late))
+        models.append(models[-1].fit(CELLS, HOUSEHOLDS, PERSONS, **options, late=late))
     assert models[1].late is None
     assert models[1].averaged() is models[1]
     for name in models[0].weights:
@@ -119,14 +119,14 @@ def test_late_weights_are_averaged():
 
 
 def test_a_killed_run_goes_on_from_its_file():
-    options = Training(rate=1e-3, steps=4, stop_share=0)
-    model = Generator.start(SCHEMA, batch=400, seed_text="ein Text").fit(CELLS, HOUSEHOLDS, PERSONS, options, late=True)
+    options = {"rate": 1e-3, "steps": 4, "stop_share": 0, "late": True}
+    model = Generator.start(SCHEMA, batch=400, seed_text="ein Text").fit(CELLS, HOUSEHOLDS, PERSONS, **options)
     file = io.BytesIO()
     np.savez(file, **model.to_arrays())
     file.seek(0)
     with np.load(file) as arrays:
         read = Generator.from_arrays(SCHEMA, arrays)
-    one, two = (start.fit(CELLS, HOUSEHOLDS, PERSONS, options, late=True).to_arrays() for start in (model, read))
+    one, two = (start.fit(CELLS, HOUSEHOLDS, PERSONS, **options).to_arrays() for start in (model, read))
     assert one.keys() == two.keys()
     assert all(np.array_equal(one[name], two[name]) for name in one)
 
@@ -139,8 +139,6 @@ def test_wrong_input_is_refused():
         model.fit(CELLS, HOUSEHOLDS, -1)
     with pytest.raises(SpecError, match="batch"):
         Generator.start(SCHEMA, batch=0)
-    with pytest.raises(SpecError, match="training needs"):
-        Training(rate=0)
     with pytest.raises(SpecError, match="not a network"):
         Generator.from_arrays(SCHEMA, {})
     with pytest.raises(SpecError, match="not a network"):

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal
-from tallytree.synthesis import Histogram, MeasuredCell, Mixture, draw
-from tallytree.synthesis.models.mixture import IMPOSSIBLE
+from tallytree.synthesis.models.histogram import Histogram
+from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
+from tallytree.synthesis.models.model import MeasuredCell
 from tallytree.synthesis.models.public_stream import PublicStream
+from tallytree.synthesis.models.sampling import draw
 from tests.oracles.synthesis import table_of
 from tests.synthesis.helpers import every_table, schema_of
 

@@ -15,10 +15,10 @@ from tallytree.privacy.households.together import Together, together
 from tallytree.privacy.ledger import Receipt
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing
-from tallytree.synthesis.methods.fitted import Fitted
-from tallytree.synthesis.methods.table import Method
+from tallytree.synthesis.methods import Method
+from tallytree.synthesis.methods.asking import Fitted
+from tallytree.synthesis.models.model import SyntheticHouseholds
 from tallytree.synthesis.models.sampling import CHUNK, draw
-from tallytree.synthesis.models.sampling import Households as Drawn
 from tallytree.synthesis.trust import Evidence
 from tallytree.synthesis.workload import Workload
 
@@ -71,7 +71,7 @@ class SynthesisContents:
             return None
         return together(self.table.neighbours, self.table.budget, self.neighbours, self.budget)
 
-    def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[Drawn]:
+    def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[SyntheticHouseholds]:
         """Synthetic households as codes, in chunks; with a released table, as many as it says."""
         if self.table is not None:
             if number not in (None, self.table.number):

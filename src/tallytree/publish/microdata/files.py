@@ -17,10 +17,9 @@ from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, write_json,
 from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.statement import data_package, privacy_statement
 from tallytree.schema import SIZE, Marginal, Schema
-from tallytree.synthesis.models.measured import MeasuredCell
-from tallytree.synthesis.models.sampling import Households
-from tallytree.synthesis.tally import Tally
-from tallytree.synthesis.trust import Evidence, Question, noise_reach, questions
+from tallytree.synthesis.models.model import SyntheticHouseholds
+from tallytree.synthesis.models.sampling import Tally
+from tallytree.synthesis.trust import Evidence, TableAccuracy, noise_reach, table_accuracies
 from tallytree.synthesis.workload import Workload
 
 HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
@@ -34,7 +33,7 @@ QUESTION_COLUMNS = (
     "household_attributes",
     "person_attributes",
     "by_size",
-    *(field.name for field in fields(Question) if field.name != "table"),
+    *(field.name for field in fields(TableAccuracy) if field.name != "table"),
 )
 
 MOST_ANSWERS = 2_000_000  # cells; tables beyond them have their row of questions, but no rows of answers
@@ -81,7 +80,7 @@ def arrow_schemas(schema: Schema) -> tuple[Any, Any]:
     return pa.schema(homes), pa.schema(people)
 
 
-def as_tables(chunk: Households, schema: Schema, first_id: int) -> tuple[Any, Any]:
+def as_tables(chunk: SyntheticHouseholds, schema: Schema, first_id: int) -> tuple[Any, Any]:
     """A chunk of codes as two Arrow tables with labels, households numbered from `first_id` on."""
     import pyarrow as pa
 
@@ -134,7 +133,7 @@ def write_report(tally: Tally, factor: float, evidence: Evidence, folder: Path) 
     import pyarrow.parquet as pq
 
     scaled = [factor * counts for counts in tally.counts]
-    asked = questions(tally.workload, scaled, evidence)
+    asked = table_accuracies(tally.workload, scaled, evidence)
     with (folder / QUESTIONS).open("w", encoding="utf-8", newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(QUESTION_COLUMNS)
@@ -152,7 +151,7 @@ def write_report(tally: Tally, factor: float, evidence: Evidence, folder: Path) 
     return written
 
 
-def question_rows(asked: Sequence[Question]) -> Iterator[list[str]]:
+def question_rows(asked: Sequence[TableAccuracy]) -> Iterator[list[str]]:
     """The rows of questions.csv; an empty cell is not known."""
     for place, question in enumerate(asked, start=1):
         table = question.table
@@ -214,20 +213,13 @@ def _write_measurements(synthesis: SynthesisContents, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    shapes = [part.marginal.shape(synthesis.schema) for part in synthesis.fitted.measured]
     schema = pa.schema(
         [("measurement", pa.int32()), ("cell", pa.int64()), ("value", pa.int64()), ("variance", pa.float64())]
     )
     with pq.ParquetWriter(path, schema) as file:
-        for place, (part, shape) in enumerate(zip(synthesis.fitted.measured, shapes, strict=True), start=1):
-            if isinstance(part, MeasuredCell):
-                cells = np.array([np.ravel_multi_index(part.cell, shape) if shape else 0])
-                values, variance = np.array([part.value]), np.array([part.variance])
-            else:
-                cells = np.flatnonzero(np.isfinite(part.variance.ravel()))
-                values, variance = part.values.ravel()[cells], part.variance.ravel()[cells]
-            file.write_table(_measurement(place, cells, values, variance, schema))
-        for place, counts in enumerate(synthesis.exact.values(), start=len(shapes) + 1):
+        for place, part in enumerate(synthesis.fitted.measured, start=1):
+            file.write_table(_measurement(place, *part.counts(synthesis.schema), schema))
+        for place, counts in enumerate(synthesis.exact.values(), start=len(synthesis.fitted.measured) + 1):
             file.write_table(_measurement(place, np.arange(counts.size), counts.ravel(), np.zeros(counts.size), schema))
 
 

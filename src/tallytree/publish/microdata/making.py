@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,21 +19,18 @@ from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.progress import Progress, silent
 from tallytree.publish.folder import MANIFEST, digest
+from tallytree.publish.microdata.files import ID, PERSON
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.value import Release
-from tallytree.schema import Marginal, Schema
+from tallytree.schema import Schema
 from tallytree.synthesis.agreement import SizeTable, size_table
-from tallytree.synthesis.methods.table import DEFAULT, Method, method
-from tallytree.synthesis.workload import Workload, all_sets, sampled_sets
-from tallytree.tables.contingency import check_size
+from tallytree.synthesis.methods import DEFAULT, Method, Options, method
+from tallytree.synthesis.workload import Workload, default_workload
 from tallytree.tables.households import Households
 
 AnyRelease = Release | str | PathLike[str]
 
-HOUSEHOLD_ID, PERSON = "household_id", "person"
-MOST_TABLES = 1000  # of a workload that nobody named
 CHECKPOINT = "checkpoint"
-ENGINES = ("jax", "optax")  # of the extra `synth`: for all methods that fit by gradients
 
 
 def synthesize(
@@ -66,17 +62,7 @@ def synthesize(
 
     Everything that can be refused is refused before anything is spent.
     """
-    ready = check(
-        households,
-        budget=budget,
-        unit=unit,
-        workload=workload,
-        method=method,
-        options=options,
-        number=number,
-        release=release,
-        region=region,
-    )
+    ready = check(households, budget, unit, workload, method, options, number, release, region)
     neighbours, table = ready.neighbours, ready.table
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     if book is not None and table is not None:
@@ -117,29 +103,26 @@ class Ready:
 
     neighbours: HouseholdNeighbours
     method: Method
-    options: Any
+    options: Options
     workload: Workload
     table: SizeTable | None
 
 
 def check(
     households: Households,
-    *,
     budget: Budget,
-    unit: HouseholdUnit | PrivacyUnit | str = "one_group",
-    workload: Workload | None = None,
-    method: str = DEFAULT,
-    options: Mapping[str, Any] | None = None,
-    number: int | None = None,
-    release: AnyRelease | None = None,
-    region: str | None = None,
+    unit: HouseholdUnit | PrivacyUnit | str,
+    workload: Workload | None,
+    method: str,
+    options: Mapping[str, Any] | None,
+    number: int | None,
+    release: AnyRelease | None,
+    region: str | None,
 ) -> Ready:
     """All that `synthesize` refuses is refused here, and nothing is spent."""
     schema = households.schema
     neighbours = HouseholdNeighbours(_unit(unit), schema.max_persons)
-    chosen, settings = prepared(schema, method, options)
-    asked = default_workload(schema) if workload is None else workload
-    check_workload(asked, schema)
+    chosen, settings, asked = check_public(schema, method, options, workload)
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
         raise SpecError(f"number must be a whole number of at least 0, not {number!r}")
     tables = PrivateTables(households, neighbours, budget)  # reserves nothing: it has no ledger and no journal
@@ -149,49 +132,19 @@ def check(
     return Ready(neighbours, chosen, settings, asked, table)
 
 
-def prepared(schema: Schema, name: str, options: Mapping[str, Any] | None) -> tuple[Method, Any]:
-    """The method and its options, if they can be used with this schema; nothing private is needed to tell."""
+def check_public(
+    schema: Schema, name: str, options: Mapping[str, Any] | None, workload: Workload | None
+) -> tuple[Method, Options, Workload]:
+    """The method, its options and the workload, if all can be used with this schema; no private row is needed."""
     names = [attribute.name for attribute in (*schema.household, *schema.person)]
-    for taken in (HOUSEHOLD_ID, PERSON):
+    for taken in (ID, PERSON):
         if taken in names:
             raise SpecError(f"{taken!r} is a column of the synthetic tables; call the attribute something else")
     chosen = method(name)
-    if chosen.name != "mwem" and (lacking := [module for module in ENGINES if find_spec(module) is None]):
-        raise SpecError(f"{name} needs {' and '.join(lacking)}: install tallytree with its extra, tallytree[synth]")
-    settings = chosen.options(options)
-    if chosen.name == "mwem":
-        from tallytree.synthesis.models.histogram import Histogram
-
-        try:
-            Histogram.start(schema, empty=settings.empty)
-        except SpecError as error:
-            raise SpecError(f"{error}: method tallytree-marginals or h-gem") from None
-    return chosen, settings
-
-
-def default_workload(schema: Schema) -> Workload:
-    """All sets of up to three attributes, or as many as make about a thousand tables, and the sizes of households.
-
-    Sets of the larger numbers are sampled once there are too many; which ones depends on the schema alone.
-    """
-    most = min(3, len(schema.household) + len(schema.person))
-    chosen = dict.fromkeys([Marginal("households", size=True)])
-    for k in range(1, most + 1):
-        every = all_sets(schema, k)
-        room = MOST_TABLES - len(chosen)
-        if len(every) > room:
-            per_count = max(1, room // (2 * (k + 1)))
-            every = sampled_sets(schema, k, per_count, "default workload")
-        chosen.update(dict.fromkeys(every))
-    return Workload(schema, tuple(chosen))
-
-
-def check_workload(workload: Workload, schema: Schema) -> None:
-    """Refuse a workload for another schema, and tables that are too large to be counted."""
-    if workload.schema != schema:
-        raise SpecError("the workload is for another schema than the households")
-    for marginal in workload:
-        check_size(marginal, schema)
+    settings = chosen.prepared(schema, options)
+    asked = default_workload(schema) if workload is None else workload
+    asked.check(schema)
+    return chosen, settings, asked
 
 
 def _unit(unit: HouseholdUnit | PrivacyUnit | str) -> HouseholdUnit:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tallytree.progress import Progress, silent
 from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.files import write_microdata
-from tallytree.synthesis.trust import Question, questions
+from tallytree.synthesis.trust import TableAccuracy, table_accuracies
 
 
 class Synthesis(SynthesisContents):
@@ -17,10 +17,10 @@ class Synthesis(SynthesisContents):
     `number` is how many households `draw` and `save` give if not told otherwise.
     """
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[TableAccuracy]:
         """The errors of the model's own answers, estimated from the measurements; `save` has those of its files."""
         answers = [self.fitted.number * table for table in self.fitted.model.answers_all(self.workload)]
-        return questions(self.workload, answers, self.evidence)
+        return table_accuracies(self.workload, answers, self.evidence)
 
     def save(
         self,

@@ -41,9 +41,8 @@ from tallytree.publish.microdata.files import (
 from tallytree.publish.microdata.statement import in_words, not_protected, sensitivity_of
 from tallytree.publish.statement import NO_LEDGER
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
-from tallytree.synthesis.models.measured import Measured
-from tallytree.synthesis.models.sampling import Households
-from tallytree.synthesis.tally import Tally
+from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
+from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence
 
 
@@ -140,7 +139,7 @@ def _take(found: _Read, homes: Any, people: Any, schema: Schema) -> None:
     person = _codes(people, schema.person, PERSONS, found.values)
     if len(found.links) + len(found.values) + len(found.sizes) > before:
         return
-    found.tally.add(Households(sizes.astype(np.int32), household, person, offsets))
+    found.tally.add(SyntheticHouseholds(sizes.astype(np.int32), household, person, offsets))
     if found.by_region is not None:
         np.add.at(found.by_region, (household[:, found.region], sizes), 1)
 

@@ -6,8 +6,9 @@ all that is left, so that a run spends its budget to the last digit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from math import isqrt
 from typing import TYPE_CHECKING, Any
@@ -16,30 +17,86 @@ import numpy as np
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.progress import Progress, Stage
-from tallytree.schema import Marginal
-from tallytree.synthesis.methods.fitted import Step
-from tallytree.synthesis.models.measured import Measured, MeasuredCell
+from tallytree.progress import Progress, Stage, silent
+from tallytree.schema import Marginal, Schema
+from tallytree.synthesis.methods.checkpoints import M, Models
+from tallytree.synthesis.models.model import Arrays, Measured, MeasuredCell, Model
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
     from tallytree.privacy.households.rounds import PrivateTables
 
-
 DIGITS = 40  # binary, that a share of the budget has; what is cut off is left for later rounds
-LEAST_VARIANCE = 0.01  # that a fit is told of: with a huge budget there is no noise, and no weight is infinite
+LEAST_VARIANCE = 0.01  # that a fit gets to see: with a huge budget there is no noise, and no weight may be infinite
 NUMBER = Marginal("households")
 PERSONS = Marginal("persons")
 
 
-class Asking:
-    """The rounds of one run. `steps` has what was asked, `measured` what was answered, both in public values."""
+@dataclass(frozen=True)
+class RoundRecord:
+    """One thing that was asked of the private tables, in public values.
 
-    def __init__(self, tables: PrivateTables, progress: Progress) -> None:
-        self.tables, self._progress = tables, progress
+    `kind` is "public" (published exactly, at no cost), "measure" or "select"; `lost` says that it was paid for and its
+    result was cut off by a kill. `noise` is the standard deviation of the noise on one count, where there is noise.
+    """
+
+    kind: str
+    words: str
+    rho: Fraction
+    lost: bool = False
+    noise: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a method gives back: a model of the private households, and everything about them that it was made from.
+
+    `number` is the number of households: exact if that is public under the unit, otherwise measured with noise and
+    rounded, and at least 1. `others` has further models by name where a method makes more than one. All of it is
+    public.
+    """
+
+    model: Model
+    number: int
+    measured: tuple[Measured | MeasuredCell, ...]
+    rounds: tuple[RoundRecord, ...]
+    others: Mapping[str, Model] = field(default_factory=dict)
+
+
+class Asking:
+    """One run of a method: the tables it asks and for which workload. `record` has what was asked, in public values."""
+
+    def __init__(
+        self,
+        tables: PrivateTables,
+        workload: Workload,
+        progress: Progress = silent,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.tables, self.workload = tables, workload
+        self._progress, self._checkpoint = progress, checkpoint
         self.total = tables.left
-        self.steps: list[Step] = []
-        self.measured: list[Measured | MeasuredCell] = []
+        self.record: list[RoundRecord] = []
+
+    def models(
+        self, name: str, options: Any, first: Callable[[], M], from_arrays: Callable[[Schema, Arrays], M]
+    ) -> Models[M]:
+        """The models of this run, from `first()` on, with its checkpoint if it keeps one."""
+        facts = {
+            "method": name,
+            "options": {key: str(value) for key, value in asdict(options).items()},
+            "workload": self.workload.to_json(),
+            "neighbours": self.tables.neighbours.to_json(),
+            "budget": self.tables.budget.to_json(),
+        }
+        return Models(self._checkpoint, facts, first, lambda arrays: from_arrays(self.tables.schema, arrays))
+
+    def private_tables(self) -> list[Marginal]:
+        """The workload's tables that are private under the unit: the candidates of a selection."""
+        candidates = [marginal for marginal in self.workload if not self.is_public(marginal)]
+        if not candidates:
+            raise SpecError("every table of the workload is public under this unit: there is nothing to protect")
+        return candidates
 
     @property
     def left(self) -> Fraction:
@@ -57,7 +114,7 @@ class Asking:
     def public(self, marginal: Marginal) -> Integers:
         """A table that is public under the unit, exactly."""
         counts = self.tables.public_counts(marginal)
-        self.steps.append(Step("public", marginal.describe(), Fraction(0)))
+        self.record.append(RoundRecord("public", marginal.describe(), Fraction(0)))
         return counts
 
     def measure(self, marginal: Marginal, rho: Fraction) -> Measured | None:
@@ -66,10 +123,8 @@ class Asking:
         if noisy is None:
             self._lost("measure", marginal.describe(), rho)
             return None
-        self.steps.append(Step("measure", marginal.describe(), rho, noise=noisy.variance**0.5))
-        table = Measured(marginal, noisy.values.astype(np.float64), np.array(max(noisy.variance, LEAST_VARIANCE)))
-        self.measured.append(table)
-        return table
+        self.record.append(RoundRecord("measure", marginal.describe(), rho, noise=noisy.variance**0.5))
+        return Measured(marginal, noisy.values.astype(np.float64), np.array(max(noisy.variance, LEAST_VARIANCE)))
 
     def measure_cell(self, marginal: Marginal, cell: int, rho: Fraction) -> MeasuredCell | None:
         """One cell, by its place in the flat table, with noise."""
@@ -80,10 +135,8 @@ class Asking:
         if noisy is None:
             self._lost("measure", words, rho)
             return None
-        self.steps.append(Step("measure", words, rho, noise=noisy.variance**0.5))
-        found = MeasuredCell(marginal, where, float(noisy.values[0]), max(noisy.variance, LEAST_VARIANCE))
-        self.measured.append(found)
-        return found
+        self.record.append(RoundRecord("measure", words, rho, noise=noisy.variance**0.5))
+        return MeasuredCell(marginal, where, float(noisy.values[0]), max(noisy.variance, LEAST_VARIANCE))
 
     def select(
         self,
@@ -99,7 +152,7 @@ class Asking:
         if place is None:
             self._lost("select", f"one of {len(candidates):,} tables", rho)
             return None
-        self.steps.append(Step("select", candidates[place].describe(), rho))
+        self.record.append(RoundRecord("select", candidates[place].describe(), rho))
         return candidates[place]
 
     def select_cell(
@@ -112,22 +165,22 @@ class Asking:
             self._lost("select", f"one cell of {len(candidates):,} tables", rho)
             return None
         marginal = candidates[found[0]]
-        self.steps.append(Step("select", f"{marginal.describe()}, cell {found[1]}", rho))
+        self.record.append(RoundRecord("select", f"{marginal.describe()}, cell {found[1]}", rho))
         return marginal, found[1]
 
     def _lost(self, kind: str, words: str, rho: Fraction) -> None:
-        self.steps.append(Step(kind, words, rho, lost=True))
+        self.record.append(RoundRecord(kind, words, rho, lost=True))
 
     def number(self, rho: Fraction) -> int:
         """The number of households: exact where it is public, otherwise measured."""
         if self.tables.neighbours.number_is_public:
-            return _at_least_one(self.tables.number)
+            return max(1, self.tables.number)
         return self._total_of(NUMBER, rho)
 
     def persons(self, rho: Fraction) -> int:
         """The number of persons: exact where it is public, otherwise measured."""
         if self.is_public(PERSONS):
-            return _at_least_one(int(self.public(PERSONS).sum()))
+            return max(1, int(self.public(PERSONS).sum()))
         return self._total_of(PERSONS, rho)
 
     def _total_of(self, marginal: Marginal, rho: Fraction) -> int:
@@ -135,8 +188,7 @@ class Asking:
         while True:
             noisy = self.measure(marginal, rho)
             if noisy is not None:
-                self.measured.remove(noisy)
-                return _at_least_one(int(noisy.values.sum()))
+                return max(1, int(noisy.values.sum()))
 
 
 def share(rho: Fraction, part: Fraction | float) -> Fraction:
@@ -157,29 +209,6 @@ def whole(answers: Floats, number: float) -> Integers:
     """A table per household as whole counts."""
     counts: Integers = np.rint(answers * number).astype(np.int64)
     return counts
-
-
-def private_tables_of(asking: Asking, workload: Workload) -> list[Marginal]:
-    """The workload's tables that are private under the unit: the candidates of a selection."""
-    candidates = [marginal for marginal in workload if not asking.is_public(marginal)]
-    if not candidates:
-        raise SpecError("every table of the workload is public under this unit: there is nothing to protect")
-    return candidates
-
-
-def facts_of(name: str, options: Any, tables: PrivateTables, workload: Workload) -> dict[str, Any]:
-    """Plain values that name a run, for its checkpoints."""
-    return {
-        "method": name,
-        "options": {key: str(value) for key, value in asdict(options).items()},
-        "workload": workload.to_json(),
-        "neighbours": tables.neighbours.to_json(),
-        "budget": tables.budget.to_json(),
-    }
-
-
-def _at_least_one(number: int) -> int:
-    return max(1, number)
 
 
 def estimates_while_resuming(workload: Workload) -> list[Integers]:

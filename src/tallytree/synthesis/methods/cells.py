@@ -1,5 +1,6 @@
-"""The rounds that MWEM and H-GEM have in common: select a cell that the model misses, and measure it (HQR, A.2).
+"""MWEM and H-GEM (HQR, Algorithms 1 to 4): rounds that select a cell which the model misses, and measure it.
 
+MWEM fits an explicit histogram, H-GEM a network that makes a mixture of products. The rounds are the same (HQR, A.2).
 Different from the paper, for privacy: counts are measured as integers and divided by a number of persons that was
 itself measured; a score is divided by its own cell's sensitivity (the most persons for a persons table), and the
 selection costs ε²/8, less than printed, which the measurement gains from.
@@ -8,35 +9,129 @@ selection costs ε²/8, less than printed, which the measurement gains from.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.progress import Progress
+from tallytree.schema import Schema
 from tallytree.synthesis.methods.asking import (
     PERSONS,
     Asking,
+    Fitted,
     epsilon_for,
     estimates_while_resuming,
-    private_tables_of,
     share,
     whole,
 )
-from tallytree.synthesis.methods.checkpoints import Models
-from tallytree.synthesis.models.measured import MeasuredCell
-from tallytree.synthesis.models.model import Model
+from tallytree.synthesis.methods.checkpoints import M, Models
+from tallytree.synthesis.models.histogram import Histogram
+from tallytree.synthesis.models.model import MeasuredCell, Model
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.privacy.households.rounds import PrivateTables
-
-M = TypeVar("M", bound=Model)
+    from tallytree.synthesis.models.network import Generator
 
 
-def check_rounds(rounds: int, selecting: float, totals_share: float) -> None:
+@dataclass(frozen=True)
+class MwemOptions:
+    """`rounds` is T; `selecting` is α, the part of ε₀ that selects; `most_updates` is T_max; `totals_share` is the part
+    of the budget for the numbers of persons and, if private, households; `empty` allows households without persons.
+    `iterate` is the output: the printed one is the average of all iterates, the last one is nearer to the truth.
+    """
+
+    rounds: int = 200
+    selecting: float = 0.5
+    most_updates: int = 100
+    totals_share: float = 0.02
+    iterate: Literal["last", "average"] = "last"
+    empty: bool = False
+
+    def __post_init__(self) -> None:
+        _check_rounds(self.rounds, self.selecting, self.totals_share)
+        if self.most_updates < 1:
+            raise SpecError(f"most_updates must be at least 1, not {self.most_updates}")
+        if self.iterate not in ("last", "average"):
+            raise SpecError(f"iterate is 'last' or 'average', not {self.iterate!r}")
+
+    def check(self, schema: Schema) -> None:
+        """Refuse a schema with more possible households than an explicit histogram holds."""
+        Histogram.start(schema, empty=self.empty)
+
+    def run(self, asking: Asking) -> Fitted:
+        """Algorithm 1."""
+        start = Histogram.start(asking.tables.schema, empty=self.empty)  # or refuses the schema: nothing is spent yet
+        rounds = _Rounds(asking, self.rounds, self.selecting, self.totals_share)
+
+        def fit(model: Histogram, measured: tuple[MeasuredCell, ...], late: bool) -> Histogram:
+            return model.fit(measured, rounds.number, rounds.persons, most_updates=self.most_updates)
+
+        last = rounds.run(asking.models("mwem", self, lambda: start, Histogram.from_arrays), fit)
+        return rounds.fitted(self.iterate, {"last": last, "average": last.average()})
+
+
+@dataclass(frozen=True)
+class HgemOptions:
+    """`rounds` is T; `selecting` is α, the part of ε₀ that selects; `batch` is B; `steps` (T_max), `rate`, `stop_share`
+    and `averaging` are those of `Generator.fit`; `totals_share` is the part of the budget for the numbers of persons
+    and, if private, households; `empty` allows households without persons; `seed_text` names the first weights.
+
+    The output is the network with its weights averaged over the later half of the rounds, asked with one fixed batch
+    of noise.
+    """
+
+    rounds: int = 100
+    selecting: float = 0.5
+    batch: int = 500
+    steps: int = 100
+    rate: float = 1e-4
+    stop_share: float = 0.5
+    averaging: float = 0.9
+    totals_share: float = 0.02
+    empty: bool = False
+    seed_text: str = ""
+
+    def __post_init__(self) -> None:
+        _check_rounds(self.rounds, self.selecting, self.totals_share)
+        if self.batch < 1 or self.steps < 1 or self.rate <= 0 or self.stop_share < 0 or not 0 <= self.averaging <= 1:
+            raise SpecError(
+                "h-gem needs batch and steps of at least 1, a rate above 0, a stop_share of at least 0 and averaging "
+                "from 0 to 1"
+            )
+
+    def check(self, schema: Schema) -> None:
+        """Every schema can be used."""
+
+    def run(self, asking: Asking) -> Fitted:
+        """Algorithm 3."""
+        from tallytree.synthesis.models.network import Generator
+
+        schema = asking.tables.schema
+        rounds = _Rounds(asking, self.rounds, self.selecting, self.totals_share)
+
+        def first() -> Generator:
+            return Generator.start(schema, batch=self.batch, seed_text=self.seed_text, empty=self.empty)
+
+        def fit(model: Generator, measured: tuple[MeasuredCell, ...], late: bool) -> Generator:
+            return model.fit(
+                measured,
+                rounds.number,
+                rounds.persons,
+                steps=self.steps,
+                rate=self.rate,
+                stop_share=self.stop_share,
+                averaging=self.averaging,
+                late=late,
+            )
+
+        last = rounds.run(asking.models("h-gem", self, first, Generator.from_arrays), fit)
+        return rounds.fitted("averaged", {"averaged": last.averaged(), "last": last})
+
+
+def _check_rounds(rounds: int, selecting: float, totals_share: float) -> None:
     """Refuse options that no run can have."""
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise SpecError(f"rounds must be a whole number of at least 1, not {rounds!r}")
@@ -44,7 +139,7 @@ def check_rounds(rounds: int, selecting: float, totals_share: float) -> None:
         raise SpecError("selecting and totals_share must lie between 0 and 1")
 
 
-class Cells:
+class _Rounds:
     """T rounds, each a selection and a measurement, that use up the budget.
 
     ε₀ is split as printed: α ε₀ selects at a cost of (α ε₀)²/8, and noise of scale 1/((1 − α) ε₀) costs
@@ -52,35 +147,22 @@ class Cells:
     is begun again with what is left.
     """
 
-    def __init__(
-        self,
-        tables: PrivateTables,
-        workload: Workload,
-        progress: Progress,
-        *,
-        rounds: int,
-        selecting: float,
-        totals_share: float,
-    ) -> None:
-        self.asking = Asking(tables, progress)
-        self._rounds, self._done = rounds, 0
-        self._workload = Workload(workload.schema, tuple(private_tables_of(self.asking, workload)))
+    def __init__(self, asking: Asking, rounds: int, selecting: float, totals_share: float) -> None:
+        self._asking, self._rounds, self._done = asking, rounds, 0
+        self._candidates = Workload(asking.tables.schema, tuple(asking.private_tables()))
         squared = Fraction(selecting) ** 2
         self._selecting = squared / (squared + 4 * (1 - Fraction(selecting)) ** 2)
-        for_totals = share(self.asking.total, Fraction(totals_share) / 2)
-        self.number = self.asking.number(for_totals)
-        self.persons = self.asking.persons(for_totals)
-
-    @property
-    def measured(self) -> tuple[MeasuredCell, ...]:
-        """All cells so far, the newest last."""
-        return tuple(cell for cell in self.asking.measured if isinstance(cell, MeasuredCell))
+        for_totals = share(asking.total, Fraction(totals_share) / 2)
+        self.number = asking.number(for_totals)
+        self.persons = asking.persons(for_totals)
+        self.measured: tuple[MeasuredCell, ...] = ()
 
     def run(self, models: Models[M], fit: Callable[[M, tuple[MeasuredCell, ...], bool], M]) -> M:
         """All rounds. `fit` makes the next model from the last one and all cells; its flag says: in the later half."""
-        while self.asking.left > 0:
+        while self._asking.left > 0:
             newest = self._round(models)
             if newest is not None:
+                self.measured = (*self.measured, newest)
                 so_far, late = self.measured, 2 * self._done > self._rounds
 
                 def advance(model: M, so_far: Any = so_far, late: bool = late) -> tuple[M, None]:
@@ -88,30 +170,34 @@ class Cells:
 
                 models.advance([self.number, self.persons, _plain(newest), late], advance)
             words = "lost" if newest is None else newest.marginal.describe()
-            self.asking.tell(self._done, max(self._done, self._rounds), words)
+            self._asking.tell(self._done, max(self._done, self._rounds), words)
         return models.model
+
+    def fitted(self, chosen: str, models: dict[str, Model]) -> Fitted:
+        """The result, once all rounds are done."""
+        return Fitted(models[chosen], self.number, self.measured, tuple(self._asking.record), models)
 
     def _round(self, models: Models[M]) -> MeasuredCell | None:
         """One round; None if its selection or its measurement was lost."""
-        rounds_left = self._rounds - self._done
-        rho = self.asking.left if rounds_left <= 1 else share(self.asking.left, Fraction(1, rounds_left))
+        rounds_left, left = self._rounds - self._done, self._asking.left
+        rho = left if rounds_left <= 1 else share(left, Fraction(1, rounds_left))
         epsilon = epsilon_for(rho * self._selecting)
-        chosen = self.asking.select_cell(self._workload.marginals, self._estimates(models), epsilon)
+        chosen = self._asking.select_cell(self._candidates.marginals, self._estimates(models), epsilon)
         if chosen is None:
             return None
         self._done += 1
-        return self.asking.measure_cell(*chosen, rho - epsilon**2 / 8)
+        return self._asking.measure_cell(*chosen, rho - epsilon**2 / 8)
 
     def _estimates(self, models: Models[M]) -> list[Integers]:
         """The model's tables as counts: shares of households times their number, shares of persons times theirs."""
-        if self.asking.tables.resuming:
-            return estimates_while_resuming(self._workload)
+        if self._asking.tables.resuming:
+            return estimates_while_resuming(self._candidates)
         model = models.model
         per_household = float(model.answers(PERSONS).sum())
         of_persons = self.persons / per_household if per_household > 0 else 0.0
         return [
             whole(table, of_persons if marginal.of == "persons" else self.number)
-            for marginal, table in zip(self._workload, model.answers_all(self._workload), strict=True)
+            for marginal, table in zip(self._candidates, model.answers_all(self._candidates), strict=True)
         ]
 
 

@@ -14,7 +14,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -103,9 +103,10 @@ class Models(Generic[M]):
             return None
 
 
-class _Saved(Generic[M]):
-    def __init__(self, chain: list[str], notes: list[Note], model: M) -> None:
-        self.chain, self.notes, self.model = chain, notes, model
+class _Saved(NamedTuple, Generic[M]):
+    chain: list[str]
+    notes: list[Note]
+    model: M
 
 
 def _digest(before: str, seen: Any) -> str:

@@ -18,53 +18,38 @@ measured here and not HQR's single queries. Tables that are public under the uni
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from math import pi, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.progress import Progress
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.methods.asking import (
-    Asking,
-    epsilon_for,
-    estimates_while_resuming,
-    facts_of,
-    private_tables_of,
-    share,
-    whole,
-)
-from tallytree.synthesis.methods.checkpoints import Models
-from tallytree.synthesis.methods.fitted import Fitted
-from tallytree.synthesis.models.measured import Measured
-from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
-from tallytree.synthesis.workload import Workload
-
-if TYPE_CHECKING:
-    from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.synthesis.methods.asking import Asking, Fitted, epsilon_for, estimates_while_resuming, share, whole
+from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.model import Measured
+from tallytree.synthesis.workload import Workload, is_sum_of
 
 MEAN_SIZE = sqrt(2 / pi)  # of normal noise, in standard deviations
 SIZES = Marginal("households", size=True)
-EXACT = 0.25  # a public table weighs in the fit as if it had this part of the least noise's variance
+PUBLIC_VARIANCE = 0.25  # a public table weighs in the fit as if it had this part of the least noise's variance
 
 
 @dataclass(frozen=True)
-class Options:
+class MarginalsOptions:
     """How to spend and how to fit.
 
     `first_share` and `sweep_share` are the parts of the budget for the first two stages. A table is swept if its noise
     is expected to sum to at most `worth_sweeping` of all that it counts. A round costs one of `rounds` equal parts of
     the whole budget at first, of which `select_share` selects; `sharpen` is by how much that grows when a round
     brought nothing. The start has `components` that differ by about `spread`. A fit takes `steps`, or `last_steps` at
-    the end of a stage, at `rate`, and stops where noise explains what is left: at `noise_explains` (see `Fitting`),
-    raised by `slack` standard deviations of its own chance. `empty` allows households without persons; `seed_text`
+    the end of a stage, at `rate`, and stops where noise explains what is left: at `noise_explains` (see `fitting.fit`),
+    raised by `slack` of its standard deviations. `empty` allows households without persons; `seed_text`
     names the start.
     """
 
@@ -95,62 +80,43 @@ class Options:
         if self.rate <= 0 or self.spread <= 0 or self.worth_sweeping < 0 or self.noise_explains < 0:
             raise SpecError("rate and spread must be above 0, worth_sweeping and noise_explains at least 0")
 
+    def check(self, schema: Schema) -> None:
+        """Every schema can be used."""
 
-def run(
-    tables: PrivateTables,
-    workload: Workload,
-    options: Options,
-    progress: Progress,
-    checkpoint: str | os.PathLike[str] | None,
-) -> Fitted:
-    """All stages."""
-    return _Run(tables, workload, options, progress, checkpoint).result()
+    def run(self, asking: Asking) -> Fitted:
+        """All stages."""
+        return _Run(asking, self).result()
 
 
 class _Run:
     """One run: what was asked so far, the models, and the stages that go on from there."""
 
-    def __init__(
-        self,
-        tables: PrivateTables,
-        workload: Workload,
-        options: Options,
-        progress: Progress,
-        checkpoint: str | os.PathLike[str] | None,
-    ) -> None:
-        self.options, self.schema = options, tables.schema
-        self.asking = Asking(tables, progress)
-        self.wanted = private_tables_of(self.asking, workload)
-        self.public = [marginal for marginal in workload if self.asking.is_public(marginal)]
-        smaller = [part for part in parts_of(self.wanted) if not self.asking.is_public(part)]
-        self.candidates = Workload(self.schema, tuple(dict.fromkeys([*self.wanted, *smaller])))
-        self.models = Models(
-            checkpoint,
-            facts_of("tallytree-marginals", options, tables, workload),
-            self._start,
-            lambda arrays: Mixture.from_arrays(tables.schema, arrays),
-        )
+    def __init__(self, asking: Asking, options: MarginalsOptions) -> None:
+        self.asking, self.options, self.schema = asking, options, asking.tables.schema
+        wanted = asking.private_tables()
+        self.public = [marginal for marginal in asking.workload if asking.is_public(marginal)]
+        smaller = [part for part in parts_of(wanted) if not asking.is_public(part)]
+        self.candidates = Workload(self.schema, tuple(dict.fromkeys([*wanted, *smaller])))
+        self.models = asking.models("tallytree-marginals", options, self._start, Mixture.from_arrays)
         self.number = 0
+        self.measured: list[Measured] = []
         self.exact: list[tuple[Marginal, Integers]] = []
 
     def result(self) -> Fitted:
         self._first()
         self._sweep()
         self._rounds()
-        return Fitted(self.models.model, self.number, self.measured, tuple(self.asking.steps))
-
-    @property
-    def measured(self) -> tuple[Measured, ...]:
-        return tuple(table for table in self.asking.measured if isinstance(table, Measured))
+        return Fitted(self.models.model, self.number, tuple(self.measured), tuple(self.asking.record))
 
     def _start(self) -> Mixture:
-        """Components that differ little: where nothing was measured, attributes then stay nearly independent."""
         options = self.options
-        drawn = Mixture.start(self.schema, components=options.components, seed_text=options.seed_text).to_arrays()
-        arrays = {name: array * np.float32(options.spread) for name, array in drawn.items()}
-        if not options.empty:
-            arrays["sizes"][:, 0] = IMPOSSIBLE
-        return Mixture.from_arrays(self.schema, arrays)
+        return Mixture.start(
+            self.schema,
+            components=options.components,
+            spread=options.spread,
+            seed_text=options.seed_text,
+            empty=options.empty,
+        )
 
     # ---------------------------------------------------------------- the three stages
 
@@ -164,8 +130,8 @@ class _Run:
             if asking.is_public(marginal):
                 self.exact.append((marginal, asking.public(marginal)))
             else:
-                asking.measure(marginal, each)
-        self._advance(self.measured, self.options.last_steps)
+                self._measure(marginal, each)
+        self._advance([*self.measured], self.options.last_steps)
         asking.tell(1, self.options.rounds + 3, "sizes and attributes")
 
     def _sweep(self) -> None:
@@ -176,7 +142,7 @@ class _Run:
             before = len(self.measured)
             each = share(budget, Fraction(1, len(chosen)))
             for marginal in chosen:
-                asking.measure(marginal, each)
+                self._measure(marginal, each)
             self._advance(self.measured[before:], self.options.last_steps)
         asking.tell(2, self.options.rounds + 3, f"{len(chosen)} tables at once")
 
@@ -192,7 +158,7 @@ class _Run:
             cheaper = [self._cheaper(marginal) for marginal in self.candidates]
             tables = dict.fromkeys([*cheaper, *helping_tables(self.schema)])
             chosen, _ = self._measured_well([one for one in tables if not self.asking.is_public(one)], budget)
-        return [one for one in chosen if not any(is_part(one, other) for other in chosen)]
+        return [one for one in chosen if not any(one != other and is_sum_of(one, other) for other in chosen)]
 
     def _cheaper(self, marginal: Marginal) -> Marginal:
         """For a persons table, the households table of the same attributes, if that is less sensitive."""
@@ -265,7 +231,13 @@ class _Run:
         chosen = self.asking.select(
             self.candidates.marginals, estimates, epsilon, penalties, [Fraction(1)] * len(self.candidates)
         )
-        return None if chosen is None else self.asking.measure(chosen, rest)
+        return None if chosen is None else self._measure(chosen, rest)
+
+    def _measure(self, marginal: Marginal, rho: Fraction) -> Measured | None:
+        table = self.asking.measure(marginal, rho)
+        if table is not None:
+            self.measured.append(table)
+        return table
 
     # ---------------------------------------------------------------- fitting
 
@@ -275,13 +247,14 @@ class _Run:
         options = self.options
 
         def fit(model: Mixture) -> tuple[Mixture, bool]:
-            from tallytree.synthesis.models.fitting import Fitting
+            from tallytree.synthesis.models import fitting
 
             # What noise alone leaves varies by about this much from run to run; to fit below it is to fit noise.
             cells = max(1, sum(table.cells for table in measured))
             explained = options.noise_explains * (1 + options.slack * sqrt(2 / cells))
-            settings = Fitting(steps=steps, rate=options.rate, noise_explains=explained)
-            moved = model.fit(measured, number, settings) if measured else model
+            if not measured:
+                return model, False
+            moved = fitting.fit(model, measured, number, steps=steps, rate=options.rate, noise_explains=explained).model
             if len(newest) != 1:
                 return moved, False
             table = newest[0]
@@ -295,9 +268,8 @@ class _Run:
     def _exact_tables(self) -> list[Measured]:
         """Public tables as if measured, with little noise: more weight would only slow the fit down."""
         least = min((float(table.variance.min()) for table in self.measured), default=1.0)
-        return [
-            Measured(marginal, counts.astype(np.float64), np.array(EXACT * least)) for marginal, counts in self.exact
-        ]
+        variance = np.array(PUBLIC_VARIANCE * least)
+        return [Measured(marginal, counts.astype(np.float64), variance) for marginal, counts in self.exact]
 
 
 def first_tables(schema: Schema) -> list[Marginal]:
@@ -329,12 +301,3 @@ def parts_of(marginals: Iterable[Marginal]) -> list[Marginal]:
                 person = tuple(name for name in marginal.person if name in chosen)
                 found[Marginal(marginal.of, household, person, marginal.size)] = None
     return list(found)
-
-
-def is_part(one: Marginal, other: Marginal) -> bool:
-    """Is `one` a sum over cells of `other`, another table? (Households that contain a person do not add up so.)"""
-    if one == other or one.of != other.of or (one.size and not other.size):
-        return False
-    if one.of == "households" and (one.person or other.person) and set(one.person) != set(other.person):
-        return False
-    return set(one.household) <= set(other.household) and set(one.person) <= set(other.person)

@@ -1,7 +1,7 @@
 """The loss of a table of households that contain a person with given values, and its slopes, in compiled loops.
 
 It is the one table that is no plain sum of products, and its gradient the one that costs a fit its time: for every
-component, person and cell there is a chance of its own. Here none of them is ever stored. The loops are compiled once
+component, person and cell there is another chance. Here none of them is stored. The loops are compiled once
 for all shapes. With p_j the chance of person j and c_m that of m persons,
 
     u = Σ_m c_m (1 − Π_{j≤m} (1 − p_j)) = Σ_m c_m − (1 − p_1) r_1,    r_j = c_j + (1 − p_{j+1}) r_{j+1},    r_M = c_M,
@@ -23,7 +23,7 @@ from tallytree.synthesis.models.products import Tables, outer, weighted_househol
 Floats = NDArray[np.float32]
 
 COMPONENTS_PER_BLOCK = 64
-FEW = 1 << 19  # chances, worth less than a millisecond
+CHANCES_FOR_THREADS = 1 << 19  # with fewer, the work takes less than the millisecond that threads need to start
 
 
 def loss_and_slopes(tables: Tables, shares: Any, weights: Any) -> tuple[float, Tables]:
@@ -39,7 +39,7 @@ def loss_and_slopes(tables: Tables, shares: Any, weights: Any) -> tuple[float, T
 
     by_homes, by_rates = found @ (2 * pull.T), homes @ (2 * pull)
     by_sizes, by_head, by_last = np.zeros_like(own.sizes), np.zeros_like(head), np.zeros_like(last)
-    _spread(
+    _for_all(
         lambda start, stop: _slopes(own.sizes, head, last, by_rates, by_sizes, by_head, by_last, start, stop),
         len(homes),
         head.size * last.shape[2],
@@ -50,16 +50,16 @@ def loss_and_slopes(tables: Tables, shares: Any, weights: Any) -> tuple[float, T
 
 
 def rates(sizes: NDArray[Any], person: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """[components, person cells]: the chance that somebody has a cell's values, as `products.containing` has it."""
+    """[components, person cells]: the chance that somebody of the household has a cell's values."""
     head, last = _halves(person)
     found = np.empty((len(sizes), head.shape[2] * last.shape[2]), dtype=last.dtype)
-    _spread(lambda start, stop: _rates(sizes, head, last, found, start, stop), len(sizes), head.size * last.shape[2])
+    _for_all(lambda start, stop: _rates(sizes, head, last, found, start, stop), len(sizes), head.size * last.shape[2])
     return found
 
 
-def _spread(task: Callable[[int, int], None], components: int, chances: int) -> None:
+def _for_all(task: Callable[[int, int], None], components: int, chances: int) -> None:
     """The task for all components: in threads, unless starting them would take longer than the task itself."""
-    if chances < FEW:
+    if chances < CHANCES_FOR_THREADS:
         task(0, components)
     else:
         in_threads(task, blocks(components, COMPONENTS_PER_BLOCK))

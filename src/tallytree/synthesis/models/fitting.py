@@ -2,14 +2,13 @@
 
 Each measured table has its own gradient: that of households by their persons' values is compiled once for all
 (`containing`), others once for each shape, so that a new table in a later round costs at most one small compilation
-and not one of everything. The logits, the chain rule through them and Adam's step are one
-more function, compiled once for the schema.
+and not one of everything. The logits, the chain rule through them and Adam's step are one more function, compiled once
+for the schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
@@ -19,45 +18,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
 
-from tallytree.arrays import Floats
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Counted, Schema
 from tallytree.synthesis.models.containing import loss_and_slopes
-from tallytree.synthesis.models.measured import Measured, check_number
 from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.model import Measured, check_number, squared_noise_quantile
 from tallytree.synthesis.models.products import Tables, answers
 
 SMOOTHING = 0.9  # of the misfit, over steps
 DEVIATIONS = 3.7  # that a table's own misfit may lie above what noise explains: once in ten thousand tables
+PATIENCE = 20  # steps without a fall of the misfit, before the rate is halved
+LEAST_FALL = 0.01  # of the misfit, as a share, that counts as one
 HALVINGS = 3  # of the rate, before a fit that no longer improves is over
 
 
-@dataclass(frozen=True)
-class Fitting:
-    """How long and how fast to fit.
-
-    A fit stops when the smoothed misfit (the mean of squared distance over variance, see `Mixture.misfit`) is no more
-    than `noise_explains`: 1 is what noise alone gives at the truth, and going below it fits the noise. No table's own
-    misfit may then be above what noise gives once in ten thousand tables: many old tables must not hide that a new one
-    is far off. It also stops when `steps` are done, or when the misfit no
-    longer falls: after `patience` steps without a fall by the share `least_fall` the rate is halved, and at the fourth
-    time the fit is over.
-    """
-
-    steps: int = 500
-    rate: float = 0.1
-    noise_explains: float = 1.0
-    patience: int = 20
-    least_fall: float = 0.01
-
-    def __post_init__(self) -> None:
-        if self.steps < 0 or self.patience < 1:
-            raise SpecError("a fit needs steps of at least 0 and a patience of at least 1")
-        if not 0 < self.rate < inf or not 0 <= self.noise_explains < inf or not 0 <= self.least_fall < 1:
-            raise SpecError("a fit needs a rate above 0, noise_explains of at least 0 and a least_fall from 0 up to 1")
-
-
-class Fitted(NamedTuple):
+class FitOutcome(NamedTuple):
     """The model, how many steps were taken, and the smoothed misfit at the last of them."""
 
     model: Mixture
@@ -65,47 +41,61 @@ class Fitted(NamedTuple):
     misfit: float
 
 
-def fit(model: Mixture, measured: Sequence[Measured], number_of_households: float, options: Fitting) -> Fitted:
-    """Move `model` towards all measured tables. The same arguments give the same model."""
+def fit(
+    model: Mixture,
+    measured: Sequence[Measured],
+    number_of_households: float,
+    *,
+    steps: int = 500,
+    rate: float = 0.1,
+    noise_explains: float = 1.0,
+) -> FitOutcome:
+    """Move `model` towards all measured tables. The same arguments give the same model.
+
+    The fit stops when the smoothed misfit (the mean over measured counts of squared distance over variance) is no more
+    than `noise_explains`: 1 is what noise alone gives at the truth, and going below it fits the noise. No table's own
+    misfit may then be above what noise gives once in ten thousand tables: many old tables must not hide that a new one
+    is far off. It also stops when `steps` are done, or when the misfit no longer falls: after `PATIENCE` steps without
+    a fall by the share `LEAST_FALL` the rate is halved, and after `HALVINGS` of these the fit is over.
+    """
     number = check_number(number_of_households, "households")
     targets = [target_of(model.schema, table, number) for table in measured]
     cells_of = np.array([table.cells for table in measured])
-    most = options.noise_explains * seldom_exceeded(cells_of)
+    most = noise_explains * seldom_exceeded(cells_of)
     cells = int(cells_of.sum())
     if not cells:
         raise SpecError("there is nothing to fit: no count was measured")
     logits = {name: jnp.asarray(array) for name, array in model.to_arrays().items()}
     moments = optax.scale_by_adam().init(logits)
-    rate, smoothed, best, since, halvings, taken = options.rate, inf, inf, 0, 0, 0
-    while taken < options.steps:
+    smoothed, best, since, halvings, taken = inf, inf, 0, 0, 0
+    while taken < steps:
         chances = _chances(logits)
         losses, gradient = loss_and_gradient(chances, targets)
         misfit = float(losses.sum()) / cells
         smoothed = misfit if smoothed == inf else SMOOTHING * smoothed + (1 - SMOOTHING) * misfit
-        if smoothed <= options.noise_explains and (losses <= most).all():
+        if smoothed <= noise_explains and (losses <= most).all():
             break
-        if smoothed < best * (1 - options.least_fall):
+        if smoothed < best * (1 - LEAST_FALL):
             best, since = smoothed, 0
         else:
             since += 1
-        if since >= options.patience:
+        if since >= PATIENCE:
             rate, since, halvings = rate / 2, 0, halvings + 1
             if halvings > HALVINGS:
                 break
         logits, moments = _step(logits, chances, gradient, moments, rate)
         taken += 1
     fitted = Mixture.from_arrays(model.schema, {name: np.asarray(array) for name, array in logits.items()})
-    return Fitted(fitted, taken, smoothed)
+    return FitOutcome(fitted, taken, smoothed)
 
 
-def seldom_exceeded(cells: Any) -> Floats:
-    """What the squares of so many standard normal numbers seldom sum to more than (Wilson and Hilferty's cube root).
+def seldom_exceeded(cells: Integers) -> Floats:
+    """What the squares of as many standard normal numbers as there are cells sum to at most, but once in ten thousand.
 
-    A bound of some standard deviations above the mean will not do: small tables pass it too often, and a fit that must
-    bring each of many tables below it never ends before it has fitted noise.
+    A bound of some standard deviations above the mean is not enough: small tables exceed it too often, and a fit that
+    must bring each of many tables below it does not end before it has fitted noise.
     """
-    part = 2 / (9 * np.maximum(cells, 1))
-    bounds: Floats = cells * (1 - part + DEVIATIONS * np.sqrt(part)) ** 3
+    bounds: Floats = cells * squared_noise_quantile(np.maximum(cells, 1), DEVIATIONS)
     return bounds
 
 

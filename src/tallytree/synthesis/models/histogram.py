@@ -11,22 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Attribute, Counted, Marginal, Schema
-from tallytree.synthesis.models.measured import MeasuredCell, check_number
-from tallytree.synthesis.models.model import Arrays
-from tallytree.synthesis.models.public_stream import PublicStream
+from tallytree.synthesis.models.model import Arrays, MeasuredCell, SyntheticHouseholds, Wanted, check_number
+from tallytree.synthesis.models.public_stream import PublicStream, uniform
+from tallytree.synthesis.models.sampling import Block, ladders
 from tallytree.synthesis.workload import Workload
-
-if TYPE_CHECKING:
-    from tallytree.synthesis.models.sampling import HistogramSampler
-
 
 MOST_CELLS = 5_000_000
 BLOCK = 1 << 22  # numbers in a matrix of person vectors that is built at a time
@@ -61,7 +58,7 @@ class Histogram:
         if total > MOST_CELLS:
             raise SpecError(
                 f"there are {total:.3g} possible households, and an explicit histogram holds at most {MOST_CELLS:,}; "
-                "use the mixture (the default) or the network"
+                "use the mixture or the network (method tallytree-marginals or h-gem)"
             )
         nothing = tuple(np.zeros(shape) for shape in shapes)
         return cls(schema, first, tuple(np.full(shape, 1 / total) for shape in shapes), nothing)
@@ -95,20 +92,17 @@ class Histogram:
         number_of_persons: float,
         *,
         most_updates: int = 100,
-        seed_text: str = "",
     ) -> Histogram:
         """MWEM-Update (Algorithm 2) with all cells measured so far.
 
         The `most_updates` cells with the largest errors, of them those with at least half the largest error, are
-        taken in a random order that the public seed text and the round name. A household's chance is multiplied by
+        taken in a random order that the number of the round names. A household's chance is multiplied by
         exp(q(x) · (measured − answer) / 2), where q(x) is whether it counts, or how many of its persons do divided by
         the most persons. Answers and measurements are shares: of households, or of persons. `number_of_persons` must
         be public, as a noisy measurement is.
         """
         homes = check_number(number_of_households, "households")
         persons = check_number(number_of_persons, "persons")
-        if most_updates < 1:
-            raise SpecError(f"most_updates must be at least 1, not {most_updates}")
         if not measured:
             raise SpecError("there is nothing to fit: no cell was measured")
         queries = [_query(self, cell, homes, persons) for cell in measured]
@@ -116,16 +110,52 @@ class Histogram:
         errors = np.array([abs(query.share - query.answer(cells)) for query in queries])
         top = np.argsort(-errors, kind="stable")[:most_updates]
         chosen = top[errors[top] >= errors.max() / 2]
-        for index in chosen[PublicStream(f"order of updates, round {self.rounds}: {seed_text}").order(len(chosen))]:
+        for index in chosen[PublicStream(f"order of updates, round {self.rounds}: ").order(len(chosen))]:
             queries[index].update(cells)
         earlier = tuple(total + array for total, array in zip(self.earlier, self.cells, strict=True))
         return Histogram(self.schema, self.first, tuple(cells), earlier, self.rounds + 1)
 
-    def sampler(self) -> HistogramSampler:
-        """What `sampling.draw` draws from."""
-        from tallytree.synthesis.models.sampling import HistogramSampler
+    def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
+        """A household for each point on the line of all chances, in random order."""
+        line = ladders(np.concatenate([cells.ravel() for cells in self.cells])[None])
+        which, homes, people = _located(np.searchsorted(line, points, side="right"), self.cells)
+        return self._drawn(homes, which + self.first, people, source)
 
-        return HistogramSampler(self.schema, self.first, self.cells)
+    def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
+        """The wanted households, in random order, each from the cells with its code and size alone.
+
+        Households without persons, where the model has none, take the attributes of all households with their code.
+        """
+        codes, _ = _codes_of(self.schema.household, [wanted.attribute])
+        homes, sizes, people = [], [], []
+        for code, size, count in zip(wanted.codes.tolist(), wanted.sizes.tolist(), wanted.counts.tolist(), strict=True):
+            rows = np.flatnonzero(codes == code)
+            last = self.schema.max_persons if size == wanted.last_size else size
+            inside = [each for each in range(size, last + 1) if each >= self.first]
+            lines = [self.cells[each - self.first][rows] for each in inside]
+            if not inside:
+                inside, lines = [0], [sum(cells[rows].sum(axis=1, keepdims=True) for cells in self.cells)]
+            line = np.cumsum(np.concatenate([array.ravel() for array in lines]))
+            points = (np.arange(count) + uniform(source, 1)[0]) / count * line[-1]
+            found = np.minimum(np.searchsorted(line, points, side="right"), len(line) - 1)
+            which, home, rest = _located(found, lines)
+            homes.append(rows[home])
+            sizes.append(np.array(inside)[which])
+            people.append(rest)
+        return self._drawn(np.concatenate(homes), np.concatenate(sizes), np.concatenate(people), source)
+
+    def _drawn(self, homes: Integers, sizes: Integers, people: Integers, source: Source) -> SyntheticHouseholds:
+        """Households by their cell, size and persons' cell, which is a number with a digit for each person in order."""
+        block = Block.empty(self.schema, sizes, source)
+        for column, codes in enumerate(_unravel(homes, self.schema.household)):
+            block.set_household(column, codes)
+        one_person = prod(attribute.codes for attribute in self.schema.person)
+        for place in range(self.schema.max_persons):
+            rows = np.flatnonzero(sizes > place)
+            digit = people[rows] // one_person ** (sizes[rows] - 1 - place) % one_person
+            for column, codes in enumerate(_unravel(digit, self.schema.person)):
+                block.set_person(rows, place, column, codes)
+        return block.households
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The cells, the sum of earlier iterates and their number; `from_arrays` reads them back."""
@@ -253,6 +283,19 @@ def _codes_of(attributes: Sequence[Attribute], names: Sequence[str]) -> tuple[In
     for place, length in zip(places, lengths, strict=True):
         codes = codes * length + every[place]
     return codes, prod(lengths)
+
+
+def _located(found: Integers, arrays: Sequence[Floats]) -> tuple[Integers, Integers, Integers]:
+    """For places on the line of all arrays' cells, one after the other: which array, row and column each is in."""
+    starts = np.cumsum([0, *(array.size for array in arrays)])
+    which = np.searchsorted(starts, found, side="right") - 1
+    row, column = np.divmod(found - starts[which], np.array([array.shape[1] for array in arrays])[which])
+    return which, row, column
+
+
+def _unravel(cells: Integers, attributes: Sequence[Attribute]) -> tuple[Integers, ...]:
+    """The attributes' codes in each cell."""
+    return np.unravel_index(cells, [attribute.codes for attribute in attributes]) if attributes else ()
 
 
 def _flat(cell: Sequence[int], shape: Sequence[int]) -> int:

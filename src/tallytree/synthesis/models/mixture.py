@@ -1,35 +1,33 @@
 """The mixture of products as a plain table: HQR's H-GEM without its network, and the default model.
 
-Each of some hundred components has its own chances of every number of persons, of every household attribute and of
+Each of a few hundred components has its own chances of every number of persons, of every household attribute and of
 every attribute of each person of the household; `products` says how they answer. The chances are kept as logits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Counted, Marginal, Schema
-from tallytree.synthesis.models.measured import Measured
-from tallytree.synthesis.models.model import Arrays
+from tallytree.synthesis.models.containing import rates
+from tallytree.synthesis.models.model import Arrays, SyntheticHouseholds, Wanted
 from tallytree.synthesis.models.products import Tables, answers, by_component, weighted_households
 from tallytree.synthesis.models.public_stream import PublicStream
+from tallytree.synthesis.models.sampling import Block, draw_codes, ladders
 from tallytree.synthesis.workload import Workload
 
-if TYPE_CHECKING:
-    from tallytree.synthesis.models.fitting import Fitting
-    from tallytree.synthesis.models.sampling import MixtureSampler
-
-COMPONENTS = 500
 IMPOSSIBLE = -1e4  # a logit whose chance is zero in single and in double precision
 BLOCK = 1 << 17  # chances worked on at a time: they stay in the cache
+GIVEN_AT_A_TIME = 4096  # pairs of code and size, for which chances of all components are held
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,16 +51,20 @@ class Mixture:
             raise SpecError("the mixture's logits must be finite numbers")
 
     @classmethod
-    def start(cls, schema: Schema, *, components: int = COMPONENTS, seed_text: str = "", empty: bool = True) -> Mixture:
-        """Random components, all different; the same ones for the same public seed text.
+    def start(
+        cls, schema: Schema, *, components: int, spread: float = 1.0, seed_text: str = "", empty: bool = True
+    ) -> Mixture:
+        """Random components that differ by about `spread`; the same ones for the same public seed text.
 
-        With `empty` false no household is without persons, now or after any fit.
+        Where nothing is measured, attributes stay nearly independent if components differ little. With `empty` false
+        no household is without persons, now or after any fit.
         """
         if components < 1:
             raise SpecError(f"a mixture needs at least one component, not {components}")
         stream = PublicStream(f"mixture of {components}: {seed_text}")
-        drawn = {name: stream.normal(*shape) for name, shape in _shapes(schema, components).items()}
-        drawn["weights"] = np.zeros(components)
+        shapes = _shapes(schema, components)
+        drawn = {name: np.float32(spread) * stream.normal(*shape).astype(np.float32) for name, shape in shapes.items()}
+        drawn["weights"] = np.zeros(components, np.float32)
         if not empty:
             drawn["sizes"][:, 0] = IMPOSSIBLE
         return cls.from_arrays(schema, drawn)
@@ -123,31 +125,63 @@ class Mixture:
         if of == "persons":
             numbers: Floats = by_component(of, tables.sizes, tables.person)
             return numbers
-        from tallytree.synthesis.models.containing import rates
-
         return rates(tables.sizes, tables.person)
 
-    def misfit(self, measured: Sequence[Measured], number_of_households: float) -> float:
-        """The mean over measured counts of (expected − noisy)² / variance: about 1 if only noise lies between them."""
-        cells = sum(table.cells for table in measured)
-        squares = 0.0
-        for table in measured:
-            table.check(self.schema)
-            apart = number_of_households * self.answers(table.marginal) - table.values
-            squares += float((apart**2 / table.variance).sum())
-        return squares / max(1, cells)
+    def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
+        """A household for each point on the line of all chances, in random order."""
+        component = np.searchsorted(ladders(self.chances["weights"][None]), points, side="right").astype(np.int64)
+        return self._drawn(component, draw_codes(self.chances["sizes"], component, source), {}, source)
 
-    def fit(self, measured: Sequence[Measured], number_of_households: float, options: Fitting | None = None) -> Mixture:
-        """The mixture moved, from where it is, to agree with all measured tables; see `fitting.fit`."""
-        from tallytree.synthesis.models.fitting import Fitting, fit
+    def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
+        """The wanted households, in random order.
 
-        return fit(self, measured, number_of_households, options or Fitting()).model
+        Within a component attribute, size and all else are independent, so given the first two, component c has the
+        weight w_c · P_c(code) · P_c(size) up to a constant, and all else is drawn from the component as usual.
+        """
+        components, sizes = [], []
+        for start in range(0, len(wanted.counts), GIVEN_AT_A_TIME):
+            part = slice(start, start + GIVEN_AT_A_TIME)
+            components.append(self._components(wanted, part, source))
+            size = np.repeat(wanted.sizes[part], wanted.counts[part])
+            sizes.append(self._sizes(size, wanted.last_size, components[-1], source))
+        component, size = np.concatenate(components), np.concatenate(sizes)
+        order, codes = np.argsort(component, kind="stable"), np.repeat(wanted.codes, wanted.counts)
+        return self._drawn(component[order], size[order], {wanted.attribute: codes[order]}, source)
 
-    def sampler(self) -> MixtureSampler:
-        """What `sampling.draw` draws from."""
-        from tallytree.synthesis.models.sampling import MixtureSampler
+    def _components(self, wanted: Wanted, part: slice, source: Source) -> Integers:
+        """A component for each household, systematically among those that are wanted alike."""
+        by_size = _logarithms(self.sizes)
+        by_size[:, wanted.last_size] = np.logaddexp.reduce(by_size[:, wanted.last_size :], axis=1)
+        by_code = _logarithms(self.to_arrays()[f"household {wanted.attribute}"])
+        scores = _logarithms(self.weights) + by_code.T[wanted.codes[part]] + by_size.T[wanted.sizes[part]]
+        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return draw_codes(chances, np.repeat(np.arange(len(scores)), wanted.counts[part]), source)
 
-        return MixtureSampler(self.schema, self.chances)
+    def _sizes(self, sizes: Integers, last_size: int, component: Integers, source: Source) -> Integers:
+        """The size of each household; the last one stands for the larger ones too, and one of these is drawn."""
+        rows = np.flatnonzero(sizes == last_size)
+        rest = _logarithms(self.sizes)[:, last_size:]
+        if len(rows) and rest.shape[1] > 1:
+            rows = rows[np.argsort(component[rows], kind="stable")]
+            sizes[rows] += draw_codes(np.exp(rest - rest.max(axis=1, keepdims=True)), component[rows], source)
+        return sizes
+
+    def _drawn(
+        self, component: Integers, sizes: Integers, known: Mapping[str, Integers], source: Source
+    ) -> SyntheticHouseholds:
+        """Households of these components, which do not fall, and sizes; all attributes but the known ones are drawn."""
+        block = Block.empty(self.schema, sizes, source)
+        for column, attribute in enumerate(self.schema.household):
+            codes = known.get(attribute.name)
+            if codes is None:
+                codes = draw_codes(self.chances[f"household {attribute.name}"], component, source)
+            block.set_household(column, codes)
+        for place in range(self.schema.max_persons):
+            rows = np.flatnonzero(sizes > place)
+            for column, attribute in enumerate(self.schema.person):
+                chances = self.chances[f"person {attribute.name}"][:, place]
+                block.set_person(rows, place, column, draw_codes(chances, component[rows], source))
+        return block.households
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The logits by name; `from_arrays` reads them back."""
@@ -178,6 +212,13 @@ def softmax(logits: NDArray[Any]) -> Floats:
     raised = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     chances: Floats = raised / raised.sum(axis=-1, keepdims=True)
     return chances
+
+
+def _logarithms(logits: NDArray[Any]) -> Floats:
+    """Logarithms of the chances of logits, along the last axis; finite, even where a chance rounds to zero."""
+    raised = logits.astype(np.float64)
+    logarithms: Floats = raised - np.logaddexp.reduce(raised, axis=-1, keepdims=True)
+    return logarithms
 
 
 def _shapes(schema: Schema, components: int) -> dict[str, tuple[int, ...]]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,44 +22,20 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats
 from tallytree.errors import SpecError
+from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.models.measured import MeasuredCell, check_number
 from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
-from tallytree.synthesis.models.model import Arrays
+from tallytree.synthesis.models.model import Arrays, MeasuredCell, SyntheticHouseholds, Wanted, check_number
+from tallytree.synthesis.models.products import Queries, expected_counts, queries_of
 from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.queries import Queries, expected_counts, queries_of
 from tallytree.synthesis.workload import Workload
-
-if TYPE_CHECKING:
-    from tallytree.synthesis.models.sampling import MixtureSampler
 
 LAYERS = (256, 512)
 NOISE = 128  # numbers in a row of noise
-BATCH = 500
 LEAST_ROOM = 16  # lists of queries are padded to 16, 32, 64 …
+NEWEST_COUNTS = 0.5  # of the smoothed error: the newest cell's part
 
 Weights = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Training:
-    """The settings of H-GEM-Update: at most `steps` of Adam at `rate`, until no error reaches `stop_share` of the
-    smoothed error γ, in which the newest cell's error counts `newest_counts`; `averaging` is β of the weights' average.
-    """
-
-    steps: int = 100
-    rate: float = 1e-4
-    stop_share: float = 0.5
-    newest_counts: float = 0.5
-    averaging: float = 0.9
-
-    def __post_init__(self) -> None:
-        shares = (self.newest_counts, self.averaging)
-        if self.steps < 1 or self.rate <= 0 or self.stop_share < 0 or not all(0 <= share <= 1 for share in shares):
-            raise SpecError(
-                "training needs steps of at least 1, a rate above 0, a stop_share of at least 0, and newest_counts "
-                "and averaging from 0 to 1"
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +53,7 @@ class Generator:
     rounds: int = 0
 
     @classmethod
-    def start(cls, schema: Schema, *, batch: int = BATCH, seed_text: str = "", empty: bool = False) -> Generator:
+    def start(cls, schema: Schema, *, batch: int, seed_text: str = "", empty: bool = False) -> Generator:
         """A network with random weights, the same for the same public seed text.
 
         With `empty` households may be without persons; the paper's have at least one.
@@ -100,12 +77,8 @@ class Generator:
         """What the network makes of one fixed batch of noise: the model that is asked and drawn from."""
         noise = PublicStream(f"noise of the output: {self.seed_text}").normal(self.batch, NOISE)
         logits = _logits(self.weights, jnp.asarray(noise, dtype=jnp.float32))
-        arrays = {"weights": np.zeros(self.batch)}
-        start = 0
-        for name, shape in _heads(self.schema).items():
-            length = int(np.prod(shape))
-            arrays[name] = np.array(logits[:, start : start + length]).reshape(self.batch, *shape)
-            start += length
+        arrays = {name: np.array(part) for name, part in _parts(self.schema, logits).items()}
+        arrays["weights"] = np.zeros(self.batch)
         if not self.empty:
             arrays["sizes"][:, 0] = IMPOSSIBLE
         return Mixture.from_arrays(self.schema, arrays)
@@ -118,28 +91,36 @@ class Generator:
         """`answers` for each table."""
         return self.mixture.answers_all(workload)
 
-    def sampler(self) -> MixtureSampler:
-        """What `sampling.draw` draws from."""
-        return self.mixture.sampler()
+    def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
+        """What `Mixture.draw_at` draws."""
+        return self.mixture.draw_at(points, source)
+
+    def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
+        """What `Mixture.draw_given` draws."""
+        return self.mixture.draw_given(wanted, source)
 
     def fit(
         self,
         measured: Sequence[MeasuredCell],
         number_of_households: float,
         number_of_persons: float,
-        options: Training | None = None,
         *,
+        steps: int = 100,
+        rate: float = 1e-4,
+        stop_share: float = 0.5,
+        averaging: float = 0.9,
         late: bool = False,
     ) -> Generator:
         """H-GEM-Update (Algorithm 4) with all cells measured so far, the newest last.
 
         Answers and measurements are shares, of households or of persons; the loss is Σ |measured − answer| over the
-        cells whose error reaches the threshold, with fresh noise at every step. With `late` (the second half of the
-        rounds) the new weights enter the average. `number_of_persons` must be public, as a noisy measurement is.
+        cells whose error reaches the threshold, with fresh noise at every step. There are at most `steps` of Adam at
+        `rate`, until no error reaches the threshold: `stop_share` of the smoothed error γ. With `late` (the second half
+        of the rounds) the new weights enter the average, in which the earlier ones count `averaging` (β).
+        `number_of_persons` must be public, as a noisy measurement is.
         """
         homes = check_number(number_of_households, "households")
         persons = check_number(number_of_persons, "persons")
-        options = options or Training()
         if not measured:
             raise SpecError("there is nothing to fit: no cell was measured")
         for cell in measured:
@@ -156,16 +137,16 @@ class Generator:
         def noise() -> jax.Array:
             return jnp.asarray(stream.normal(self.batch, NOISE), dtype=jnp.float32)
 
-        layout = _Layout.of(self.schema, self.empty)
         weights, moments = self.weights, optax.ScaleByAdamState(*self.moments)
         rows = noise()
-        newest = float(np.abs(_errors(layout, weights, rows, queries, shares)[len(measured) - 1]))
+        errors = _errors(self.schema, self.empty, weights, rows, queries, shares)
+        newest = float(np.abs(errors[len(measured) - 1]))
         before = newest if self.smoothed_error is None else self.smoothed_error
-        smoothed = options.newest_counts * newest + (1 - options.newest_counts) * before
-        threshold = options.stop_share * smoothed
-        for _ in range(options.steps):
+        smoothed = NEWEST_COUNTS * newest + (1 - NEWEST_COUNTS) * before
+        threshold = stop_share * smoothed
+        for _ in range(steps):
             moved, moved_moments, worst = _step(
-                layout, weights, moments, rows, queries, shares, known, threshold, options.rate
+                self.schema, self.empty, weights, moments, rows, queries, shares, known, threshold, rate
             )
             if float(worst) < threshold:
                 break
@@ -175,7 +156,7 @@ class Generator:
             self,
             weights=final,
             moments=_plain(moments),
-            late=_average(self.late, final, options.averaging) if late else self.late,
+            late=_average(self.late, final, averaging) if late else self.late,
             smoothed_error=smoothed,
             rounds=self.rounds + 1,
         )
@@ -219,21 +200,6 @@ class Generator:
         return generator
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """How the network's last layer is cut into heads."""
-
-    sizes: int
-    household: tuple[int, ...]
-    person: tuple[int, ...]
-    empty: bool
-
-    @classmethod
-    def of(cls, schema: Schema, empty: bool) -> _Layout:
-        household = tuple(attribute.codes for attribute in schema.household)
-        return cls(schema.max_persons + 1, household, tuple(attribute.codes for attribute in schema.person), empty)
-
-
 def _heads(schema: Schema) -> dict[str, tuple[int, ...]]:
     """The heads in their order in the last layer, by the mixture's names for them."""
     return {
@@ -245,8 +211,18 @@ def _heads(schema: Schema) -> dict[str, tuple[int, ...]]:
 
 def _shapes(schema: Schema) -> dict[str, tuple[int, int]]:
     first, second = LAYERS
-    outputs = sum(int(np.prod(shape)) for shape in _heads(schema).values())
+    outputs = sum(prod(shape) for shape in _heads(schema).values())
     return {"layer 1": (NOISE, first), "layer 2": (NOISE + first, second), "heads": (NOISE + first + second, outputs)}
+
+
+def _parts(schema: Schema, logits: jax.Array) -> dict[str, jax.Array]:
+    """The last layer cut into its heads, each [batch, …]."""
+    parts, start = {}, 0
+    for name, shape in _heads(schema).items():
+        stop = start + prod(shape)
+        parts[name] = logits[:, start:stop].reshape(len(logits), *shape)
+        start = stop
+    return parts
 
 
 @jax.jit
@@ -258,38 +234,32 @@ def _logits(weights: Weights, rows: jax.Array) -> jax.Array:
     return logits
 
 
-def _shares(layout: _Layout, weights: Weights, rows: jax.Array, queries: Queries) -> jax.Array:
+def _shares(schema: Schema, empty: bool, weights: Weights, rows: jax.Array, queries: Queries) -> jax.Array:
     """f_q of the network: the share of households, or of persons, in each cell."""
-    logits = _logits(weights, rows)
-    batch, persons = len(rows), layout.sizes - 1
-    of_sizes = logits[:, : layout.sizes]
-    if not layout.empty:
-        of_sizes = of_sizes.at[:, 0].set(IMPOSSIBLE)
-    sizes = jax.nn.softmax(of_sizes, axis=1)
-    start, homes, people = layout.sizes, [], []
-    for codes in layout.household:
-        homes.append(jax.nn.softmax(logits[:, start : start + codes], axis=1))
-        start += codes
-    for codes in layout.person:
-        part = logits[:, start : start + persons * codes].reshape(batch, persons, codes)
-        people.append(jax.nn.softmax(part, axis=2))
-        start += persons * codes
+    batch, parts = len(rows), _parts(schema, _logits(weights, rows))
+    if not empty:
+        parts["sizes"] = parts["sizes"].at[:, 0].set(IMPOSSIBLE)
+    chances = {name: jax.nn.softmax(part, axis=-1) for name, part in parts.items()}
+    sizes = chances["sizes"]
+    homes = [chances[f"household {attribute.name}"] for attribute in schema.household]
+    people = [chances[f"person {attribute.name}"] for attribute in schema.person]
     household = jnp.concatenate([*homes, jnp.ones((batch, 1))], axis=1)
-    person = jnp.concatenate([*people, jnp.ones((batch, persons, 1))], axis=2)
+    person = jnp.concatenate([*people, jnp.ones((batch, schema.max_persons, 1))], axis=2)
     counts: jax.Array = expected_counts(queries, jnp.full(batch, 1 / batch), sizes, household, person)
-    expected_persons = (sizes @ jnp.arange(layout.sizes, dtype=jnp.float32)).mean()
+    expected_persons = (sizes @ jnp.arange(schema.max_persons + 1, dtype=jnp.float32)).mean()
     return jnp.where(queries.of_persons > 0, counts / expected_persons, counts)
 
 
-@partial(jax.jit, static_argnums=0)
-def _errors(layout: _Layout, weights: Weights, rows: jax.Array, queries: Queries, shares: Any) -> jax.Array:
-    errors: jax.Array = shares - _shares(layout, weights, rows, queries)
+@partial(jax.jit, static_argnums=(0, 1))
+def _errors(schema: Schema, empty: bool, weights: Weights, rows: jax.Array, queries: Queries, shares: Any) -> jax.Array:
+    errors: jax.Array = shares - _shares(schema, empty, weights, rows, queries)
     return errors
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=(0, 1))
 def _step(
-    layout: _Layout,
+    schema: Schema,
+    empty: bool,
     weights: Weights,
     moments: Any,
     rows: jax.Array,
@@ -302,7 +272,7 @@ def _step(
     """One step of Adam on Equation 1 over the cells whose error reaches the threshold, and the largest error."""
 
     def loss(weights: Weights) -> tuple[jax.Array, jax.Array]:
-        errors = jnp.where(known, jnp.abs(shares - _shares(layout, weights, rows, queries)), 0.0)
+        errors = jnp.where(known, jnp.abs(shares - _shares(schema, empty, weights, rows, queries)), 0.0)
         return jnp.where(errors >= threshold, errors, 0.0).sum(), errors.max()
 
     slopes, worst = jax.grad(loss, has_aux=True)(weights)

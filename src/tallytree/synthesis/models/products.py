@@ -1,26 +1,36 @@
-"""Answers of a mixture of product distributions, one whole table at a time (HQR, Section 4.2, Equation 1).
+"""Answers of a mixture of product distributions (HQR, Section 4.2, Equation 1): whole tables, and single cells.
 
 A component draws the number of persons, each household attribute and each attribute of each person independently;
 person j of a household is drawn from the component's j-th person. So, within a component,
 
 - the household values of a cell have the product of their chances, one row of the `outer` product;
 - person j has the person values of a cell with a chance p_j that is a product as well;
-- Σ_m P(m persons) · (1 − Π_{j≤m} (1 − p_j)) is the chance that somebody has them: `containing`;
+- Σ_m P(m persons) · (1 − Π_{j≤m} (1 − p_j)) is the chance that somebody has them (`containing` has it compiled);
 - Σ_j P(at least j persons) · p_j is the expected number of persons who have them: `numbering`.
 
 A table is then one matrix product over components. Only operators are used, so that the same code runs on NumPy
 arrays (answers in double precision, nothing to compile) and inside JAX (gradients).
+
+H-GEM's network is fitted to single cells, a few hundred of as many tables: HQR's f_q. There each cell is a row of
+indices into the chances, so that any such list of about the same length runs through the same compiled code. For whole
+tables the above is far quicker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
 
-from tallytree.schema import Counted
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.schema import Counted, Marginal, Schema
 
 Array = Any  # of NumPy or of JAX
+
+WIDTH = 3  # attributes of each side that a row has room for; more if a cell needs them
 
 
 class Tables(NamedTuple):
@@ -68,7 +78,7 @@ def by_component(of: Counted, sizes: Array, person: Sequence[Array]) -> Array:
     """
     if of == "persons":
         return numbering(sizes, _persons(sizes, person))
-    return containing(sizes, outer(person)) if person else sizes.sum(axis=1, keepdims=True)
+    return by_each_size(of, sizes, person).sum(axis=1) if person else sizes.sum(axis=1, keepdims=True)
 
 
 def by_each_size(of: Counted, sizes: Array, person: Sequence[Array]) -> Array:
@@ -83,18 +93,6 @@ def by_each_size(of: Counted, sizes: Array, person: Sequence[Array]) -> Array:
             nobody = nobody * (1 - chances[:, place])
             rates.append(1 - nobody)
     return rates[0].__array_namespace__().stack(rates, axis=1) * sizes[:, :, None]
-
-
-def containing(sizes: Array, chances: Array) -> Array:
-    """Σ_m P(m persons) · (1 − Π_{j≤m} (1 − p_j)), from the chances p [components, persons, cells].
-
-    Written as P(somebody) − (1 − p_1)(P(1) + (1 − p_2)(P(2) + …)), which needs one product for each person.
-    """
-    last = chances.shape[1]
-    rest = sizes[:, last, None] * (1 - chances[:, last - 1])
-    for place in range(last - 1, 0, -1):
-        rest = (sizes[:, place, None] + rest) * (1 - chances[:, place - 1])
-    return sizes[:, 1:].sum(axis=1, keepdims=True) - rest
 
 
 def numbering(sizes: Array, chances: Array) -> Array:
@@ -126,7 +124,7 @@ def _persons(sizes: Array, person: Sequence[Array]) -> Array:
 
 
 def _contracted_over_persons(tables: Tables) -> Array:
-    """The number of persons by their own attributes: a sum over components and places, each a row of its own."""
+    """The number of persons by their own attributes: a sum over components and places, a row for each."""
     rows = (tables.weights[:, None] * present(tables.sizes)).reshape(-1)
     return _contracted(rows, [table.reshape(-1, table.shape[-1]) for table in tables.person])
 
@@ -139,3 +137,66 @@ def _contracted(weights: Array, tables: Sequence[Array]) -> Array:
     left = outer([weights[:, None], *tables[:cut]])
     right = outer([weights[:, None] * 0 + 1, *tables[cut:]])
     return (left.T @ right).reshape(shape)
+
+
+# -------------------------------------------------------------------- single cells, for the network's loss
+
+
+class Queries(NamedTuple):
+    """Cells as indices.
+
+    `household` and `person` [queries, width] point into all attributes' chances in a row, the place after them being
+    1; `sizes` [queries, 0 … most persons] is 1 where the number of persons counts; `of_persons` and `has_person`
+    [queries] say what is counted.
+    """
+
+    household: NDArray[np.int32]
+    person: NDArray[np.int32]
+    sizes: NDArray[np.float32]
+    of_persons: NDArray[np.float32]
+    has_person: NDArray[np.float32]
+
+
+def queries_of(schema: Schema, cells: Sequence[tuple[Marginal, tuple[int, ...]]], room: int | None = None) -> Queries:
+    """The cells as indices, followed by empty rows up to `room`."""
+    starts = {}
+    ends = {}
+    for side, attributes in (("household", schema.household), ("person", schema.person)):
+        places = [0, *accumulate(attribute.codes for attribute in attributes)]
+        starts.update({attribute.name: place for attribute, place in zip(attributes, places, strict=False)})
+        ends[side] = places[-1]
+    room = len(cells) if room is None else room
+    width = max([WIDTH, *(max(len(marginal.household), len(marginal.person)) for marginal, _ in cells)])
+    household = np.full((room, width), ends["household"], dtype=np.int32)
+    person = np.full((room, width), ends["person"], dtype=np.int32)
+    sizes = np.ones((room, schema.max_persons + 1), dtype=np.float32)
+    of_persons, has_person = np.zeros(room, dtype=np.float32), np.zeros(room, dtype=np.float32)
+    for row, (marginal, cell) in enumerate(cells):
+        codes = list(cell)
+        if marginal.size:
+            sizes[row] = np.arange(schema.max_persons + 1) == codes.pop(0)
+        for column, name in enumerate(marginal.household):
+            household[row, column] = starts[name] + codes[column]
+        for column, name in enumerate(marginal.person):
+            person[row, column] = starts[name] + codes[len(marginal.household) + column]
+        of_persons[row], has_person[row] = marginal.of == "persons", bool(marginal.person)
+    return Queries(household, person, sizes, of_persons, has_person)
+
+
+def expected_counts(queries: Queries, weights: Array, sizes: Array, household: Array, person: Array) -> Array:
+    """[queries]: the expected count of each cell per household.
+
+    `household` [components, all codes and a 1] and `person` [components, most persons, all codes and a 1].
+    """
+    homes, chances = household[:, queries.household[:, 0]], person[:, :, queries.person[:, 0]]
+    for column in range(1, queries.household.shape[1]):
+        homes = homes * household[:, queries.household[:, column]]
+        chances = chances * person[:, :, queries.person[:, column]]
+    nobody, number = 1.0, 0.0
+    total = sizes[:, 0, None] * queries.sizes[:, 0] * (1 - queries.of_persons) * (1 - queries.has_person)
+    for place in range(chances.shape[1]):
+        nobody = nobody * (1 - chances[:, place])
+        number = number + chances[:, place]
+        rate = queries.of_persons * number + (1 - queries.of_persons) * (1 - nobody)
+        total = total + sizes[:, place + 1, None] * queries.sizes[:, place + 1] * rate
+    return weights @ (homes * total)
