@@ -6,13 +6,13 @@ Its manifest holds the digests of all other files, and the manifest's own digest
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tallytree.disk import sync
 from tallytree.errors import ReleaseError
 from tallytree.publish.release.stored import MANIFEST, digest, read_json
 
@@ -28,7 +28,7 @@ def write_whole(target: Path, fill: Callable[[Path], Iterable[str]], *, replace:
         write_json(staging / MANIFEST, {"files": {name: digest(staging / name) for name in names}})
         identity = digest(staging / MANIFEST)
         for path in [*staging.iterdir(), staging]:
-            _flush(path)
+            sync(path)
         staging.chmod(0o755)
         _put_in_place(staging, target)
     except BaseException:
@@ -68,14 +68,6 @@ def changed_files(directory: Path, expected: Iterable[str]) -> Iterator[str]:
             yield f"{path.name} was added: it is not in {MANIFEST}"
 
 
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _put_in_place(staging: Path, target: Path) -> None:
     """Rename into place; an older release is moved aside first and removed last."""
     old = None
@@ -83,6 +75,6 @@ def _put_in_place(staging: Path, target: Path) -> None:
         old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent)) / target.name
         target.rename(old)
     staging.rename(target)
-    _flush(target.parent)
+    sync(target.parent)
     if old is not None:
         shutil.rmtree(old.parent)
