@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from experiments.covered import KINDS, kinds_of, strata, with_clusters
+from experiments.interval_coverage import KINDS, kinds_of, strata, with_clusters
 from experiments.named_files import load
 
 import tallytree as tt

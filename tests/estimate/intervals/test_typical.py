@@ -7,7 +7,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from experiments.covered import kinds_of, strata, with_clusters
+from experiments.interval_coverage import kinds_of, strata, with_clusters
 from experiments.named_files import load
 
 import tallytree as tt
