@@ -14,7 +14,8 @@ import os
 import resource
 import time
 
-from tallytree.evaluate.microdata import as_in_the_paper, compare_synthesis, made_up
+from tallytree.evaluate.microdata import compare_synthesis, made_up
+from tallytree.privacy.budget import Budget
 from tallytree.synthesis.workload import sampled_sets
 
 
@@ -31,7 +32,7 @@ def main() -> None:
         truth,
         workload,
         ["tallytree-marginals"],
-        as_in_the_paper(truth.codes.number, [given.epsilon]),
+        [Budget(epsilon=given.epsilon, delta=f"1/{truth.codes.number**2}")],  # δ as in the paper
         drawn=False,
     )
     print(

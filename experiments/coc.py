@@ -1,13 +1,13 @@
 """The experiments behind docs/coc.md: NOT PRIVATE, on public and made-up data.
 
-    python -m experiments.coc --data DIRECTORY [--runs 5] [--part PART]
+    python -m experiments.coc --data DIRECTORY [--runs 5] [--part PART] [--results coc-results] [--out docs/figures]
+    python -m experiments.coc --data DIRECTORY --part single --runs 1     the cheapest of them
 
 The parts are table, nation, single, merging, levels, methods and chosen; all of them if none is named.
 
 DIRECTORY holds nyc_taxi_medallion_pickups.csv, us2010_block_hawaiian_national_hist.csv, ri_2010_block_race.csv,
 us2010_vtd_race.parquet, switzerland_2003_municipality_household_size.csv and oregon_2000_pums_households.parquet.
-Tables are printed; results go to coc-results/ (a journal each, so that an interrupted run goes on) and pictures to
-docs/figures/.
+Tables are printed; results go to a folder (a journal each, so that an interrupted run goes on), pictures to another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -37,12 +37,21 @@ from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.mechanisms.count_of_counts import methods_for
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
-RESULTS = Path("coc-results")
 METHOD = {"Hc": "cumulative", "Hg": "sorted-sizes"}
 PER_LEVEL = ("0.05", "0.1", "0.3", "1")
 WEST = ("02", "04", "16", "32", "49", "53")  # the paper's west coast: California, Oregon and Hawaii are not in the file
 PUBLISHED = {"bottom-up": (20_731.0, 10_405.5, 772.8), "Hc×Hc×Hc": (10_547.0, 5_431.5, 1_601.8)}
 ONE = tt.one_entity()
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user asked for: where the data are, how many runs, where results and pictures go."""
+
+    data: Path
+    runs: int
+    results: Path
+    out: Path
 
 
 def matching(symbols: str, merge: str = "weighted", name: str | None = None) -> Mechanism:
@@ -77,7 +86,7 @@ def within(truth: Truth, states: Sequence[str]) -> Truth:
 
 
 def with_largest(truth: Truth, max_size: int, name: str) -> Truth:
-    """The same groups under a more generous public largest size."""
+    """The same groups under a larger public largest size."""
     return replace(truth, name=name, counts=np.pad(truth.counts, ((0, 0), (0, max_size - truth.max_size))))
 
 
@@ -117,22 +126,23 @@ def honest(truth: Truth, mechanism: Mechanism, budget: tt.Budget, run: int) -> l
     return errors_of(truth, mechanism.estimate(seeded_measurements(truth, plan, 0, run)).counts)
 
 
-def table(folder: Path, runs: int) -> None:
+def table(given: Given) -> None:
     """Section 6.2.2 on the taxi data: as published, with shared noise, with independent noise."""
-    truth, budget = load(folder / "nyc_taxi_medallion_pickups.csv", max_size=100_000), tt.Budget(epsilon=1)
+    truth, budget = load(given.data / "nyc_taxi_medallion_pickups.csv", max_size=100_000), tt.Budget(epsilon=1)
     mechanisms = {"bottom-up": MECHANISMS["bottom-up"], "Hc×Hc×Hc": matching("Hc×Hc×Hc")}
     for name, mechanism in mechanisms.items():
         print(f"{name}, published | {' | '.join(f'{value:,.1f}' for value in PUBLISHED[name])}")
         shared = [
-            errors_of(truth, estimate_with_shared_noise(truth, mechanism, budget, 0, run).counts) for run in range(runs)
+            errors_of(truth, estimate_with_shared_noise(truth, mechanism, budget, 0, run).counts)
+            for run in range(given.runs)
         ]
         print(f"{name}, shared noise, NOT PRIVATE | {shown(shared)}", flush=True)
     others = {"Hg×Hg×Hg": matching("Hg×Hg×Hg"), "joint-cumulative": MECHANISMS["joint-cumulative"]}
     for name, mechanism in (mechanisms | others).items():
-        print(f"{name}, independent | {shown([honest(truth, mechanism, budget, run) for run in range(runs)])}")
+        print(f"{name}, independent | {shown([honest(truth, mechanism, budget, run) for run in range(given.runs)])}")
 
 
-def nation(folder: Path, runs: int) -> None:
+def nation(given: Given) -> None:
     """The same comparison, honestly, on made-up nations of the shape of the paper's: 1 → 52 → 3,144, total ε = 1."""
     mechanisms = {
         "bottom-up": MECHANISMS["bottom-up"],
@@ -141,30 +151,30 @@ def nation(folder: Path, runs: int) -> None:
     }
     for truth in (make("race"), make("census", variant="coc")):
         for name, mechanism in mechanisms.items():
-            errors = [honest(truth, mechanism, tt.Budget(epsilon=1), run) for run in range(runs)]
+            errors = [honest(truth, mechanism, tt.Budget(epsilon=1), run) for run in range(given.runs)]
             print(f"{truth.name}, {name}, independent | {shown(errors)}", flush=True)
 
 
-def single(folder: Path, runs: int) -> None:
+def single(given: Given) -> None:
     """Section 4 at the root of the taxi and Hawaiian data, ε = 1, K = 100,000."""
     files = ("nyc_taxi_medallion_pickups.csv", "us2010_block_hawaiian_national_hist.csv")
-    for truth in (down_to(load(folder / file, max_size=100_000), 0) for file in files):
+    for truth in (down_to(load(given.data / file, max_size=100_000), 0) for file in files):
         for method in ("cumulative", "cumulative-l2", "sorted-sizes", "sorted-sizes-l1", "naive"):
             mechanism = MECHANISMS["naive"]
             if method != "naive":
                 mechanism = MECHANISMS["bottom-up"].configured({"method": method})
-            errors = [honest(truth, mechanism, tt.Budget(epsilon=1), run) for run in range(runs)]
+            errors = [honest(truth, mechanism, tt.Budget(epsilon=1), run) for run in range(given.runs)]
             print(f"{truth.name}, {method} | {shown(errors)}", flush=True)
 
 
 # -------------------------------------------------------------------- figures
 
 
-def experiment(truth: Truth, mechanisms: Sequence[str | Mechanism], runs: int, folder: str) -> Results:
+def experiment(truth: Truth, mechanisms: Sequence[str | Mechanism], given: Given, folder: str) -> Results:
     """Errors against the budget per level, with the omniscient line."""
     depth = truth.hierarchy.depth
     budgets = {tt.Budget(epsilon=Fraction(part) * depth): tt.Budget(epsilon=part) for part in PER_LEVEL}
-    found = compare(truth, mechanisms, list(budgets), runs=runs, out=RESULTS / folder, limit=300)
+    found = compare(truth, mechanisms, list(budgets), runs=given.runs, out=given.results / folder, limit=300)
     for lost in found.failures():
         print(truth.name, lost)
     line = [
@@ -183,7 +193,7 @@ def experiment(truth: Truth, mechanisms: Sequence[str | Mechanism], runs: int, f
             ],
         }
         for budget in budgets
-        for run in range(runs)  # as many as the others have, though all are the same
+        for run in range(given.runs)  # as many as the others have, though all are the same
     ]
     together = Results.together([found, Results.of(truth.name, truth.max_size, ONE.kind, line)])
     print_summary(together, depth)
@@ -225,7 +235,7 @@ def panels(several: Sequence[Results], by: str) -> Results:
     return Results(pa.concat_tables(tables))
 
 
-def save(results: Results, title: str, name: str, *, pairs: bool = False) -> None:
+def save(results: Results, path: Path, title: str, *, pairs: bool = False) -> None:
     """Write a picture; with `pairs`, two mechanisms after one another share a colour and the second is dashed."""
     chart = plots.error_against_budget(results, "emd_per_region")
     chart.title.text = title
@@ -242,34 +252,41 @@ def save(results: Results, title: str, name: str, *, pairs: bool = False) -> Non
                     layer.transform = [alt.CalculateTransform(calculate=second, **{"as": "dashed"})]
                     dash = alt.StrokeDash("dashed:N", legend=None)
                     layer.encoding.strokeDash = dash.scale(domain=[False, True], range=[[1, 0], [5, 4]])
-    plots.save(chart, FIGURES / name)
+    plots.save(chart, path)
 
 
-def merging(folder: Path, runs: int) -> None:
+def merging(given: Given) -> None:
     """Figure 4: weighted against plain averages on two levels."""
     mechanisms = [
         matching(symbols, merge, f"{symbols} {merge}")
         for symbols in ("Hc×Hc", "Hc×Hg", "Hg×Hc")
         for merge in ("weighted", "plain")
     ]
-    several = [experiment(truth, mechanisms, runs, f"merging-{name}") for name, truth in data_sets(folder, 2).items()]
+    several = [
+        experiment(truth, mechanisms, given, f"merging-{name}") for name, truth in data_sets(given.data, 2).items()
+    ]
     together = panels(several, "level")
     private = Results(together.rows.filter(pc.not_equal(together.rows["mechanism"], "omniscient")))
-    save(private, "Matched sizes merged by weighted (solid) or plain (dashed) average", "coc-figure-4.png", pairs=True)
+    save(
+        private,
+        given.out / "coc-figure-4.png",
+        "Matched sizes merged by weighted (solid) or plain (dashed) average",
+        pairs=True,
+    )
 
 
-def levels(folder: Path, runs: int) -> None:
+def levels(given: Given) -> None:
     """Figures 5 and 6: two and three levels."""
     for depth, figure in ((2, "coc-figure-5.png"), (3, "coc-figure-6.png")):
         same = [matching("×".join([symbol] * depth)) for symbol in METHOD]
         mechanisms = [*same, "bottom-up", "joint-cumulative"]
         several = [
-            experiment(truth, mechanisms, runs, f"levels-{depth}-{name}")
-            for name, truth in data_sets(folder, depth).items()
+            experiment(truth, mechanisms, given, f"levels-{depth}-{name}")
+            for name, truth in data_sets(given.data, depth).items()
         ]
         order = "level" if depth == 2 else "set"
         number = {2: "Two", 3: "Three"}[depth]
-        save(panels(several, order), f"{number} levels: earth mover's distance per region", figure)
+        save(panels(several, order), given.out / figure, f"{number} levels: earth mover's distance per region")
 
 
 # -------------------------------------------------------------------- which method for which level
@@ -315,20 +332,19 @@ def regions_of(folder: Path) -> Iterator[tuple[bool, Truth]]:
                     yield False, flat(f"{shape} {largest}", counts, max_size, rng)
 
 
-def methods(folder: Path, runs: int) -> None:
+def methods(given: Given) -> None:
     """How often `methods_for` names the best method, and what it loses against it; regions by themselves."""
     choices = ("cumulative", "sorted-sizes", "sorted-sizes-l1")
     losses: dict[tuple[bool, str], list[float]] = {}
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / "methods.jsonl").open("w") as file:
-        for real, truth in regions_of(folder):
+    with (given.results / "methods.jsonl").open("w") as file:
+        for real, truth in regions_of(given.data):
             totals = truth.all_levels().sum(axis=1)
             for epsilon in ("0.02", "0.1", "0.5", "2"):
                 errors = {}
                 for method in choices:
                     mechanism = MECHANISMS["bottom-up"].configured({"method": method})
                     budget = tt.Budget(epsilon=epsilon)
-                    found = [honest(truth, mechanism, budget, run)[-1] for run in range(runs)]
+                    found = [honest(truth, mechanism, budget, run)[-1] for run in range(given.runs)]
                     errors[method] = 1 + float(np.mean(found))  # one unit more, so that 0 against 0.1 is nothing
                 errors["the rule"] = errors[methods_for(truth.hierarchy, totals, truth.max_size)[-1]]
                 best = min(errors.values())
@@ -347,9 +363,9 @@ def methods(folder: Path, runs: int) -> None:
         )
 
 
-def chosen(folder: Path, runs: int) -> None:
+def chosen(given: Given) -> None:
     """What `auto` takes against one method everywhere: Rhode Island's blocks by white persons, four levels."""
-    truth = with_largest(load(folder / "ri_2010_block_race.csv", race="white"), 10_000, "white")
+    truth = with_largest(load(given.data / "ri_2010_block_race.csv", race="white"), 10_000, "white")
     totals = truth.all_levels().sum(axis=1)
     candidates = {
         "auto": methods_for(truth.hierarchy, totals, truth.max_size),
@@ -359,7 +375,7 @@ def chosen(folder: Path, runs: int) -> None:
     for epsilon in ("0.4", "4"):
         for name, each in candidates.items():
             mechanism = MECHANISMS["coc-matching"].configured({"methods": each})
-            errors = [honest(truth, mechanism, tt.Budget(epsilon=epsilon), run) for run in range(runs)]
+            errors = [honest(truth, mechanism, tt.Budget(epsilon=epsilon), run) for run in range(given.runs)]
             print(f"ε = {epsilon}, {name} {each if name == 'auto' else ''} | {shown(errors)}", flush=True)
 
 
@@ -375,14 +391,18 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder of the real data sets")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--part", choices=list(PARTS))
+    parser.add_argument("--results", type=Path, default=Path("coc-results"), help="folder of results and journals")
+    parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the pictures")
     options = parser.parse_args()
-    FIGURES.mkdir(exist_ok=True)
+    given = Given(options.data, options.runs, options.results, options.out)
+    for folder in (given.results, given.out):
+        folder.mkdir(parents=True, exist_ok=True)
     for name in [options.part] if options.part else PARTS:
-        PARTS[name](options.data, options.runs)
+        PARTS[name](given)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,13 @@
-"""Draw docs/picture.svg: noisy measurements beside the released counts. Run: python docs/picture.py"""
+"""The picture of README.md: noisy measurements beside the released counts, of made-up data.
+
+    python -m experiments.picture [--out docs/picture.svg]
+
+The noise is drawn anew each time, so the picture is another one each time.
+"""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +77,9 @@ def draw(measured: np.ndarray, released: np.ndarray) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "picture.svg")
+    options = parser.parse_args()
     tree = tt.Hierarchy.from_edges([("Alba", "Tallia"), ("Borea", "Tallia")], levels=["nation", "state"])
     leaves = np.array([[21, 24, 12, 7, 1], [14, 15, 9, 3, 0]])
     private = GroupSizes(tree, 5, Sealed(leaves))
@@ -81,7 +90,7 @@ def main() -> None:
         measured = release.measurements.stacked("counts")
         if measured.min() in (-3, -4, -5, -6) and np.abs(measured - tree.aggregate(leaves)).max() < 12:
             break
-    (Path(__file__).parents[1] / "docs" / "picture.svg").write_text(draw(measured, release.counts), encoding="utf-8")
+    options.out.write_text(draw(measured, release.counts), encoding="utf-8")
 
 
 if __name__ == "__main__":

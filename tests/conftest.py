@@ -1,6 +1,16 @@
 """Property tests run the same cases every time, and the first call of a kernel may take long to compile."""
 
+import pytest
 from hypothesis import settings
+
+from tests.real_data import SOURCES, made_up, real
 
 settings.register_profile("tallytree", deadline=None, derandomize=True)
 settings.load_profile("tallytree")
+
+
+@pytest.fixture(scope="session", params=SOURCES)
+def public_file(request, tmp_path_factory):
+    """From the name of a public data set's file to its path: the real one, or a small made-up one of the same form."""
+    folder = tmp_path_factory.mktemp("public")
+    return real if request.param == "real" else lambda name: made_up(name, folder)

@@ -18,6 +18,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MOD
 ROOMS = (
     "version",
     "errors",
+    "disk",
     "progress",
     "arrays",
     "kernels",
@@ -168,12 +169,44 @@ def test_true_tables_are_counted_at_the_border_and_in_evaluate_only():
     assert "synthesis.models.sampling" not in users("HouseholdCodes", "Households", *OPENERS)
 
 
-def test_seeds_and_weak_generators_exist_only_in_evaluate():
-    weak = ("default_rng", "np.random", "random.seed", "RandomState", "import random")
+WEAK = ("default_rng", "np.random", "random.seed", "RandomState", "import random")
+ROOT = Path(__file__).parents[1]
+EXPERIMENTS = {f"experiments.{path.stem}": path for path in sorted((ROOT / "experiments").glob("*.py"))}
+# What reads microdata, opens a seal or draws the noise of a release.
+PRIVATE = {"read", "read_households", "measure", "release", "synthesize", "PrivateTables", "Keystream"}
+
+
+def test_seeds_and_weak_generators_exist_only_in_evaluate_and_experiments():
     for name, path in MODULES.items():
         if room(name) != "evaluate":
-            found = [word for word in weak if word in path.read_text(encoding="utf-8")]
+            found = [word for word in WEAK if word in path.read_text(encoding="utf-8")]
             assert not found, f"{name} uses {found}"
+
+
+def test_where_there_is_a_seed_nothing_private_is_near():
+    seeded = {name: path for name, path in (MODULES | EXPERIMENTS).items() if "default_rng" in path.read_text()}
+    assert {room(name) for name in seeded} == {"evaluate", "experiments"}
+    for name, path in seeded.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in ("tt", "tallytree")
+            ):
+                named.add(node.attr)
+            assert not named & PRIVATE, f"{name} has a seed and uses {named & PRIVATE}"
+
+
+def test_the_package_needs_nothing_that_is_not_in_the_wheel():
+    outside = {"experiments", "tests", "benchmarks"}
+    for name, tree in TREES.items():
+        for node in ast.walk(tree):
+            homes = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                homes.append(node.module or "")
+            wrong = {home for home in homes if home.split(".")[0] in outside}
+            assert not wrong, f"{name} imports {wrong}"
 
 
 def test_nothing_is_printed_or_logged_below_the_command():

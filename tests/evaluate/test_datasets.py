@@ -8,8 +8,8 @@ import pytest
 
 import tallytree as tt
 from tallytree.errors import SpecError
-from tallytree.evaluate.census import SHARES
 from tallytree.evaluate.datasets import DATASETS, DOMAINS, make, make_households, write_people
+from tallytree.evaluate.nation import SHARES
 from tallytree.evaluate.people import HOUSEHOLDS_AT_A_TIME
 
 SMALL = {"census": {}, "taxi": {"zones": 28}, "race": {}, "people": {}}

@@ -9,7 +9,6 @@ from tallytree import Budget
 from tallytree.errors import SpecError
 from tallytree.evaluate.microdata import (
     HouseholdTruth,
-    as_in_the_paper,
     compare_synthesis,
     drawn_errors,
     made_up,
@@ -65,12 +64,6 @@ def test_made_up_households_have_the_domain_of_the_paper():
     assert small.schema.domain_size == 262_080
     assert small.codes.number == 75
     assert all_sets(small.schema).queries == 1_640
-
-
-def test_budgets_are_those_of_the_paper():
-    budgets = as_in_the_paper(100)
-    assert [float(budget.epsilon) for budget in budgets] == [0.125, 0.25, 0.5, 1.0]
-    assert {float(budget.delta) for budget in budgets} == {1e-4}
 
 
 @pytest.mark.parametrize("kind", ["one_group", "one_person_attributes"])

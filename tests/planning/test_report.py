@@ -21,7 +21,6 @@ from tallytree.planning.widths import half_widths
 from tallytree.privacy import Neighbours
 from tallytree.privacy.plan import divided, priority_shares
 from tests.oracles.example import made_up
-from tests.real_data import DATA
 
 ENTITY = one_entity()
 ONE = Budget(epsilon=1)
@@ -149,10 +148,8 @@ def as_table(truth):
     ("name", "level"),
     [("switzerland_2003_municipality_household_size.csv", 2), ("us2010_county_household_size_2plus.csv", 3)],
 )
-def test_errors_are_predicted_from_an_older_table_of_other_regions(name, level):
-    if not (DATA / name).exists():
-        pytest.skip(f"the real data sets are not in {DATA}: predictions for {name} were not checked")
-    older, newer = halves(load(DATA / name), level)
+def test_errors_are_predicted_from_an_older_table_of_other_regions(public_file, name, level):
+    older, newer = halves(load(public_file(name)), level)
     assert not set(older.hierarchy.ids[50:]) & set(newer.hierarchy.ids[50:])
     mechanisms = ["joint-cumulative", "pgsr-hierarchical-dp"]
     report = planned(

@@ -20,7 +20,6 @@ from tallytree.tables.codebook import schema_from_codebook, schema_from_sample
 from tallytree.tables.contingency import HouseholdCodes, check_size, grouped, marginal_counts
 from tallytree.tables.households import households_from_codes, read_households
 from tests.oracles.households import count, schema_of
-from tests.real_data import DATA
 
 SECRET = "SECRET-4711"
 
@@ -441,14 +440,7 @@ def test_a_schema_from_a_sample_only_if_it_is_declared_public():
         schema_from_sample(homes, PEOPLE, household_id="home", sample_is_public=True, most_values=2)
 
 
-# -------------------------------------------------------------------- real tables
-
-
-def real(name):
-    paths = [DATA / f"{name}_{table}.parquet" for table in ("households", "persons")]
-    if not all(path.exists() for path in paths):
-        pytest.skip(f"the real data sets are not in {DATA}: {name} was not checked")
-    return paths
+# -------------------------------------------------------------------- public tables
 
 
 @pytest.mark.parametrize(
@@ -458,8 +450,8 @@ def real(name):
         ("atlanta_arc", ["maz", "workers", "hincp", "veh", "hht", "bld"], ["agep", "sex", "esr", "schl"], "sporder"),
     ],
 )
-def test_real_tables_are_read_whole(name, homes, people, order):
-    paths = real(name)
+def test_public_tables_are_read_whole(public_file, name, homes, people, order):
+    paths = [public_file(f"{name}_{table}.parquet") for table in ("households", "persons")]
     tables = [pq.read_table(path) for path in paths]
     left_out = [[column for column in table.column_names if column not in (*homes, *people)] for table in tables]
     schema = schema_from_sample(

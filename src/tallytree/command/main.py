@@ -65,7 +65,7 @@ def demo(
 ) -> None:
     """Make up a country, release it with ε = 1, and verify the release."""
     from tallytree.command.release_spec import Spec
-    from tallytree.evaluate.country import make_country
+    from tallytree.evaluate.people import make_country
     from tallytree.publish.folder import refuse_existing
 
     refuse_existing(out, replace=True)

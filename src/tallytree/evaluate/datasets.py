@@ -9,11 +9,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from tallytree.errors import SpecError
-from tallytree.evaluate.census import census
-from tallytree.evaluate.geography import checked_scale
 from tallytree.evaluate.households import DOMAINS, Domain, Tables, make_households
+from tallytree.evaluate.nation import census, checked_scale, race
 from tallytree.evaluate.people import people, write_people
-from tallytree.evaluate.race import race
 from tallytree.evaluate.taxi import taxi
 from tallytree.evaluate.truth import Truth
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.evaluate.census import SHARES
-from tallytree.evaluate.geography import checked_scale
+from tallytree.evaluate.nation import SHARES, checked_scale
 
 HOUSEHOLDS = 75_000
 CLASSES = 8  # kinds of household

@@ -176,11 +176,6 @@ def compare_synthesis(
                     yield row
 
 
-def as_in_the_paper(number_of_households: int, epsilons: Iterable[str] = ("0.125", "0.25", "0.5", "1")) -> list[Budget]:
-    """HQR's budgets: ε as given, δ = 1/N²."""
-    return [Budget(epsilon=epsilon, delta=f"1/{number_of_households**2}") for epsilon in epsilons]
-
-
 def _shares(codes: HouseholdCodes, workload: Workload) -> list[Floats]:
     persons, homes = max(1, int(codes.starts[-1])), max(1, codes.number)
     return [

@@ -1,8 +1,12 @@
-"""`people`: microdata rows of persons in households in counties, streamed to Parquet, for tests of reading at scale."""
+"""Made-up persons in households in counties, as the files that a user has.
+
+`people` and `write_people` are for reading at any scale, rows streamed to Parquet; `make_country` is for the demo.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,12 +15,41 @@ import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.evaluate.census import household_shares, size_shares
-from tallytree.evaluate.geography import Geography, checked_scale, checked_size, geography, with_size_zero
+from tallytree.evaluate.nation import (
+    SHARES,
+    Geography,
+    checked_scale,
+    checked_size,
+    county_codes,
+    geography,
+    household_shares,
+    size_shares,
+    with_size_zero,
+)
 from tallytree.evaluate.truth import Truth
 
 FULL_SCALE = 300_000_000
 HOUSEHOLDS_AT_A_TIME = 400_000  # about a million persons
+COUNTRY_MAX_SIZE = 15
+SYLLABLES = (
+    "al",
+    "bor",
+    "cas",
+    "dun",
+    "el",
+    "fen",
+    "gar",
+    "hol",
+    "ist",
+    "jor",
+    "kel",
+    "lum",
+    "mar",
+    "nor",
+    "or",
+    "pel",
+)
+ENDINGS = ("ia", "mark", "stead", "ford", "holm", "vale", "ton", "wick")
 
 
 def people(*, scale: float = 1.0, seed: int = 0, max_size: int = 20, public_totals: bool = False) -> Truth:
@@ -51,17 +84,17 @@ def write_people(
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
         raise SpecError(f"rows must be a whole number from 1 on, not {rows!r}")
     where, blocks = _nation(rows, seed, checked_size(max_size, 2))
-    names = _Names(where)
+    codes = _Codes(where)
     counts = np.zeros((len(where.weights), max_size), dtype=np.int64)
     rng = np.random.default_rng([seed, 300])
     persons = households = 0
-    with _Sheet(path, names.persons_schema) as sheet, _Sheet(groups, names.groups_schema) as listed:
+    with _Sheet(path, codes.persons_schema) as sheet, _Sheet(groups, codes.groups_schema) as listed:
         for county, size in blocks:
             _tally(counts, county, size)
             order = rng.permutation(np.repeat(np.arange(len(size), dtype=np.int32), size))
             ids = np.arange(persons, persons + len(order))
-            sheet.write(ids, households + order.astype(np.int64), *names.columns(county[order]))
-            listed.write(households + np.arange(len(size)), names.columns(county)[1])
+            sheet.write(ids, households + order.astype(np.int64), *codes.columns(county[order]))
+            listed.write(households + np.arange(len(size)), codes.columns(county)[1])
             persons += len(order)
             households += len(size)
     public = groups is not None
@@ -96,7 +129,7 @@ def _tally(counts: Integers, county: Integers, size: Integers) -> None:
     counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
 
 
-class _Names:
+class _Codes:
     """Region codes as Arrow dictionaries, so that no text is made row by row."""
 
     def __init__(self, where: Geography) -> None:
@@ -148,3 +181,90 @@ class _Sheet:
             self._writer.write_table(
                 pa.Table.from_arrays([pa.array(column) for column in columns], schema=self._schema)
             )
+
+
+# -------------------------------------------------------------------- the country of the demo
+
+
+@dataclass(frozen=True)
+class Country:
+    """Where the files of a made-up country are."""
+
+    people: Path
+    regions: Path
+    spec: Path
+    households: int
+    persons: int
+
+
+def make_country(
+    folder: str | Path, *, households: int = 100_000, states: int = 12, counties: int = 120, seed: int = 2010
+) -> Country:
+    """Write people.parquet (person, household, county), regions.csv and release.toml into `folder`.
+
+    Recipe. County populations are log-normal; household sizes follow the 2010 U.S. shares, tilted by a state's and a
+    county's own taste for large households, with a geometric tail.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    names = _place_names(states + counties, rng)
+    state_of = np.sort(np.concatenate([np.arange(states), rng.integers(0, states, counties - states)]))
+    codes = county_codes(state_of)
+
+    population = rng.lognormal(0, 1.1, counties)
+    county = np.repeat(np.arange(counties), rng.multinomial(households, population / population.sum()))
+    taste = rng.normal(0, 0.12, states)[state_of] + rng.normal(0, 0.06, counties)
+    shares = SHARES * np.exp(np.outer(taste, np.arange(len(SHARES)) - 1.5))
+    ladder = np.cumsum(shares / shares.sum(axis=1, keepdims=True), axis=1)
+    size = 1 + (rng.random(households)[:, None] > ladder[county]).sum(axis=1)
+    largest = size == len(SHARES)
+    size[largest] = np.minimum(size[largest] + rng.geometric(0.55, largest.sum()) - 1, COUNTRY_MAX_SIZE + 5)
+    household = np.repeat(np.arange(households), size)
+
+    persons = pa.table(
+        {
+            "person_id": np.arange(len(household)),
+            "household_id": household,
+            "county": pa.DictionaryArray.from_arrays(county[household].astype(np.int32), codes).cast(pa.string()),
+        }
+    )
+    pq.write_table(persons, folder / "people.parquet")
+    rows = [f"Tallia,{names[state]},{code}" for state, code in zip(state_of, codes, strict=True)]
+    (folder / "regions.csv").write_text("\n".join(["nation,state,county", *rows]) + "\n")
+    (folder / "release.toml").write_text(COUNTRY_SPEC)
+    return Country(
+        folder / "people.parquet", folder / "regions.csv", folder / "release.toml", households, len(household)
+    )
+
+
+COUNTRY_SPEC = f"""\
+[regions]                      # public
+table = "regions.csv"
+levels = ["nation", "state", "county"]
+
+[data]                         # private
+source = "people.parquet"
+group = "household_id"
+region = "county"
+entity = "person_id"
+max_size = {COUNTRY_MAX_SIZE}
+
+[privacy]
+unit = "one_entity"
+epsilon = 1
+
+[release]
+title = "Households of Tallia by size"
+"""
+
+
+def _place_names(count: int, rng: np.random.Generator) -> list[str]:
+    names: dict[str, None] = {}
+    while len(names) < count:
+        start, middle = rng.choice(SYLLABLES, 2, replace=False)
+        names[(start + middle + rng.choice(ENDINGS)).capitalize()] = None
+    return list(names)

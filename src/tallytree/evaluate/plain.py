@@ -16,7 +16,7 @@ import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.evaluate.geography import checked_size
+from tallytree.evaluate.nation import checked_size
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
 from tallytree.public_table import public_table

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import pickle
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from tallytree.disk import JsonLines
 from tallytree.errors import SpecError
 from tallytree.evaluate.cell import Cell, CellWorker, save_truth
-from tallytree.evaluate.journal import Journal
 from tallytree.evaluate.results import WARNING, Results
 from tallytree.evaluate.truth import Truth
 from tallytree.evaluate.workers import Lost, run_all
@@ -27,6 +29,7 @@ from tallytree.progress import Progress, Stage, silent
 from tallytree.version import VERSION
 
 FORMAT = 1
+JOURNAL = "journal.jsonl"
 
 
 def compare(
@@ -55,11 +58,9 @@ def compare(
     budgets = list(dict.fromkeys(budgets))
     _check(budgets, runs, seed, jobs, limit)
     cells = [Cell(name, budget, run) for run in range(runs) for budget in budgets for name in chosen]
-    kept: dict[Any, dict[str, Any]] = {}
-    journal = None if out is None else Journal(Path(out), definition(truth, unit, seed))
+    journal, found = (None, []) if out is None else _opened(Path(out), definition(truth, unit, seed))
     try:
-        if journal is not None:
-            kept = {_key(record): record for record in journal.cells if not _worth_another_try(record, limit)}
+        kept = {_key(record): record for record in found if not _worth_another_try(record, limit)}
         missing = [cell for cell in cells if cell.key not in kept]
         clock = _Clock(len(cells), len(missing), jobs or os.cpu_count() or 1, progress)
         for cell, record in _run(truth, unit, seed, chosen, missing, clock.jobs, limit):
@@ -69,7 +70,7 @@ def compare(
             clock.tick()
     finally:
         if journal is not None:
-            journal.__exit__(None, None, None)
+            journal.close()
     return Results.of(truth.name, truth.max_size, unit.kind, [kept[cell.key] for cell in cells])
 
 
@@ -87,6 +88,43 @@ def definition(truth: Truth, unit: PrivacyUnit, seed: int) -> dict[str, Any]:
         "unit": unit.kind,
         "seed": seed,
     }
+
+
+def _opened(folder: Path, experiment: dict[str, Any]) -> tuple[JsonLines, list[dict[str, Any]]]:
+    """The journal in a folder, a line per finished cell after one that says what the experiment is; and those cells.
+
+    A journal of another experiment is refused, since its cells say nothing about this one.
+    """
+    path = folder / JOURNAL
+    try:
+        journal = JsonLines(path)
+    except BlockingIOError:
+        raise SpecError(f"{path} is in use by another run; wait for it to end, or use another folder") from None
+    except OSError as error:
+        raise SpecError(f"cannot write into {folder}: {error.strerror}") from None
+    try:
+        if not journal.lines:
+            journal.append(experiment)
+            return journal, []
+        begun, *cells = [_parsed(line, number, path) for number, line in enumerate(journal.lines, start=1)]
+        names = [*experiment, *(name for name in begun if name not in experiment)]
+        if other := [name for name in names if begun.get(name) != experiment.get(name)]:
+            there = ", ".join(f"{name} {begun.get(name)!r} there, {experiment.get(name)!r} now" for name in other)
+            raise SpecError(
+                f"{path} belongs to another experiment ({there}). Use another folder, or delete that file to "
+                "start anew."
+            )
+    except BaseException:
+        journal.close()
+        raise
+    return journal, cells
+
+
+def _parsed(line: bytes, number: int, path: Path) -> dict[str, Any]:
+    with suppress(ValueError):
+        if isinstance(value := json.loads(line), dict):
+            return value
+    raise SpecError(f"line {number} of {path} is damaged; delete that line or the file")
 
 
 def registered(name: str) -> Mechanism:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tallytree.arrays import Floats
 from tallytree.errors import SpecError
-from tallytree.evaluate.geography import checked_scale, checked_size, with_size_zero
+from tallytree.evaluate.nation import checked_scale, checked_size, with_size_zero
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
 

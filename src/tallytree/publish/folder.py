@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tallytree.disk import sync
 from tallytree.errors import ReleaseError, TallytreeError
 
 MEASUREMENTS, PRIVACY, PACKAGE, MANIFEST = "measurements.parquet", "privacy.json", "datapackage.json", "manifest.json"
@@ -36,7 +36,7 @@ def write_whole(target: Path, fill: Callable[[Path], Iterable[str]], *, replace:
         write_json(staging / MANIFEST, {"files": {name: digest(staging / name) for name in names}})
         identity = digest(staging / MANIFEST)
         for path in [*staging.iterdir(), staging]:
-            _flush(path)
+            sync(path)
         staging.chmod(0o755)
         _put_in_place(staging, target)
     except BaseException:
@@ -126,14 +126,6 @@ def reason(error: Exception) -> str:
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _put_in_place(staging: Path, target: Path) -> None:
     """Rename into place; an older release is moved aside first and removed last."""
     old = None
@@ -141,6 +133,6 @@ def _put_in_place(staging: Path, target: Path) -> None:
         old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent)) / target.name
         target.rename(old)
     staging.rename(target)
-    _flush(target.parent)
+    sync(target.parent)
     if old is not None:
         shutil.rmtree(old.parent)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from experiments.covered import KINDS, kinds_of, strata, with_clusters
+from experiments.interval_coverage import KINDS, kinds_of, strata, with_clusters
 from experiments.named_files import load
 
 import tallytree as tt
@@ -21,13 +21,6 @@ from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan, Question
 from tests.oracles.trees import even_tree
-from tests.real_data import DATA
-
-
-def real(name, **options):
-    if not (DATA / name).exists():
-        pytest.skip(f"the real data sets are not in {DATA}: coverage on {name} was not checked")
-    return load(DATA / name, **options)
 
 
 def sparse(*, public_totals=True, sizes=120):
@@ -109,8 +102,8 @@ def test_they_hold_at_other_levels_and_for_counts(level, unit):
     ],
 )
 @pytest.mark.parametrize("epsilon", ["0.1", "1"])
-def test_they_hold_on_real_data(name, options, epsilon):
-    truth = real(name, **options)
+def test_they_hold_on_public_data(public_file, name, options, epsilon):
+    truth = load(public_file(name), **options)
     check(covered(truth, plan_for(truth, tt.Budget(epsilon=epsilon)), runs=3), 0.95)
 
 

@@ -7,7 +7,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from experiments.covered import kinds_of, strata, with_clusters
+from experiments.interval_coverage import kinds_of, strata, with_clusters
 from experiments.named_files import load
 
 import tallytree as tt
@@ -23,7 +23,6 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tallytree.progress import Stage
 from tests.oracles.trees import even_tree
-from tests.real_data import DATA
 
 RELEASED = [name for name, each in MECHANISMS.items() if not each.refused and each.most_cells is None]
 
@@ -189,10 +188,8 @@ def test_they_hold_but_for_planted_clusters_on_which_they_fail(seeded, epsilon):
     ],
 )
 @pytest.mark.parametrize("level", [0.9, 0.95])
-def test_they_hold_on_real_data(seeded, name, options, level):
-    if not (DATA / name).exists():
-        pytest.skip(f"the real data sets are not in {DATA}: coverage on {name} was not checked")
-    truth = load(DATA / name, **options)
+def test_they_hold_on_public_data(seeded, public_file, name, options, level):
+    truth = load(public_file(name), **options)
     check(covered(truth, tt.Budget(epsilon="0.5"), level=level, runs=1, mechanism="pgsr-cumulative-dp"), level)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from tallytree.disk import JsonLines
 from tallytree.errors import ReleaseError
 
 FILE = "rounds.jsonl"
@@ -34,27 +34,25 @@ class Round:
 class RoundJournal:
     """Rounds in an append-only file of JSON lines, or (without a folder) in memory alone.
 
-    The file belongs to one process at a time. A last line without its end was being written when the program was
-    killed, so before anything that depended on it: it is dropped. Whoever copies the folder and goes on with both
-    copies draws rounds twice, which no journal can know: keep one.
+    The file belongs to one process at a time: two that went on from the same round would both draw it. Whoever copies
+    the folder and goes on with both copies draws rounds twice, which no journal can know: keep one.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self.facts: Values | None = None
         self.rounds: list[Round] = []
         self._path = None if folder is None else Path(folder) / FILE
-        self._file: BinaryIO | None = None
-        self._usable = True
+        self._file: JsonLines | None = None
+        self._closed = False
         if self._path is not None:
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self._path.open("a+b", buffering=0)
-                _to_disk(self._path.parent)
+                self._file = JsonLines(self._path)
+            except BlockingIOError:
+                raise ReleaseError(f"the journal {self._path} is in use by another run; wait for it to end") from None
             except OSError as error:
                 raise ReleaseError(f"cannot keep a journal in {folder}: {error.strerror}") from None
             try:
-                _lock(self._file, self._path)
-                self._read(self._file)
+                self._read(self._file.lines)
             except BaseException:
                 self.close()
                 raise
@@ -80,31 +78,20 @@ class RoundJournal:
         """Let another process have the file."""
         if self._file is not None:
             self._file.close()
-        self._usable = False
+        self._closed = True
 
     def _append(self, line: Values) -> None:
-        if not self._usable:
+        if self._closed or (self._file is not None and not self._file.usable):
             raise ReleaseError("the journal was closed, or could not be written; open it anew to go on")
         if self._file is None:
             return
-        content = json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        self._usable = False  # until the whole line is on disk: nothing may follow a torn one
         try:
-            if self._file.write(content) != len(content):
-                raise OSError(0, "the line was cut off")
-            os.fsync(self._file.fileno())
+            self._file.append(line)
         except OSError as error:
             raise ReleaseError(f"cannot write to the journal {self._path}: {error.strerror}") from None
-        self._usable = True
 
-    def _read(self, file: BinaryIO) -> None:
-        file.seek(0)
-        content = file.readall() if hasattr(file, "readall") else file.read()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            file.truncate(whole)
-            os.fsync(file.fileno())
-        for number, line in enumerate(content[:whole].splitlines(), start=1):
+    def _read(self, lines: list[bytes]) -> None:
+        for number, line in enumerate(lines, start=1):
             try:
                 self._take(number, json.loads(line))
             except (ValueError, KeyError, TypeError, IndexError):
@@ -133,28 +120,3 @@ def has_begun(folder: str | os.PathLike[str] | None) -> bool:
     """Does a folder hold the journal of a run, whose budget is reserved then?"""
     journal = None if folder is None else Path(folder) / FILE
     return journal is not None and journal.exists() and journal.stat().st_size > 0
-
-
-def _to_disk(folder: Path) -> None:
-    """See a new file's name to the disk, where the system can."""
-    if sys.platform != "win32":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _lock(file: BinaryIO, path: Path) -> None:
-    """Take the file for this process, or refuse: two that went on from the same round would both draw it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ReleaseError(f"the journal {path} is in use by another run; wait for it to end") from None

@@ -1,10 +1,12 @@
 """Household synthesis compared: HQR's Figure 1 remade, and real households. NOT PRIVATE, on public and made-up data.
 
-    python -m experiments.synthesis --directory DIRECTORY [--data oregon] [--method h-gem] [--epsilon 1] [--runs 2]
+    python -m experiments.hqr --data DIRECTORY [--only oregon] [--method h-gem] [--epsilon 1] [--runs 2] [--out FOLDER]
+    python -m experiments.hqr --only acs-small --method mwem --epsilon 1 --runs 1 --out FOLDER     the cheapest
 
 DIRECTORY holds oregon_2000_pums_*.parquet, atlanta_arc_*.parquet and us_cps_2012_2014_*.parquet (the made-up data need
-none). Every finished run is added to docs/figures/synthesis.csv at once, and a run that stands there is not done again,
-so the whole can be done in parts and after interruptions. Pictures and the table of ratios are made from that file.
+none). Every finished run is added at once to synthesis.csv in docs/figures (or FOLDER), and a run that is there is not
+done again, so the whole can be done in parts and after interruptions. Pictures and the table of ratios are made from
+that file.
 
 Schemas are public: categories come from the data's codebooks, bins are round numbers. As in the paper, households of
 more than M persons are left out; M = 3 and few values where MWEM, which holds every possible household, takes part.
@@ -14,20 +16,21 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.evaluate.microdata import HouseholdTruth, as_in_the_paper, compare_synthesis, made_up
+from tallytree.evaluate.microdata import HouseholdTruth, compare_synthesis, made_up
+from tallytree.privacy.budget import Budget
 from tallytree.schema import Attribute, Schema
 from tallytree.synthesis.workload import Workload, all_sets, sampled_sets
 from tallytree.tables.contingency import code_type, grouped
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
-CSV = FIGURES / "synthesis.csv"
+RUNS = "synthesis.csv"
 EPSILONS = ("0.125", "0.25", "0.5", "1")
 METHODS = ("tallytree-marginals", "h-gem", "mwem")
 PUBLISHED = {"tallytree-marginals": "", "h-gem": "averaged", "mwem": "last"}
@@ -191,7 +194,7 @@ def truth_of(name: str, directory: Path | None) -> tuple[HouseholdTruth, Workloa
         truth = made_up(name, seed=2022)
         return truth, all_sets(truth.schema) if name == "acs-small" else sampled_sets(truth.schema, 3, 32, "figure 1")
     if directory is None:
-        raise SystemExit(f"{name} needs --directory")
+        raise SystemExit(f"{name} needs --data")
     truth = READERS[name.removesuffix("-small")](directory, name.endswith("-small"))
     return truth, all_sets(truth.schema)
 
@@ -199,16 +202,18 @@ def truth_of(name: str, directory: Path | None) -> tuple[HouseholdTruth, Workloa
 # -------------------------------------------------------------------- runs
 
 
-def finished() -> list[dict[str, str]]:
-    if not CSV.exists():
+def finished(out: Path) -> list[dict[str, str]]:
+    if not (out / RUNS).exists():
         return []
-    with CSV.open(newline="") as file:
+    with (out / RUNS).open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def missing(name: str, methods: list[str], epsilons: list[str], runs: int) -> Iterator[tuple[str, str, int]]:
+def missing(
+    out: Path, name: str, methods: Sequence[str], epsilons: Sequence[str], runs: int
+) -> Iterator[tuple[str, str, int]]:
     """What is not in the file yet, first runs first."""
-    done = {(row["data"], row["method"], float(row["epsilon"]), int(row["run"])) for row in finished()}
+    done = {(row["data"], row["method"], float(row["epsilon"]), int(row["run"])) for row in finished(out)}
     for run in range(runs):
         for epsilon in epsilons:
             for method in methods:
@@ -216,9 +221,9 @@ def missing(name: str, methods: list[str], epsilons: list[str], runs: int) -> It
                     yield method, epsilon, run
 
 
-def append(rows: list[dict[str, Any]]) -> None:
-    new = not CSV.exists()
-    with CSV.open("a", newline="") as file:
+def append(out: Path, rows: list[dict[str, Any]]) -> None:
+    new = not (out / RUNS).exists()
+    with (out / RUNS).open("a", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         if new:
             writer.writeheader()
@@ -228,10 +233,10 @@ def append(rows: list[dict[str, Any]]) -> None:
 # -------------------------------------------------------------------- pictures and tables
 
 
-def summary() -> list[dict[str, Any]]:
+def summary(out: Path) -> list[dict[str, Any]]:
     """Means over runs of each method's published model, with standard errors."""
     cells: dict[tuple[str, str, float], list[dict[str, str]]] = {}
-    for row in finished():
+    for row in finished(out):
         if row["model"] == PUBLISHED[row["method"]]:
             cells.setdefault((row["data"], row["method"], float(row["epsilon"])), []).append(row)
     found = []
@@ -247,10 +252,10 @@ def summary() -> list[dict[str, Any]]:
     return found
 
 
-def pictures() -> None:
+def pictures(out: Path) -> None:
     import altair as alt
 
-    rows = summary()
+    rows = summary(out)
     for name in dict.fromkeys(row["data"] for row in rows):
         here = [row for row in rows if row["data"] == name]
         base = alt.Chart(alt.Data(values=here)).encode(
@@ -266,12 +271,12 @@ def pictures() -> None:
             for error, title in (("max_error", "largest error"), ("mean_error", "mean error"))
         ]
         chart = alt.hconcat(*panels).properties(title=f"{name} (NOT PRIVATE: compared with the truth)")
-        chart.save(str(FIGURES / f"synthesis-{name}.png"), scale_factor=2)
+        chart.save(str(out / f"synthesis-{name}.png"), scale_factor=2)
 
 
-def table() -> None:
+def table(out: Path) -> None:
     """Errors, and those of tallytree-marginals as a share of each other method's."""
-    means = {(row["data"], row["method"], row["epsilon"], row["error"]): row for row in summary()}
+    means = {(row["data"], row["method"], row["epsilon"], row["error"]): row for row in summary(out)}
     for (data, method, epsilon, error), row in sorted(means.items()):
         ours = means.get((data, "tallytree-marginals", epsilon, error))
         ratio = (
@@ -281,23 +286,25 @@ def table() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--directory", type=Path)
-    parser.add_argument("--data", choices=DATA, action="append")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="the folder of the real data sets")
+    parser.add_argument("--only", choices=DATA, action="append", help="a data set; may be repeated")
     parser.add_argument("--method", choices=METHODS, action="append")
     parser.add_argument("--epsilon", choices=EPSILONS, action="append")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--no-pictures", action="store_true")
+    parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the runs and pictures")
     given = parser.parse_args()
-    FIGURES.mkdir(exist_ok=True)
-    for name in given.data or DATA:
-        truth, workload = truth_of(name, given.directory)
-        for method, epsilon, run in list(missing(name, given.method or METHODS, given.epsilon or EPSILONS, given.runs)):
-            [budget] = as_in_the_paper(truth.codes.number, [epsilon])
-            append(list(compare_synthesis(truth, workload, [method], [budget], runs=[run])))
-    table()
+    given.out.mkdir(parents=True, exist_ok=True)
+    methods, epsilons = given.method or METHODS, given.epsilon or EPSILONS
+    for name in given.only or DATA:
+        truth, workload = truth_of(name, given.data)
+        for method, epsilon, run in list(missing(given.out, name, methods, epsilons, given.runs)):
+            budget = Budget(epsilon=epsilon, delta=f"1/{truth.codes.number**2}")  # δ as in the paper
+            append(given.out, list(compare_synthesis(truth, workload, [method], [budget], runs=[run])))
+    table(given.out)
     if not given.no_pictures:
-        pictures()
+        pictures(given.out)
 
 
 if __name__ == "__main__":
