@@ -11,7 +11,7 @@ from tallytree.histogram import at_least
 from tallytree.privacy import Neighbours, PrivacyUnit, Sensitivity, every_level
 from tallytree.privacy.accounting import scale_for
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import _chain, _view
+from tallytree.privacy.measure import _chain, view_of
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import neighbours as oracle
 
@@ -167,7 +167,7 @@ def test_the_views_that_are_measured_are_the_views_of_the_oracle():
             assert rows.ravel().tolist() == oracle.view_of_level(data, "counts", level, 2, public)
             assert survivors.ravel().tolist() == oracle.view_of_level(data, "at_least", level, 2, public)
             assert _chain(rows).T.ravel().tolist() == oracle.view_of_level(data, "chain", level, 2, public)
-            largest = _view("largest", rows, 0 if public else 1)
+            largest = view_of("largest", rows, 0 if public else 1)
             assert largest.ravel().tolist() == oracle.view_of_level(data, "largest", level, 2, public)
 
 
