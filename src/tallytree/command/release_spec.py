@@ -23,7 +23,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
 from tallytree.tables import GroupSizes, read
-from tallytree.tables.public_groups import read_groups
+from tallytree.tables.reading import read_groups
 from tallytree.tables.regions import region_keys
 from tallytree.tables.source import stem
 

@@ -120,6 +120,26 @@ def open_groups(groups: Any, table: str | None, beside: Opened, connect: Callabl
     return Opened(beside.backend, ibis.memtable(moved))
 
 
+def open_in_order(source: Any, option: str, connect: Callable[[], Any]) -> Opened:
+    """A file or Arrow table on our own DuckDB, whose rows arrive in the table's order."""
+    backend = connect()
+    guarded("Starting DuckDB", lambda: backend.con.execute("SET preserve_insertion_order = true"))
+    return Opened(backend, _load(backend, source, None, option))
+
+
+def as_text(value: object) -> str:
+    """A cell as a schema names it: whole numbers have no point, and nothing is an empty text.
+
+    >>> [as_text(value) for value in (1.0, 2.5, True, None, float("nan"), "01")]
+    ['1', '2.5', 'true', '', '', '01']
+    """
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def _is_ibis(source: Any) -> bool:
     import ibis
 
