@@ -1,4 +1,7 @@
-"""What `tallytree synthesize` and `tallytree validate` do with a synthesis' spec: read, check, spend, write, show."""
+"""`tallytree validate`, `release`, `synthesize` and `demo`: from a spec to a directory, for both kinds of output.
+
+What was measured is kept beside the directory until that is written whole, so that an interrupted run can be finished.
+"""
 
 from __future__ import annotations
 
@@ -6,90 +9,181 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tallytree.command import screen
 from tallytree.command.progress_bar import shown
-from tallytree.command.synthesis_screen import synthesis_readiness, synthesis_summary
-from tallytree.command.synthesis_spec import SynthSpec
+from tallytree.command.release_spec import ReleaseSpec
+from tallytree.command.spec import is_for_synthesis
+from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.errors import ReleaseError, SpecError
+from tallytree.evaluate.country import make_country
+from tallytree.mechanisms import prepare
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import refuse_existing
-from tallytree.publish.microdata.making import Synthesis, check, check_workload, default_workload, prepared, synthesize
+from tallytree.publish.microdata.making import check, check_workload, default_workload, prepared, synthesize
+from tallytree.publish.release.making import Release, decided, release, resume
 from tallytree.synthesis.methods.table import DEFAULT
-from tallytree.tables.households import Households
 
 
-def validate_synthesis(path: Path, *, quiet: bool) -> None:
+def run_validate(path: Path, *, quiet: bool) -> None:
     """Check spec and data; nothing is spent."""
-    from tallytree.command import screen
-
-    spec = SynthSpec.load(path)
     with shown(quiet) as progress:
         progress(Stage("checking the spec"))
-        arguments = _arguments(spec)
-        progress(Stage("reading the data"))
-        households = spec.read()
-        ready = check(households, **arguments)
-    console = screen.console(quiet=quiet)
-    console.print(f"{path} and its data can be synthesized. Nothing was spent.", markup=False)
-    console.print(synthesis_readiness(households.schema, ready, spec.budget, households.truncation()))
+        if is_for_synthesis(path):
+            done, found = "synthesized", _validated_synthesis(SynthesisSpec.load(path), progress)
+        else:
+            done, found = "released", _validated_release(ReleaseSpec.load(path), progress)
+    screen.show(f"{path} and its data can be {done}. Nothing was spent.", found, quiet=quiet)
 
 
-def run_synthesis(path: Path, out: Path, *, resume: bool, quiet: bool) -> None:
-    """The whole way from a spec to a directory; the journal of rounds is kept beside it until it is written."""
-    from tallytree.command import screen
-
+def run_release(path: Path, out: Path, *, resumed: bool, quiet: bool) -> None:
+    """Make the release of a spec."""
     refuse_existing(out)
-    spec = SynthSpec.load(path)
-    kept = out.absolute().with_name(f"{out.name}.partial")
-    if resume and not kept.exists():
-        raise ReleaseError(f"{kept} is not there: there is no interrupted synthesis to go on from. Leave out --resume.")
-    if kept.exists() and not resume:
-        raise ReleaseError(
-            f"{kept} holds the rounds of an interrupted synthesis, whose budget is spent. Finish it with --resume, or "
-            "delete that folder to give it up."
-        )
+    spec = ReleaseSpec.load(path)
+    with shown(quiet) as progress:
+        made, release_id = _released(spec, out, progress, resumed=resumed)
+    screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
+
+
+def run_synthesis(path: Path, out: Path, *, resumed: bool, quiet: bool) -> None:
+    """Make the synthesis of a spec."""
+    refuse_existing(out)
+    spec = SynthesisSpec.load(path)
+    kept = _kept(out, "the rounds of an interrupted synthesis", resumed=resumed)
     with shown(quiet) as progress:
         progress(Stage("checking the spec"))
         arguments = _arguments(spec)
         progress(Stage("reading the data"))
         households = spec.read()
-        made = _synthesized(spec, households, arguments, kept, progress)
+        progress(Stage("fitting"))
+        try:
+            made = synthesize(
+                households,
+                **arguments,
+                ledger=spec.ledger,
+                folder=kept,
+                title=spec.synthesis.title,
+                progress=progress,
+            )
+        except BaseException:
+            journal = kept / "rounds.jsonl"
+            if journal.exists() and journal.stat().st_size == 0:  # refused before anything was reserved
+                shutil.rmtree(kept)
+            raise
         progress(Stage("drawing households"))
         saved = made.save(out, progress=progress)
     shutil.rmtree(kept)
-    screen.console(quiet=quiet).print(synthesis_summary(made, out, saved))
+    screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
 
 
-def _synthesized(
-    spec: SynthSpec,
-    households: Households,
-    arguments: dict[str, Any],
-    kept: Path,
-    progress: Progress,
-) -> Synthesis:
-    """The synthesis. What was refused before anything was reserved leaves no folder behind."""
-    progress(Stage("fitting"))
-    try:
-        return synthesize(
-            households,
-            **arguments,
-            ledger=spec.ledger,
-            folder=kept,
-            title=spec.sections.synthesis.title,
-            progress=progress,
+def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
+    """Make up a country and release it."""
+    refuse_existing(out, replace=True)
+    with shown(quiet) as progress:
+        progress(Stage("making up a country"))
+        country = make_country(data, households=households)
+        made, release_id = _released(ReleaseSpec.load(country.spec), out, progress, replace=True)
+    screen.show(
+        f"{country.people}: {country.households:,} households, {country.persons:,} persons, made up",
+        f"{country.regions}: their states and counties",
+        f"{country.spec}: what was released; point it at files of your own",
+        screen.release_summary(made, out, release_id),
+        "",
+        quiet=quiet,
+    )
+
+
+def _kept(out: Path, holding: str, *, resumed: bool) -> Path:
+    """The folder beside `out` with what was measured: it is there if a run is resumed, and only then."""
+    kept = out.absolute().with_name(f"{out.name}.partial")
+    if resumed and not kept.exists():
+        raise ReleaseError(f"{kept} is not there: nothing was interrupted that could be resumed. Leave out --resume.")
+    if kept.exists() and not resumed:
+        raise ReleaseError(
+            f"{kept} holds {holding}, whose budget is spent. Finish it with --resume, or delete that folder to give "
+            "it up."
         )
-    except BaseException:
-        journal = kept / "rounds.jsonl"
-        if journal.exists() and journal.stat().st_size == 0:
-            shutil.rmtree(kept)
-        raise
+    return kept
 
 
-def _arguments(spec: SynthSpec) -> dict[str, Any]:
+# -------------------------------------------------------------------- releases
+
+
+def _validated_release(spec: ReleaseSpec, progress: Progress) -> Any:
+    _ = spec.budget
+    progress(Stage("reading the data"))
+    group_sizes = spec.read()
+    neighbours = Neighbours.of(group_sizes, spec.unit)
+    wanted, priority = spec.release, spec.release.priority
+    prior = spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None
+    division = spec.budget, wanted.shares, priority, prior
+    mechanism, _ = prepare(
+        decided(group_sizes, neighbours, wanted.mechanism, wanted.options, *division, progress),
+        wanted.options,
+        neighbours=neighbours,
+        hierarchy=group_sizes.hierarchy,
+        totals=group_sizes.region_totals,
+        budget=spec.budget,
+        shares=wanted.shares,
+        priority=priority,
+    )
+    return screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism)
+
+
+def _released(
+    spec: ReleaseSpec, out: Path, progress: Progress, *, resumed: bool = False, replace: bool = False
+) -> tuple[Release, str]:
+    """The release and its id."""
+    kept = _kept(out, "the measurements of an interrupted release", resumed=resumed)
+    wanted = spec.release
+    how: dict[str, Any] = {
+        "mechanism": wanted.mechanism,
+        "options": wanted.options,
+        "title": wanted.title,
+        "intervals": wanted.intervals,
+        "confidence": float(wanted.confidence),
+        "progress": progress,
+    }
+    if resumed:
+        made = resume(kept, **how)
+    else:
+        progress(Stage("reading the data"))
+        group_sizes = spec.read()
+        made = release(
+            group_sizes,
+            budget=spec.budget,
+            unit=spec.unit,
+            shares=wanted.shares,
+            priority=wanted.priority,
+            prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
+            ledger=spec.ledger,
+            noise=spec.privacy.noise,
+            keep=kept,
+            **how,
+        )
+    progress(Stage("writing"))
+    release_id = made.save(out, replace=replace)
+    shutil.rmtree(kept)
+    return made, release_id
+
+
+# -------------------------------------------------------------------- syntheses
+
+
+def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> Any:
+    arguments = _arguments(spec)
+    progress(Stage("reading the data"))
+    households = spec.read()
+    ready = check(households, **arguments)
+    return screen.synthesis_readiness(households.schema, ready, spec.budget, households.truncation())
+
+
+def _arguments(spec: SynthesisSpec) -> dict[str, Any]:
     """The arguments of `check` and `synthesize`, with all that is public checked before private rows are read."""
-    schema, section = spec.schema(), spec.sections.synthesis
-    method = section.method or DEFAULT
+    schema = spec.public_schema()
+    method = spec.synthesis.method or DEFAULT
     prepared(schema, method, spec.options)
-    workload = spec.workload(schema) or default_workload(schema)
+    workload = spec.chosen_workload(schema) or default_workload(schema)
     check_workload(workload, schema)
     if spec.release is not None and not spec.release.is_dir():
         raise SpecError(f"[agreement] there is no release at {spec.release}")
@@ -99,7 +193,7 @@ def _arguments(spec: SynthSpec) -> dict[str, Any]:
         "workload": workload,
         "method": method,
         "options": spec.options,
-        "number": section.households,
+        "number": spec.synthesis.households,
         "release": spec.release,
         "region": spec.region,
     }

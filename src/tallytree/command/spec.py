@@ -1,4 +1,7 @@
-"""Specs as TOML files, checked strictly: every mistake is named, an unknown key with the nearest right one."""
+"""What every spec is: a TOML file, checked strictly. Every mistake is named, an unknown key with the nearest right one.
+
+A release and a synthesis share the budget, the ledger and the data set's name in it, and paths relative to the file.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import tomllib
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
-from tallytree.errors import SpecError
+from tallytree.errors import BudgetError, SpecError
+from tallytree.privacy.budget import Budget
+from tallytree.tables.source import stem
 
 Number = int | Decimal | str
 
@@ -21,10 +26,92 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-Checked = TypeVar("Checked", bound=Section)
+class Microdata(Section):
+    """Where private rows are, and what the ledger calls them."""
+
+    source: str | list[str]
+    name: str | None = None
+    memory_limit: str | None = None
 
 
-def read_toml(file: Path) -> dict[str, Any]:
+class Privacy(Section):
+    """The budget, and the ledger that it is charged to."""
+
+    epsilon: Number | None = None
+    rho: Number | None = None
+    delta: Number | None = None
+    ledger: str | None = None
+
+
+class Spec(Section):
+    """A whole file; its fields are the sections it can have."""
+
+    MICRODATA: ClassVar[str]  # the section of the private rows
+
+    privacy: Privacy
+    _folder: Path = PrivateAttr()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a TOML file; all its mistakes are named at once."""
+        file = Path(path)
+        try:
+            spec = cls.model_validate(_values(file))
+        except ValidationError as error:
+            mistakes = "\n".join(dict.fromkeys(f"  - {_mistake(dict(item), cls)}" for item in error.errors()))
+            raise SpecError(f"{file} has mistakes:\n{mistakes}") from None
+        spec._folder = file.absolute().parent
+        return spec
+
+    @property
+    def folder(self) -> Path:
+        """Where the file is; its paths start there."""
+        return self._folder
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of this release or synthesis."""
+        return Budget(epsilon=self.privacy.epsilon, rho=self.privacy.rho, delta=self.privacy.delta)
+
+    @property
+    def ledger(self) -> Path | None:
+        """The ledger's path."""
+        return None if self.privacy.ledger is None else self.folder / self.privacy.ledger
+
+    @property
+    def name(self) -> str | None:
+        """The data set's name in the ledger: the one that is given, or that of its only file."""
+        microdata: Microdata = getattr(self, self.MICRODATA)
+        source = microdata.source
+        if microdata.name is not None or not isinstance(source, str) or set(source) & set("*?["):
+            return microdata.name
+        return stem(source)
+
+    def account(self) -> tuple[Path, str]:
+        """The ledger, and the data set's name in it."""
+        if self.ledger is None or self.name is None:
+            raise BudgetError(
+                f'the spec needs [privacy] ledger = "…" and [{self.MICRODATA}] name = "…" to open an account'
+            )
+        return self.ledger, self.name
+
+    def placed(self, source: str | list[str]) -> str | list[str]:
+        """The path or paths of a source."""
+        if isinstance(source, str):
+            return str(self.folder / source)
+        return [str(self.folder / path) for path in source]
+
+
+def is_for_synthesis(path: str | Path) -> bool:
+    """Is this a spec of a synthesis, rather than of a release? A file that cannot be read is not."""
+    try:
+        values = _values(Path(path))
+    except SpecError:
+        return False
+    return "data" not in values and bool({"households", "persons", "schema"} & set(values))
+
+
+def _values(file: Path) -> dict[str, Any]:
     """The file's values, numbers with a point as exact decimals."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)
@@ -32,16 +119,6 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise SpecError(f"there is no spec at {file}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SpecError(f"{file} is not a TOML file that can be read: {error}") from None
-
-
-def load_spec(file: Path, whole: type[Checked]) -> Checked:
-    """The file as a checked value; all its mistakes are named at once."""
-    values = read_toml(file)
-    try:
-        return whole.model_validate(values)
-    except ValidationError as error:
-        mistakes = "\n".join(dict.fromkeys(f"  - {_mistake(dict(item), whole)}" for item in error.errors()))
-        raise SpecError(f"{file} has mistakes:\n{mistakes}") from None
 
 
 def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
