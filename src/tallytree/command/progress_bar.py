@@ -20,10 +20,11 @@ PACE_OVER = 600  # seconds over which the pace is averaged: rounds of a synthesi
 def shown(quiet: bool) -> Iterator[Progress]:
     """Show which stage is under way, how much of it is done, what it has spent, for how long, and how long still."""
     console = Console(stderr=True, quiet=quiet)
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=10), _Amount()
     with _Lines(
-        *columns,
-        _Times(),
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=12),
+        _State(),
         console=console,
         transient=True,
         disable=quiet or not console.is_terminal,
@@ -51,14 +52,13 @@ class _Lines(Bars):
                 yield Text(f"  {about}", style="dim", no_wrap=True, overflow="ellipsis")
 
 
-class _Amount(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(amount(task.fields["stage"]), no_wrap=True)
+class _State(ProgressColumn):
+    """How much is done, for how long, and how long still."""
 
-
-class _Times(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(times(task.elapsed or 0, seconds_left(task)), style="cyan", no_wrap=True)
+        done = amount(task.fields["stage"])
+        gone = (times(task.elapsed or 0, seconds_left(task)), "cyan")
+        return Text.assemble(*([f"{done}  "] if done else []), gone, no_wrap=True)
 
 
 def amount(stage: Stage) -> str:
