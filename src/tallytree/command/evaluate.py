@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
 from pyarrow import csv
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -57,7 +58,7 @@ def run_evaluate(
             chosen,
             budgets,
             runs=runs,
-            unit=_unit(unit),
+            unit=PrivacyUnit(unit),  # type: ignore[arg-type]  # which says what there is
             seed=seed,
             jobs=jobs,
             limit=limit,
@@ -99,11 +100,6 @@ def _budget(text: str) -> Budget:
         raise SpecError(f"--epsilon {text}: {error}") from None
 
 
-def _unit(kind: str) -> PrivacyUnit:
-    named: Literal["one_entity", "one_group"] = kind  # type: ignore[assignment]
-    return PrivacyUnit(named)
-
-
 # -------------------------------------------------------------------- for programs
 
 
@@ -123,9 +119,7 @@ def _csv(results: Results) -> str:
 
 
 def _about(truth: Truth) -> dict[str, Any]:
-    regions = [
-        int(truth.hierarchy.level_starts[i + 1] - start) for i, start in enumerate(truth.hierarchy.level_starts[:-1])
-    ]
+    regions = np.diff(truth.hierarchy.level_starts).tolist()
     return {
         "name": truth.name,
         "levels": dict(zip(truth.hierarchy.levels, regions, strict=True)),
@@ -148,9 +142,10 @@ def _report(truth: Truth, results: Results) -> RenderableType:
         Text(f"\n{about['name']}: {about['groups']:,} groups of sizes {truth.first_size} to {about['max_size']:,};"),
         Text(f"{levels}"),
     ]
+    unit = str(results.rows["unit"][0]).replace("_", " ")
     for budget in dict.fromkeys(row["budget"] for row in rows):
         here = [row for row in rows if row["budget"] == budget]
-        parts.append(Text(f"\n{budget}, {_units(results)}", style="bold"))
+        parts.append(Text(f"\n{budget}, protecting {unit}", style="bold"))
         parts.append(below(_errors(here)))
     if rows:
         parts.append(Text("\ncost of one run", style="bold"))
@@ -167,10 +162,6 @@ def _report(truth: Truth, results: Results) -> RenderableType:
         parts.append(Text("\nwithout a result", style="bold red"))
         parts.append(below(_lost(failures)))
     return Group(*parts)
-
-
-def _units(results: Results) -> str:
-    return f"protecting {str(results.rows['unit'][0]).replace('_', ' ')}"
 
 
 def _errors(rows: Rows) -> Table:

@@ -30,6 +30,8 @@ app.add_typer(ledger_app, name="ledger")
 
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
+NewDirectory = Annotated[Path, typer.Option("--out", help="The directory to write; must not exist yet.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Finish an interrupted run; nothing is spent twice.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -109,14 +111,7 @@ def plan(
 
 
 @app.command()
-def release(
-    spec: SpecPath,
-    out: Annotated[Path, typer.Option(help="The release directory to write; must not exist yet.")],
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Finish an interrupted release; spends nothing more.")
-    ] = False,
-    quiet: Quiet = False,
-) -> None:
+def release(spec: SpecPath, out: NewDirectory, resume: Resume = False, quiet: Quiet = False) -> None:
     """Read, measure, estimate and write a release. The budget is spent once the noise is drawn."""
     from tallytree.command.make import run_release
 
@@ -126,10 +121,8 @@ def release(
 @app.command()
 def synthesize(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/synthesis.md.")],
-    out: Annotated[Path, typer.Option(help="The directory to write; must not exist yet.")],
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted synthesis; spends nothing twice.")
-    ] = False,
+    out: NewDirectory,
+    resume: Resume = False,
     quiet: Quiet = False,
 ) -> None:
     """Make synthetic households and persons from private ones. The budget is spent, round by round."""

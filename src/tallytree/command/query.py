@@ -80,8 +80,8 @@ def answer(found: Answer) -> RenderableType:
     }
     for kind, (ends, text) in kinds.items():
         if ends is not None:
-            told = "unbounded" if np.isinf(ends).any() else "known exactly" if ends[0] == ends[1] else text
-            table.add_row(kind, found.between(ends), told)
+            what = "unbounded" if np.isinf(ends).any() else "known exactly" if ends[0] == ends[1] else text
+            table.add_row(kind, found.between(ends), what)
     notes = [Text(f"· {note}") for note in found.notes]
     title = Text(f"{found.question[0].upper()}{found.question[1:]}", style="bold green")
     return Group(title, Padding(table, (1, 0, 1 if notes else 0, 2)), *notes)

@@ -75,7 +75,7 @@ class WorkloadSection(Section):
 
 
 class AgreementSection(Section):
-    """A release of group sizes that the synthetic households shall agree with."""
+    """A release of group sizes that the synthetic households must agree with."""
 
     release: str
     region: str

@@ -23,7 +23,7 @@ LEVELS = ("household", "person")
 def schema_from_codebook(codebook: Any, *, max_persons: int) -> Schema:
     """A schema from a public table with the columns attribute, level, value and (if need be) cut; a path or Arrow data.
 
-    One row per value, in the order that the values shall have. `level` is household or person. For a number, each row
+    One row per value, in the order that the values are to have. `level` is household or person. For a number, each row
     is a bin and `cut` is where it begins; the first bin has none. `cut` = missing marks the value that an empty cell
     stands for; it comes last.
     """
@@ -58,8 +58,8 @@ def schema_from_sample(
     """A schema from two tables of a sample that is public: the values of each column, and bins of numbers.
 
     A column of numbers with more than `most_values` different ones is cut into about `bins` bins with as many rows
-    each; other columns with so many values must be left out. `max_persons` is the sample's most if not given. What
-    the private data hold beyond the sample will be refused when they are read.
+    each; other columns with more values than that must be left out. `max_persons` is the sample's most if not given.
+    What the private data hold beyond the sample will be refused when they are read.
     """
     if sample_is_public is not True:
         raise SpecError(

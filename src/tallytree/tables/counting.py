@@ -20,7 +20,7 @@ LARGEST_FLOAT = float(np.finfo(np.float64).max)
 
 
 def needed(table: Any, options: Options, *, of_groups: bool, region: bool) -> Any:
-    """The needed columns alone, under names of our own: region columns become `region_0`, `region_1` …"""
+    """The needed columns alone, under fixed names: region columns become `region_0`, `region_1` …"""
     columns = {GROUP: table[options.group]}
     if region:
         columns |= {f"region_{at}": table[column] for at, column in enumerate(options.region)}

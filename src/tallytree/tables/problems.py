@@ -1,4 +1,4 @@
-"""What can be wrong with the input, told to the data holder: counts and column names, never a value.
+"""What can be wrong with the input, for the data holder: counts and column names, never a value.
 
 The texts live here, together, so that they can be read and reviewed at a glance.
 """
