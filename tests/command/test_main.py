@@ -201,7 +201,7 @@ def test_a_defect_shows_its_place_and_not_its_message(monkeypatch, capsys, tmp_p
     def fail(*_):
         raise ValueError(value)
 
-    monkeypatch.setattr("tallytree.command.release_spec.Spec.load", fail)
+    monkeypatch.setattr("tallytree.command.release_spec.ReleaseSpec.load", fail)
     monkeypatch.setattr(sys, "argv", ["tallytree", "validate", str(Path(tmp_path, "x.toml"))])
     with pytest.raises(SystemExit) as stop:
         tallytree.command.main.main()

@@ -7,7 +7,7 @@ import pytest
 
 import tallytree.command.main
 from tallytree import SpecError
-from tallytree.command.release_spec import Spec
+from tallytree.command.release_spec import ReleaseSpec
 
 SPEC = """
 [regions]
@@ -87,7 +87,7 @@ def test_a_goal_gets_shares_that_a_spec_can_take(folder, run):
     assert "ε = 1 is enough for county within ± 12 at 95 %" in out
     line = next(line.strip() for line in out.splitlines() if line.strip().startswith("shares = "))
     (folder / "release.toml").write_text(f"{SPEC}\n[release]\n{line}\n")
-    assert set(Spec.load("release.toml").shares) == {"total", "state", "county"}
+    assert set(ReleaseSpec.load("release.toml").release.shares) == {"total", "state", "county"}
     out = run("plan", "release.toml", "--suggest", "county within 1 at 99%")
     assert "ε = 1 is too small" in out
     assert "would do" in out
@@ -111,7 +111,7 @@ def test_a_public_list_of_groups_gives_the_totals(folder, run):
     (folder / "groups.csv").write_text("household,county\n" + groups)
     spec = SPEC.replace('region = "county"', 'region = "county"\ngroups = "groups.csv"').replace("groups = 3000\n", "")
     (folder / "release.toml").write_text(spec)
-    loaded = Spec.load("release.toml")
+    loaded = ReleaseSpec.load("release.toml")
     tree, totals = loaded.public_regions()
     assert dict(zip(tree.ids[3:], totals.tolist(), strict=True)) == {"01": 75, "02": 75, "03": 75, "04": 75, "05": 0}
     assert "joint-counts" in run("plan", "release.toml")
@@ -119,7 +119,7 @@ def test_a_public_list_of_groups_gives_the_totals(folder, run):
     (folder / "release.toml").write_text(
         spec.replace('[regions]\ntable = "regions.csv"\nlevels = ["state", "county"]\n', "")
     )
-    assert Spec.load("release.toml").public_regions()[0].leaf_count == 4
+    assert ReleaseSpec.load("release.toml").public_regions()[0].leaf_count == 4
     (folder / "groups.csv").write_text("household,county\n1,01\n1,01\n2,77\n")
     (folder / "release.toml").write_text(spec)
     out = run("plan", "release.toml", code=2)
@@ -129,7 +129,7 @@ def test_a_public_list_of_groups_gives_the_totals(folder, run):
 
 def test_groups_are_spread_by_a_public_column(folder):
     (folder / "release.toml").write_text(SPEC + 'spread = "people"\n')
-    loaded = Spec.load("release.toml")
+    loaded = ReleaseSpec.load("release.toml")
     tree, _ = loaded.public_regions()
     fitted = loaded.prior(tree).fitted(tree, first_size=1, max_size=5)
     assert fitted.totals == pytest.approx([0, 300, 600, 900, 1200])
@@ -139,7 +139,7 @@ def test_groups_are_spread_by_a_public_column(folder):
     ):
         (folder / "release.toml").write_text((SPEC + 'spread = "people"\n').replace(*change))
         with pytest.raises(SpecError, match=message):
-            Spec.load("release.toml").prior(tree)
+            ReleaseSpec.load("release.toml").prior(tree)
 
 
 @pytest.mark.parametrize(

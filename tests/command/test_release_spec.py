@@ -4,7 +4,7 @@ from fractions import Fraction
 import pytest
 
 from tallytree import SpecError
-from tallytree.command.release_spec import Spec
+from tallytree.command.release_spec import ReleaseSpec
 from tallytree.mechanisms import choose
 from tallytree.privacy import Neighbours
 
@@ -39,7 +39,7 @@ def write(tmp_path):
 
 
 def test_a_spec_reads_with_paths_relative_to_itself(write):
-    spec = Spec.load(write(GOOD))
+    spec = ReleaseSpec.load(write(GOOD))
     data = spec.read()
     assert data.hierarchy.ids == ("total", "A", "B", "01", "02", "03")
     assert data.counts.open_at_the_privacy_border().tolist() == [[0, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]
@@ -50,7 +50,7 @@ def test_a_spec_reads_with_paths_relative_to_itself(write):
 def test_the_relation_is_known_without_opening_the_data(write):
     for extra in ("", 'entity = "person"\nrows_per_entity = 3\n', 'quantity = "n"\nquantity_bound = 7\n'):
         text = GOOD.replace("max_size = 4", f"max_size = 4\n{extra}")
-        spec = Spec.load(write(text))
+        spec = ReleaseSpec.load(write(text))
         (spec.folder / "people.csv").write_text("household,county,person,n\n1,01,7,2\n2,02,8,3\n")
         assert spec.neighbours() == Neighbours.of(spec.read(), spec.unit)
 
@@ -73,24 +73,24 @@ def test_the_relation_is_known_without_opening_the_data(write):
 )
 def test_mistakes_are_named_with_the_nearest_right_key(write, change, message):
     with pytest.raises(SpecError, match=message):
-        Spec.load(write(GOOD.replace(*change))).hierarchy()
+        ReleaseSpec.load(write(GOOD.replace(*change))).hierarchy()
 
 
 def test_all_mistakes_are_named_at_once(write):
     with pytest.raises(SpecError) as error:
-        Spec.load(write(GOOD.replace("max_size = 4", "max_sise = 4").replace("unit =", "unitt =")))
+        ReleaseSpec.load(write(GOOD.replace("max_size = 4", "max_sise = 4").replace("unit =", "unitt =")))
     assert str(error.value).count("\n  - ") == 4
 
 
 def test_numbers_are_exact_decimals(write):
-    spec = Spec.load(write(GOOD + '\n[release]\nshares = { total = 0.1, state = "1/5", county = 0.7 }\n'))
-    assert spec.shares == {"total": Decimal("0.1"), "state": "1/5", "county": Decimal("0.7")}
+    spec = ReleaseSpec.load(write(GOOD + '\n[release]\nshares = { total = 0.1, state = "1/5", county = 0.7 }\n'))
+    assert spec.release.shares == {"total": Decimal("0.1"), "state": "1/5", "county": Decimal("0.7")}
 
 
 def test_a_mechanisms_options_are_read_as_they_are_written(write):
-    assert Spec.load(write(GOOD)).release.options is None
+    assert ReleaseSpec.load(write(GOOD)).release.options is None
     options = 'methods = ["cumulative", "sorted-sizes", "cumulative"]\ntotals_share = 0.1\nlargest_share = "1/7"\n'
-    spec = Spec.load(write(f'{GOOD}\n[release]\nmechanism = "coc-matching"\n[release.options]\n{options}'))
+    spec = ReleaseSpec.load(write(f'{GOOD}\n[release]\nmechanism = "coc-matching"\n[release.options]\n{options}'))
     assert spec.release.options == {
         "methods": ["cumulative", "sorted-sizes", "cumulative"],
         "totals_share": Decimal("0.1"),
@@ -102,15 +102,15 @@ def test_a_mechanisms_options_are_read_as_they_are_written(write):
 
 def test_regions_may_come_from_edges_or_codes(write):
     edges = GOOD.replace('levels = ["state", "county"]', "edges = true")
-    spec = Spec.load(write(edges))
+    spec = ReleaseSpec.load(write(edges))
     (spec.folder / "regions.csv").write_text("child,parent\n01,A\n02,A\n")
     assert spec.hierarchy().ids == ("A", "01", "02")
     codes = GOOD.replace('levels = ["state", "county"]', 'levels = ["state"]\nleaf = "county"\nname = "label"')
-    spec = Spec.load(write(codes))
+    spec = ReleaseSpec.load(write(codes))
     (spec.folder / "regions.csv").write_text("state,county,label\nA,01,One\nB,02,Two\n")
     assert spec.hierarchy().names == ("total", "A", "B", "One", "Two")
 
 
 def test_a_missing_spec_is_a_clear_error(tmp_path):
     with pytest.raises(SpecError, match="there is no spec"):
-        Spec.load(tmp_path / "none.toml")
+        ReleaseSpec.load(tmp_path / "none.toml")

@@ -3,7 +3,8 @@ from fractions import Fraction
 import pytest
 
 from tallytree import Attribute, HouseholdNeighbours, HouseholdUnit, Marginal, SpecError
-from tallytree.command.synthesis_spec import SynthSpec, is_synth_spec
+from tallytree.command.spec import is_for_synthesis
+from tallytree.command.synthesis_spec import SynthesisSpec
 from tests.command.test_release_spec import GOOD as RELEASE
 
 GOOD = """
@@ -70,7 +71,7 @@ def write(tmp_path):
 
 
 def test_a_spec_reads_with_paths_relative_to_itself(write):
-    spec = SynthSpec.load(write())
+    spec = SynthesisSpec.load(write())
     households = spec.read()
     assert households.name == "homes-2020"
     assert households.truncation() == (
@@ -85,19 +86,19 @@ def test_a_spec_reads_with_paths_relative_to_itself(write):
     assert spec.budget.amount == Fraction(1, 2)
     assert spec.options == {"rounds": 3, "totals_share": 0.1, "empty": True}
     assert spec.neighbours() == HouseholdNeighbours(HouseholdUnit("one_group"), 3)
-    assert spec.workload(households.schema) is None
+    assert spec.chosen_workload(households.schema) is None
     assert spec.ledger is spec.release is spec.region is None
 
 
 def test_the_schema_may_come_from_a_codebook_and_the_name_from_the_file(write):
     start, end = GOOD.index("[schema.household]"), GOOD.index("[privacy]")
     text = GOOD[:start].replace("max_persons", 'codebook = "codebook.csv"\nmax_persons') + GOOD[end:]
-    spec = SynthSpec.load(write(text.replace('name = "homes-2020"\n', "")))
+    spec = SynthesisSpec.load(write(text.replace('name = "homes-2020"\n', "")))
     assert [attribute.name for attribute in spec.read().schema.person] == ["age"]
     assert spec.name == "households"
     (spec.folder / "codebook.csv").unlink()
     with pytest.raises(SpecError, match="no codebook at"):
-        spec.schema()
+        spec.public_schema()
 
 
 @pytest.mark.parametrize(
@@ -111,8 +112,8 @@ def test_the_schema_may_come_from_a_codebook_and_the_name_from_the_file(write):
     ],
 )
 def test_workloads_are_all_sets_a_sample_or_named_ones(write, section, tables, contains):
-    spec = SynthSpec.load(write(f"{GOOD}\n[workload]\n{section}\n"))
-    workload = spec.workload(spec.schema())
+    spec = SynthesisSpec.load(write(f"{GOOD}\n[workload]\n{section}\n"))
+    workload = spec.chosen_workload(spec.public_schema())
     assert len(workload) == tables
     assert contains is None or contains in list(workload)
 
@@ -141,19 +142,19 @@ def test_workloads_are_all_sets_a_sample_or_named_ones(write, section, tables, c
 def test_mistakes_are_named_with_the_nearest_right_key(write, change, message):
     path = write(GOOD.replace(*change))
     with pytest.raises(SpecError, match=message):
-        SynthSpec.load(path).workload(SynthSpec.load(path).schema())
+        SynthesisSpec.load(path).chosen_workload(SynthesisSpec.load(path).public_schema())
 
 
 def test_all_mistakes_are_named_at_once(write):
     text = GOOD.replace("max_persons", "max_person").replace("unit =", "units =").replace("cuts =", "cut =")
     with pytest.raises(SpecError) as error:
-        SynthSpec.load(write(text))
+        SynthesisSpec.load(write(text))
     assert str(error.value).count("\n  - ") == 4
 
 
-def test_the_two_kinds_of_specs_are_told_apart(write, tmp_path):
-    assert is_synth_spec(write())
-    assert is_synth_spec(write(GOOD.replace("[households]", "[household]")))
-    assert not is_synth_spec(write(RELEASE))
-    assert not is_synth_spec(write("[data"))
-    assert not is_synth_spec(tmp_path / "none.toml")
+def test_the_two_kinds_of_specs_are_distinguished(write, tmp_path):
+    assert is_for_synthesis(write())
+    assert is_for_synthesis(write(GOOD.replace("[households]", "[household]")))
+    assert not is_for_synthesis(write(RELEASE))
+    assert not is_for_synthesis(write("[data"))
+    assert not is_for_synthesis(tmp_path / "none.toml")

@@ -1,15 +1,17 @@
-"""Every bad input has its own line in the one error that is raised, with its count and how to mend it."""
+"""Every bad input has its own line in the one error that is raised, with its count and how to fix it."""
 
 from __future__ import annotations
 
 import datetime
 import pickle
+from string import Formatter
 
 import pyarrow as pa
 import pytest
 
 from tallytree import DataError, Hierarchy, SpecError
 from tallytree.tables import InputProblems, check, read
+from tallytree.tables.problems import TEXTS
 
 TREE = Hierarchy.from_levels(
     {"state": ["GA", "GA", "NY", "NY"], "county": ["Fulton", "Kings", "Kings", "Bronx"]}, ["state", "county"]
@@ -196,7 +198,7 @@ def test_split_needs_the_region_in_the_microdata():
 
 def test_groups_listed_twice():
     found = problems_of({"home": ["a"]}, groups={"home": ["a", "b", "b"], "state": ["GA", "GA", "NY"]})
-    only(found, 1, "1 group stands more than once in the groups table")
+    only(found, 1, "1 group appears more than once in the groups table")
 
 
 def test_pairs_listed_twice():
@@ -205,7 +207,7 @@ def test_pairs_listed_twice():
         groups={"home": ["b", "b", "b"], "state": ["GA", "GA", "NY"]},
         on_spanning_group="split",
     )
-    only(found, 1, "1 (group, region) pair stands more than once in the groups table")
+    only(found, 1, "1 (group, region) pair appears more than once in the groups table")
 
 
 def test_listed_groups_without_name():
@@ -262,6 +264,12 @@ def test_check_raises_the_same_and_returns_nothing():
     assert check(pa.table({"home": ["a"], "state": ["GA"]}), **options) is None
     with pytest.raises(InputProblems, match="1 row has no region"):
         check(pa.table({"home": ["a"], "state": pa.array([None], pa.string())}), **options)
+
+
+def test_the_texts_have_room_for_public_words_alone():
+    public = {"column", "columns", "table", "type", "group", "region", "quantity", "entity", "bound", "listed", "hint"}
+    for who, what in TEXTS.values():
+        assert {field for _, field, _, _ in Formatter().parse(f"{who} {what}") if field} <= public
 
 
 def test_the_error_survives_pickling_for_workers():

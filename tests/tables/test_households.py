@@ -158,7 +158,7 @@ def test_every_problem_is_told_at_once_and_none_with_a_value():
         "1 row has an empty cell (column 'sex' of the persons table)": 1,
         "2 rows have no household (column 'home' of the households table)": 2,
         "1 row has no household (column 'home' of the persons table)": 1,
-        "1 household stands more than once in the households table (column 'home')": 1,
+        "1 household appears more than once in the households table (column 'home')": 1,
         "2 persons live in a household that is not in the households table (column 'home')": 2,
         "1 household has more than max_persons=3 persons": 1,
     }
@@ -242,7 +242,7 @@ def test_the_first_persons_by_a_column_are_kept():
     assert "column 'line'" in households.truncation()
 
 
-def test_persons_drawn_by_lot_are_kept_alike_often():
+def test_persons_drawn_at_random_are_kept_alike_often():
     _, people, schema = crowded()
     number = 400
     copies = [f"{home}{copy}" for copy in range(number) for home in "ab"]

@@ -1,80 +1,70 @@
-"""The `evaluate` command: NOT PRIVATE, as everything it prints and writes says. Heavy parts load when it runs."""
+"""`tallytree evaluate`: NOT PRIVATE, as everything it prints and writes says."""
 
 from __future__ import annotations
 
-import json
+import io
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
-import typer
+import numpy as np
+from pyarrow import csv
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
+from tallytree.charts import available
 from tallytree.command.progress_bar import shown
+from tallytree.command.screen import below, plain_table, show, show_json
 from tallytree.errors import BudgetError, SpecError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from tallytree.evaluate.results import Results
-    from tallytree.evaluate.truth import Truth
-    from tallytree.privacy.budget import Budget
+from tallytree.evaluate import plots
+from tallytree.evaluate.datasets import DATASETS, make
+from tallytree.evaluate.plain import read_counts
+from tallytree.evaluate.results import WARNING, Results
+from tallytree.evaluate.runner import compare, registered
+from tallytree.evaluate.truth import Truth
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.neighbours import PrivacyUnit
 
 Rows = list[dict[str, Any]]
 
 
-def evaluate(
-    data: Annotated[
-        str, typer.Argument(metavar="DATASET|PATH", help="census, taxi, race, people, or a file of public counts.")
-    ],
-    mechanism: Annotated[
-        list[str] | None, typer.Option(help="Repeat for several; all of them if not given.", show_default=False)
-    ] = None,
-    epsilon: Annotated[
-        list[str] | None, typer.Option(help="Repeat for several; 1 if not given.", show_default=False)
-    ] = None,
-    runs: Annotated[int, typer.Option(help="Runs of each mechanism with each ε.")] = 5,
-    scale: Annotated[float, typer.Option(help="Size of a made-up data set; 1 is full size.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same data and noise.")] = 0,
-    unit: Annotated[str, typer.Option(help="one_entity or one_group.")] = "one_entity",
-    jobs: Annotated[
-        int | None, typer.Option(help="Processes at a time; one per processor if not given.", show_default=False)
-    ] = None,
-    limit: Annotated[
-        float | None, typer.Option(help="Seconds that one run may take; none if not given.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the summary as CSV.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for results and plots. Given again, only what is missing is run.", show_default=False
-        ),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
+def run_evaluate(
+    data: str,
+    mechanisms: Sequence[str] | None,
+    epsilon: Sequence[str] | None,
+    *,
+    runs: int,
+    scale: float,
+    seed: int,
+    unit: str,
+    jobs: int | None,
+    limit: float | None,
+    as_json: bool,
+    as_csv: bool,
+    out: Path | None,
+    quiet: bool,
 ) -> None:
-    """NOT PRIVATE: compare mechanisms with the truth, on made-up or public data."""
-    from tallytree.charts import available
-    from tallytree.evaluate import plots
-    from tallytree.evaluate.results import WARNING
-    from tallytree.evaluate.runner import compare, registered
-
+    """Compare mechanisms with the truth, show how they did, and keep it in a folder."""
     if as_json and as_csv:
         raise SpecError("give --json or --csv, not both")
-    mechanisms = None if not mechanism else [registered(name).name for name in mechanism]
+    chosen = None if not mechanisms else [registered(name).name for name in mechanisms]
     budgets = [_budget(text) for text in epsilon or ["1"]]
     truth = _truth(data, scale, seed)
     with shown(quiet) as progress:
         results = compare(
             truth,
-            mechanisms,
+            chosen,
             budgets,
             runs=runs,
-            unit=_unit(unit),
+            unit=PrivacyUnit(unit),  # type: ignore[arg-type]  # which says what there is
             seed=seed,
             jobs=jobs,
             limit=limit,
             out=out,
-            progress=progress,
+            progress=lambda stage: progress(replace(stage, doing=f"NOT PRIVATE: {stage.doing}")),
         )
     written = [] if out is None else results.save(out)
     if out is not None and available() and results.summary().num_rows:
@@ -82,19 +72,17 @@ def evaluate(
     if quiet:
         return
     if as_json:
-        typer.echo(_json(truth, results))
+        show_json(_content(truth, results))
     elif as_csv:
-        typer.echo(_csv(results), nl=False)
+        print(_csv(results), end="")
     else:
-        _console().print(_report(truth, results, WARNING))
+        show(_report(truth, results))
         if written:
-            _console().print(_files(written, with_plots=available()))
+            show(_files(written, with_plots=available()))
 
 
 def _truth(data: str, scale: float, seed: int) -> Truth:
-    """A data set by name, or one in a file."""
-    from tallytree.evaluate.datasets import DATASETS, make
-
+    """A made-up data set by name, or public counts in a file."""
     if data in DATASETS:
         return make(data, scale=scale, seed=seed)
     if not Path(data).exists():
@@ -103,56 +91,36 @@ def _truth(data: str, scale: float, seed: int) -> Truth:
         return make(data, scale=scale, seed=seed)  # which says what there is, and the nearest name
     if scale != 1:
         raise SpecError(f"--scale is for made-up data sets; {data} is a file")
-    from tallytree.evaluate.plain import read_counts
-
     return read_counts(data)
 
 
 def _budget(text: str) -> Budget:
-    from tallytree.privacy.budget import Budget
-
     try:
         return Budget(epsilon=text)
     except BudgetError as error:
         raise SpecError(f"--epsilon {text}: {error}") from None
 
 
-def _unit(kind: str) -> Any:
-    from tallytree.privacy.neighbours import PrivacyUnit
-
-    named: Literal["one_entity", "one_group"] = kind  # type: ignore[assignment]
-    return PrivacyUnit(named)
-
-
 # -------------------------------------------------------------------- for programs
 
 
-def _json(truth: Truth, results: Results) -> str:
-    from tallytree.evaluate.results import WARNING
-
-    content = {
+def _content(truth: Truth, results: Results) -> dict[str, Any]:
+    return {
         "privacy": WARNING,
         "dataset": _about(truth),
         "summary": results.summary().to_pylist(),
         "failures": results.failures(),
     }
-    return json.dumps(content, indent=2, ensure_ascii=False)
 
 
 def _csv(results: Results) -> str:
-    import io
-
-    from pyarrow import csv
-
     text = io.BytesIO()
     csv.write_csv(results.summary(), text)
     return text.getvalue().decode()
 
 
 def _about(truth: Truth) -> dict[str, Any]:
-    regions = [
-        int(truth.hierarchy.level_starts[i + 1] - start) for i, start in enumerate(truth.hierarchy.level_starts[:-1])
-    ]
+    regions = np.diff(truth.hierarchy.level_starts).tolist()
     return {
         "name": truth.name,
         "levels": dict(zip(truth.hierarchy.levels, regions, strict=True)),
@@ -165,33 +133,24 @@ def _about(truth: Truth) -> dict[str, Any]:
 # -------------------------------------------------------------------- for people
 
 
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(highlight=False)
-
-
-def _report(truth: Truth, results: Results, warning: str) -> RenderableType:
+def _report(truth: Truth, results: Results) -> RenderableType:
     """What was compared on what, errors by level, costs, and what went wrong."""
-    from rich.console import Group
-    from rich.padding import Padding
-    from rich.text import Text
-
     about = _about(truth)
     levels = " → ".join(f"{level} {regions:,}" for level, regions in about["levels"].items())
     rows = results.summary().to_pylist()
     parts: list[RenderableType] = [
-        Text(warning, style="bold red"),
+        Text(WARNING, style="bold red"),
         Text(f"\n{about['name']}: {about['groups']:,} groups of sizes {truth.first_size} to {about['max_size']:,};"),
         Text(f"{levels}"),
     ]
+    unit = str(results.rows["unit"][0]).replace("_", " ")
     for budget in dict.fromkeys(row["budget"] for row in rows):
         here = [row for row in rows if row["budget"] == budget]
-        parts.append(Text(f"\n{budget}, {_units(results)}", style="bold"))
-        parts.append(Padding(_errors(here), (0, 0, 0, 2)))
+        parts.append(Text(f"\n{budget}, protecting {unit}", style="bold"))
+        parts.append(below(_errors(here)))
     if rows:
         parts.append(Text("\ncost of one run", style="bold"))
-        parts.append(Padding(_costs(rows), (0, 0, 0, 2)))
+        parts.append(below(_costs(rows)))
         parts.append(
             Text(
                 "\nMeans over runs ± one standard error; per level the least error is bold. "
@@ -202,31 +161,16 @@ def _report(truth: Truth, results: Results, warning: str) -> RenderableType:
         )
     if failures := results.failures():
         parts.append(Text("\nwithout a result", style="bold red"))
-        parts.append(Padding(_lost(failures), (0, 0, 0, 2)))
+        parts.append(below(_lost(failures)))
     return Group(*parts)
 
 
-def _units(results: Results) -> str:
-    return f"protecting {str(results.rows['unit'][0]).replace('_', ' ')}"
-
-
-def _table(*headers: str, left: int, gap: int = 2) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for number, header in enumerate(headers):
-        table.add_column(header, justify="left" if number < left else "right", overflow="fold")
-    return table
-
-
-def _errors(rows: Rows) -> Any:
+def _errors(rows: Rows) -> Table:
     """One row per level and mechanism."""
-    from rich.text import Text
-
     found = {(row["level"], row["mechanism"], row["metric"]): row for row in rows if row["size"] is None}
     levels = sorted({(row["depth"], row["level"]) for row in rows if row["depth"] is not None})
     mechanisms = list(dict.fromkeys(row["mechanism"] for row in rows))
-    table = _table("level", "mechanism", "L1", "EMD a region", "exact cells", left=2)
+    table = plain_table("level", "mechanism", "L1", "EMD a region", "exact cells", right=(2, 3, 4), gap=2)
     for _, level in levels:
         for place, mechanism in enumerate(mechanisms):
             cells = []
@@ -240,10 +184,12 @@ def _errors(rows: Rows) -> Any:
     return table
 
 
-def _costs(rows: Rows) -> Any:
+def _costs(rows: Rows) -> Table:
     """One row per mechanism and budget."""
     found = {(row["mechanism"], row["budget"], row["metric"]): row for row in rows if row["depth"] is None}
-    table = _table("mechanism", "budget", "runs", "measure", "estimate", "memory", "violations", left=2, gap=1)
+    table = plain_table(
+        "mechanism", "budget", "runs", "measure", "estimate", "memory", "violations", right=range(2, 7), gap=1
+    )
     since = False
     for mechanism, budget in dict.fromkeys((mechanism, budget) for mechanism, budget, _ in found):
         peak = found.get((mechanism, budget, "peak_megabytes"))
@@ -264,12 +210,12 @@ def _costs(rows: Rows) -> Any:
     return table
 
 
-def _lost(failures: Rows) -> Any:
+def _lost(failures: Rows) -> Table:
     """Cells that failed alike are one row."""
     alike: dict[tuple[str, str, str], Rows] = {}
     for row in failures:
         alike.setdefault((row["mechanism"], row["status"], row["message"] or ""), []).append(row)
-    table = _table("mechanism", "budget", "runs", "why", left=4)
+    table = plain_table("mechanism", "budget", "runs", "why", gap=2)
     for (mechanism, status, message), rows in alike.items():
         budgets = "\n".join(dict.fromkeys(row["budget"] for row in rows))
         table.add_row(mechanism, budgets, str(len(rows)), f"{status}: {message}")
@@ -277,8 +223,6 @@ def _lost(failures: Rows) -> Any:
 
 
 def _files(written: list[Path], *, with_plots: bool) -> RenderableType:
-    from rich.text import Text
-
     names = ", ".join(path.name for path in written)
     hint = "" if with_plots else '\nFor plots: pip install "tallytree[plots]"'
     return Text(f"\nWritten to {written[0].parent}{os.sep} (not private): {names}{hint}")

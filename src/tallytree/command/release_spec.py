@@ -1,4 +1,4 @@
-"""A release's spec: a TOML file, checked strictly. Paths in it are relative to the file itself.
+"""A release's spec.
 
 Every key is an argument of the Python function of the same name: `[regions]` of `Hierarchy`, `[data]` of `read`,
 `[privacy]` and `[release]` of `release`, `[plan]` of `Prior`.
@@ -6,26 +6,23 @@ Every key is an argument of the Python function of the same name: `[regions]` of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from tallytree.command.toml_spec import Number, Section, load_spec
+from tallytree.arrays import Floats, Integers
+from tallytree.command.spec import Microdata, Number, Privacy, Section, Spec
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import ROOT, Hierarchy
-from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
 from tallytree.tables import GroupSizes, read
-from tallytree.tables.public_groups import read_groups
+from tallytree.tables.reading import read_groups
 from tallytree.tables.regions import region_keys
-from tallytree.tables.source import stem
 
 if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
@@ -42,14 +39,12 @@ class RegionsSection(Section):
     root: str = ROOT
 
 
-class DataSection(Section):
+class DataSection(Microdata):
     """The microdata."""
 
-    source: str | list[str]
     group: str
     max_size: int
     region: str | list[str] | None = None
-    name: str | None = None
     quantity: str | None = None
     quantity_bound: int | None = None
     entity: str | None = None
@@ -59,17 +54,12 @@ class DataSection(Section):
     regions_are_public: bool = False
     table: str | None = None
     groups_table: str | None = None
-    memory_limit: str | None = None
 
 
-class PrivacySection(Section):
+class PrivacySection(Privacy):
     """Unit and budget."""
 
     unit: UnitKind
-    epsilon: Number | None = None
-    rho: Number | None = None
-    delta: Number | None = None
-    ledger: str | None = None
     noise: Literal["tallytree", "opendp"] = "tallytree"
 
 
@@ -93,41 +83,25 @@ class PlanSection(Section):
     spread: str | None = None  # a column of the regions table: they are spread over the leaves by its numbers
 
 
-class _Spec(Section):
+class ReleaseSpec(Spec):
+    """The spec of a release of group sizes."""
+
+    MICRODATA: ClassVar[str] = "data"
+
     data: DataSection
     privacy: PrivacySection
     regions: RegionsSection | None = None
     release: ReleaseSection = Field(default_factory=ReleaseSection)
     plan: PlanSection | None = None
 
-
-@dataclass(frozen=True)
-class Spec:
-    """A spec that was read from a file."""
-
-    folder: Path
-    regions: RegionsSection | None
-    data: DataSection
-    privacy: PrivacySection
-    release: ReleaseSection
-    plan: PlanSection | None = None
-
     @classmethod
-    def load(cls, path: str | Path) -> Spec:
+    def load(cls, path: str | Path) -> Self:
         """Read a TOML file; all its mistakes are named at once."""
-        file = Path(path)
-        checked = load_spec(file, _Spec)
-        if checked.release.shares is not None and checked.release.priority is not None:
-            raise SpecError(f"{file}: [release] has shares and priority; both divide the budget, so give one of them")
-        checked_level(float(checked.release.confidence))
-        return cls(
-            file.absolute().parent, checked.regions, checked.data, checked.privacy, checked.release, checked.plan
-        )
-
-    @property
-    def budget(self) -> Budget:
-        """The budget of this release."""
-        return Budget(epsilon=self.privacy.epsilon, rho=self.privacy.rho, delta=self.privacy.delta)
+        spec = super().load(path)
+        if spec.release.shares is not None and spec.release.priority is not None:
+            raise SpecError(f"{path}: [release] has shares and priority; both divide the budget, so give one of them")
+        checked_level(float(spec.release.confidence))
+        return spec
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -135,28 +109,10 @@ class Spec:
         return PrivacyUnit(self.privacy.unit)
 
     @property
-    def ledger(self) -> Path | None:
-        """The ledger's path."""
-        return None if self.privacy.ledger is None else self.folder / self.privacy.ledger
-
-    @property
-    def shares(self) -> dict[str, Number] | list[Number] | None:
-        """How the budget is divided over the levels."""
-        return self.release.shares
-
-    @property
     def mechanism_options(self) -> dict[str, dict[str, Any]]:
         """The options of the mechanism that the spec names, by its name."""
         release = self.release
         return {} if release.options is None or release.mechanism == "auto" else {release.mechanism: release.options}
-
-    @property
-    def name(self) -> str | None:
-        """The data set's name in the ledger."""
-        source = self.data.source
-        if self.data.name is not None or not isinstance(source, str) or set(source) & set("*?["):
-            return self.data.name
-        return stem(source)
 
     def hierarchy(self) -> Hierarchy | None:
         """The public hierarchy, if the spec names a table for it."""
@@ -178,13 +134,13 @@ class Spec:
             raise SpecError("[regions] takes a name only together with leaf")
         return Hierarchy.from_levels(table, regions.levels, root=regions.root)
 
-    def public_regions(self) -> tuple[Hierarchy, NDArray[np.int64] | None]:
+    def public_regions(self) -> tuple[Hierarchy, Integers | None]:
         """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""
         hierarchy = self.hierarchy()
         data = self.data
         if data.groups is not None:
             return read_groups(
-                str(self.folder / data.groups),
+                self.placed(data.groups),
                 group=data.group,
                 region=data.region,
                 hierarchy=hierarchy,
@@ -194,13 +150,13 @@ class Spec:
             )
         if hierarchy is None:
             raise SpecError(
-                "a plan does not open the microdata, and here the regions stand nowhere else: give [regions] a public "
+                "a plan does not open the microdata, and the regions are nowhere else: give [regions] a public "
                 "table, or [data] a public groups table"
             )
         return hierarchy, None
 
     def prior(self, hierarchy: Hierarchy, *, source: str | None = None, groups: int | None = None) -> Prior | None:
-        """What [plan] says may be expected; `source` and `groups` stand in for its prior and groups."""
+        """What [plan] says may be expected; `source` and `groups` replace its prior and groups."""
         from tallytree.planning.prior import SHAPES, Prior
 
         section = self.plan
@@ -216,7 +172,7 @@ class Spec:
             place = Release.load(place)
         return Prior.of(place, groups=stated, weights=spread)
 
-    def _spread(self, hierarchy: Hierarchy, column: str) -> NDArray[np.float64]:
+    def _spread(self, hierarchy: Hierarchy, column: str) -> Floats:
         """The numbers of a column of the regions table, leaf by leaf."""
         from tallytree.public_table import numbers, public_table
 
@@ -238,17 +194,12 @@ class Spec:
 
     def read(self) -> GroupSizes:
         """Read and check the microdata."""
-        options = self.data.model_dump(exclude={"source", "groups", "name"})
-        source = self.data.source
-        places = [source] if isinstance(source, str) else source
-        found = [str(self.folder / place) for place in places]
-        groups = None if self.data.groups is None else str(self.folder / self.data.groups)
         return read(
-            found[0] if isinstance(source, str) else found,
-            groups=groups,
+            self.placed(self.data.source),
+            groups=None if self.data.groups is None else self.placed(self.data.groups),
             hierarchy=self.hierarchy(),
             name=self.name,
-            **options,
+            **self.data.model_dump(exclude={"source", "groups", "name"}),
         )
 
     def neighbours(self) -> Neighbours:

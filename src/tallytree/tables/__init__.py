@@ -1,6 +1,6 @@
 """Microdata in: any table becomes private counts of groups by leaf region and size, checked and counted in its engine.
 
-Nothing here prints, logs or raises a value of a private column; problems are told as counts and column names.
+Nothing here prints, logs or raises a value of a private column; problems are reported as counts and column names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What exactly is wrong: the detailed queries, each one row of counts, run only when counting met trouble.
 
-Together they find every problem that `counting` can meet, so that the data holder can mend all of them at once.
+Together they find every problem that `counting` can meet, so that the data holder can fix all of them at once.
 """
 
 from __future__ import annotations
@@ -10,10 +10,19 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from tallytree.tables import problems
-from tallytree.tables.counting import ENTITY, GROUP, QUANTITY, is_missing, keys_alike, needed, number, region_names
+from tallytree.tables.counting import (
+    ENTITY,
+    GROUP,
+    QUANTITY,
+    is_missing,
+    keys_alike,
+    may_be_number,
+    needed,
+    number,
+    region_names,
+)
 from tallytree.tables.options import Options
-from tallytree.tables.problems import Problem
+from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in
 from tallytree.tables.regions import AMBIGUOUS, NOWHERE, RegionKeys, place
 from tallytree.tables.source import Opened
 
@@ -21,23 +30,17 @@ Counts = dict[str, int]
 
 
 def column_problems(table: Any, groups: Any, options: Options) -> list[Problem]:
-    """Missing columns and quantities of a hopeless type, for both tables together."""
-    found: list[Problem] = []
-    have = set(table.columns)
-    wanted = [options.group, *(column for column in (options.quantity, options.entity) if column is not None)]
-    region_optional = groups is not None and not options.split and not have & set(options.region)
+    """Missing columns and a quantity whose type cannot be a number, for both tables together."""
+    have, quantity = table.columns, options.quantity
+    wanted = [options.group, *(column for column in (quantity, options.entity) if column is not None)]
+    region_optional = groups is not None and not options.split and not set(have) & set(options.region)
     if not region_optional:
         wanted[1:1] = options.region
-    if missing := [column for column in wanted if column not in have]:
-        found.append(problems.missing_columns("the microdata", missing))
+    found = missing_columns("the microdata", have, wanted)
     if groups is not None:
-        have_groups = set(groups.columns)
-        if missing := [column for column in (options.group, *options.region) if column not in have_groups]:
-            found.append(problems.missing_columns("the groups table", missing))
-    if options.quantity is not None and options.quantity in have:
-        kind = table[options.quantity].type()
-        if not (kind.is_numeric() or kind.is_boolean() or kind.is_string() or kind.is_null()):
-            found.append(problems.not_a_number(options.quantity, str(kind)))
+        found += missing_columns("the groups table", groups.columns, [options.group, *options.region])
+    if quantity is not None and quantity in have and not may_be_number(table[quantity]):
+        found.append(problem("quantity_type", 1, column=columns_text([quantity]), type=table[quantity].type()))
     return found
 
 
@@ -51,17 +54,14 @@ def entity_problems(opened: Opened, options: Options) -> list[Problem]:
         per_entity = rows.group_by(ENTITY).agg(rows=rows.count())
         missing = is_missing(per_entity[ENTITY])
         return per_entity.agg(
-            none=_sum(missing.ifelse(per_entity["rows"], 0)),
-            repeated=_count(~missing & (per_entity["rows"] > 1)),
+            no_entity=_sum(missing.ifelse(per_entity["rows"], 0)),
+            repeated_entity=_count(~missing & (per_entity["rows"] > 1)),
         )
 
     counts = _one_row(opened, "Checking the entities", query)
-    found = []
-    if counts["none"]:
-        found.append(problems.no_entity(counts["none"], options.entity))
-    if counts["repeated"] and options.rows_per_entity is None:
-        found.append(problems.repeated_entities(counts["repeated"], options.entity))
-    return found
+    if options.rows_per_entity is not None:
+        del counts["repeated_entity"]
+    return problems_in(counts, **_words(options))
 
 
 def row_problems(opened: Opened, options: Options, keys: RegionKeys | None, region_in_rows: bool) -> list[Problem]:
@@ -77,27 +77,16 @@ def row_problems(opened: Opened, options: Options, keys: RegionKeys | None, regi
         return rows.agg(**counts)
 
     counts = _one_row(opened, "Checking the rows", query)
-    if counts["rows"] == 0:
-        return [problems.no_rows()]
-    region, quantity = options.region, options.quantity or ""
+    if counts.pop("rows") == 0:
+        return [problem("no_rows", 0, table="the input")]
     lost_zeros = (
         keys is not None
         and keys.begin_with_zero
         and region_in_rows
-        and any(opened.table[column].type().is_numeric() for column in region)
+        and any(opened.table[column].type().is_numeric() for column in options.region)
     )
-    texts: dict[str, Callable[[int], Problem]] = {
-        "no_group": lambda count: problems.no_group(count, options.group),
-        "no_region": lambda count: problems.no_region(count, region),
-        "unknown": lambda count: problems.unknown_region(count, region, lost_zeros),
-        "ambiguous": lambda count: problems.ambiguous_region(count, region),
-        "no_quantity": lambda count: problems.no_quantity(count, quantity),
-        "unreadable": lambda count: problems.unreadable_quantity(count, quantity),
-        "negative": lambda count: problems.negative_quantity(count, quantity),
-        "large": lambda count: problems.large_quantity(count, quantity, options.quantity_bound or 0),
-        "fractional": lambda count: problems.fractional_quantity(count, quantity),
-    }
-    return [text(counts[name]) for name, text in texts.items() if counts.get(name)]
+    hint = "; the column holds numbers and the hierarchy's codes begin with 0: read it as text" if lost_zeros else ""
+    return problems_in(counts, **_words(options), hint=hint)
 
 
 def spanning_problems(opened: Opened, options: Options, keys: RegionKeys | None) -> list[Problem]:
@@ -109,8 +98,7 @@ def spanning_problems(opened: Opened, options: Options, keys: RegionKeys | None)
         per_group = rows.group_by(GROUP).agg(first=rows.leaf.min(), last=rows.leaf.max())
         return per_group.agg(spanning=_count(per_group.first != per_group["last"]))
 
-    counts = _one_row(opened, "Checking the groups' regions", query)
-    return [problems.spanning_groups(counts["spanning"])] if counts["spanning"] else []
+    return problems_in(_one_row(opened, "Checking the groups' regions", query))
 
 
 def groups_problems(opened: Opened, options: Options, keys: RegionKeys | None) -> list[Problem]:
@@ -118,25 +106,18 @@ def groups_problems(opened: Opened, options: Options, keys: RegionKeys | None) -
 
     def query() -> Any:
         listed = _located(opened.table, options, keys, of_groups=True, region=True)
-        return listed.agg(rows=listed.count(), no_group=_count(is_missing(listed[GROUP])), **_region_counts(listed))
+        counts = {"no_group": _count(is_missing(listed[GROUP])), **_region_counts(listed)}
+        return listed.agg(rows=listed.count(), **{f"groups_{kind}": count for kind, count in counts.items()})
 
     def repeats() -> Any:
         by = _listings(opened.table, options, keys)
-        return by.agg(repeated=_count(by.listings > 1))
+        return by.agg(repeated_group=_count(by.listings > 1))
 
     counts = _one_row(opened, "Checking the groups table", query)
-    if counts["rows"] == 0:
-        return [problems.groups_no_rows()]
+    if counts.pop("rows") == 0:
+        return [problem("groups_no_rows", 0)]
     counts |= _one_row(opened, "Checking the groups table", repeats)
-    region = options.region
-    texts: dict[str, Callable[[int], Problem]] = {
-        "no_group": lambda count: problems.groups_without_name(count, options.group),
-        "no_region": lambda count: problems.groups_without_region(count, region),
-        "unknown": lambda count: problems.groups_unknown_region(count, region),
-        "ambiguous": lambda count: problems.groups_ambiguous_region(count, region),
-        "repeated": lambda count: problems.repeated_groups(count, options.group, options.split),
-    }
-    return [text(counts[name]) for name, text in texts.items() if counts.get(name)]
+    return problems_in(counts, **_words(options))
 
 
 def matching_problems(
@@ -158,19 +139,13 @@ def matching_problems(
         if region_in_rows:
             columns["actual"] = rows.leaf
         both = joined.select(**columns)
-        counts = {"unlisted": _count(both.listings.isnull())}
+        counts = {"unlisted_group": _count(both.listings.isnull())}
         if region_in_rows and not options.split:
             known = (both.listings == 1) & (both.expected >= 0) & (both.actual >= 0)
-            counts["elsewhere"] = _count(known & (both.expected != both.actual))
+            counts["disagreeing_region"] = _count(known & (both.expected != both.actual))
         return both.agg(**counts)
 
-    counts = _one_row(opened, "Comparing the rows with the groups table", query)
-    found = []
-    if counts["unlisted"]:
-        found.append(problems.not_in_groups(counts["unlisted"], options.group, options.split))
-    if counts.get("elsewhere"):
-        found.append(problems.disagreeing_region(counts["elsewhere"], options.region))
-    return found
+    return problems_in(_one_row(opened, "Comparing the rows with the groups table", query), **_words(options))
 
 
 # -------------------------------------------------------------------- pieces of queries
@@ -200,8 +175,8 @@ def _region_counts(rows: Any) -> dict[str, Any]:
         return {}
     return {
         "no_region": _count((rows.leaf == NOWHERE) & rows.placeless),
-        "unknown": _count((rows.leaf == NOWHERE) & ~rows.placeless),
-        "ambiguous": _count(rows.leaf == AMBIGUOUS),
+        "unknown_region": _count((rows.leaf == NOWHERE) & ~rows.placeless),
+        "ambiguous_region": _count(rows.leaf == AMBIGUOUS),
     }
 
 
@@ -214,11 +189,28 @@ def _quantity_counts(rows: Any, options: Options) -> dict[str, Any]:
     sound = ~(empty | unreadable)
     negative = (value < 0).fill_null(False) & sound
     large = (value > options.quantity_bound).fill_null(False) & sound & ~negative
-    counts = {"no_quantity": empty, "unreadable": unreadable, "negative": negative, "large": large}
+    counts = {
+        "no_quantity": empty,
+        "unreadable_quantity": unreadable,
+        "negative_quantity": negative,
+        "large_quantity": large,
+    }
     if value.type().is_floating():
         whole = ((value % 1) == 0).fill_null(False)
-        counts["fractional"] = sound & ~reduce(or_, [negative, large, whole])
+        counts["fractional_quantity"] = sound & ~reduce(or_, [negative, large, whole])
     return {name: _count(each) for name, each in counts.items()}
+
+
+def _words(options: Options) -> dict[str, object]:
+    """The public words of messages about these options: columns, a bound, and what a line of the groups table is."""
+    return {
+        "group": columns_text([options.group]),
+        "region": columns_text(options.region),
+        "quantity": columns_text([options.quantity or ""]),
+        "entity": columns_text([options.entity or ""]),
+        "bound": options.quantity_bound or 0,
+        "listed": "(group, region) pair" if options.split else "group",
+    }
 
 
 def _count(condition: Any) -> Any:

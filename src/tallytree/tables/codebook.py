@@ -6,6 +6,7 @@ household, and a release could not hide it at any budget.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isfinite
@@ -13,7 +14,7 @@ from typing import Any
 
 from tallytree.errors import SpecError
 from tallytree.schema import Attribute, Schema
-from tallytree.tables.source import _load, guarded, workspace
+from tallytree.tables.source import as_text, open_in_order, workspace
 
 MISSING = "missing"
 LEVELS = ("household", "person")
@@ -22,7 +23,7 @@ LEVELS = ("household", "person")
 def schema_from_codebook(codebook: Any, *, max_persons: int) -> Schema:
     """A schema from a public table with the columns attribute, level, value and (if need be) cut; a path or Arrow data.
 
-    One row per value, in the order that the values shall have. `level` is household or person. For a number, each row
+    One row per value, in the order that the values are to have. `level` is household or person. For a number, each row
     is a bin and `cut` is where it begins; the first bin has none. `cut` = missing marks the value that an empty cell
     stands for; it comes last.
     """
@@ -57,8 +58,8 @@ def schema_from_sample(
     """A schema from two tables of a sample that is public: the values of each column, and bins of numbers.
 
     A column of numbers with more than `most_values` different ones is cut into about `bins` bins with as many rows
-    each; other columns with so many values must be left out. `max_persons` is the sample's most if not given. What
-    the private data hold beyond the sample will be refused when they are read.
+    each; other columns with more values than that must be left out. `max_persons` is the sample's most if not given.
+    What the private data hold beyond the sample will be refused when they are read.
     """
     if sample_is_public is not True:
         raise SpecError(
@@ -72,11 +73,7 @@ def schema_from_sample(
         if household_id not in table:
             raise SpecError(f"the sample's {which} have no column {household_id!r}")
     if max_persons is None:
-        homes = tables[1][household_id]
-        counts: dict[Any, int] = {}
-        for home in homes:
-            counts[home] = counts.get(home, 0) + 1
-        max_persons = max(counts.values(), default=1)
+        max_persons = max(Counter(tables[1][household_id]).values(), default=1)
     sides = [
         tuple(
             _proposed(name, cells, most_values, bins)
@@ -91,19 +88,18 @@ def schema_from_sample(
 def _texts(source: Any, option: str) -> dict[str, list[str | None]]:
     """A public table as columns of texts; empty cells are None, whole numbers have no point."""
     with workspace(None) as connect:
-        backend = connect()
-        guarded("Starting DuckDB", lambda: backend.con.execute("SET preserve_insertion_order = true"))
-        table = _load(backend, source, None, option)
-        cells = guarded(f"Reading the {option}", lambda: backend.to_pyarrow(table))
-    return {name: [_text(value) for value in cells[name].to_pylist()] for name in cells.column_names}
+        opened = open_in_order(source, option, connect)
+        cells = opened.fetch(f"Reading the {option}", lambda: opened.table)
+    return {name: [as_text(value) or None for value in cells[name].to_pylist()] for name in cells.column_names}
 
 
-def _text(value: Any) -> str | None:
-    if value is None or value == "" or value != value:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def bin_names(edges: Sequence[str]) -> tuple[str, ...]:
+    """What the bins between cuts are called where they have no other names.
+
+    >>> bin_names(["18", "65"])
+    ('below 18', '18 to 65', '65 or more')
+    """
+    return (f"below {edges[0]}", *(f"{low} to {high}" for low, high in pairwise(edges)), f"{edges[-1]} or more")
 
 
 def _attribute(name: str, rows: list[tuple[str, str]]) -> Attribute:
@@ -146,9 +142,7 @@ def _proposed(name: str, cells: list[str | None], most_values: int, bins: int) -
     cuts = sorted({numbers[len(numbers) * part // bins] for part in range(1, bins)} - {numbers[0]})
     if not cuts:  # nearly all rows have the least number
         cuts = [next(number for number in numbers if number > numbers[0])]
-    edges = [_text(cut) for cut in cuts]
-    between = [f"{low} to {high}" for low, high in pairwise(edges)]
-    return Attribute(name, (f"below {edges[0]}", *between, f"{edges[-1]} or more", *last), tuple(cuts), missing)
+    return Attribute(name, (*bin_names([as_text(cut) for cut in cuts]), *last), tuple(cuts), missing)
 
 
 def _in_order(texts: list[str]) -> list[str]:

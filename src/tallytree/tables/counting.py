@@ -20,7 +20,7 @@ LARGEST_FLOAT = float(np.finfo(np.float64).max)
 
 
 def needed(table: Any, options: Options, *, of_groups: bool, region: bool) -> Any:
-    """The needed columns alone, under names of our own: region columns become `region_0`, `region_1` …"""
+    """The needed columns alone, under fixed names: region columns become `region_0`, `region_1` …"""
     columns = {GROUP: table[options.group]}
     if region:
         columns |= {f"region_{at}": table[column] for at, column in enumerate(options.region)}
@@ -59,6 +59,12 @@ def _is_finite(column: Any) -> Any:
     return (column >= -LARGEST_FLOAT) & (column <= LARGEST_FLOAT)
 
 
+def may_be_number(column: Any) -> bool:
+    """Is the column of a type that `number` takes?"""
+    kind = column.type()
+    return bool(kind.is_numeric() or kind.is_boolean() or kind.is_string() or kind.is_null())
+
+
 def number(column: Any) -> Any:
     """A quantity as a number: whole as it is, anything else as floating point, null where a text is none."""
     kind = column.type()
@@ -88,12 +94,12 @@ def weighed(rows: Any, options: Options) -> Any:
 
 
 def bounded(rows: Any, rows_per_entity: int) -> Any:
-    """At most so many rows of each entity, drawn by lot: which are kept depends on no value, nor on other entities."""
+    """At most `rows_per_entity` rows of each, drawn at random: which are kept depends on no value or other entity."""
     import ibis
 
-    drawn = rows.mutate(lot=ibis.random())
-    turns = drawn.mutate(turn=ibis.row_number().over(group_by=ENTITY, order_by="lot"))
-    return turns.filter(turns.turn < rows_per_entity).drop("lot", "turn")
+    shuffled = rows.mutate(chance=ibis.random())
+    turns = shuffled.mutate(turn=ibis.row_number().over(group_by=ENTITY, order_by="chance"))
+    return turns.filter(turns.turn < rows_per_entity).drop("chance", "turn")
 
 
 def counting_query(table: Any, groups: Any, options: Options, keys: RegionKeys | None, region_in_rows: bool) -> Any:

@@ -13,17 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Attribute, Schema
-from tallytree.tables import household_problems as problems
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
-from tallytree.tables.counting import is_missing, number
-from tallytree.tables.problems import InputProblems, Problem, missing_columns
+from tallytree.tables.counting import is_missing, may_be_number, number
+from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
 from tallytree.tables.sealed import Sealed, Unsharable
-from tallytree.tables.source import KINDS, Opened, _load, guarded, paths_of, stem, workspace
+from tallytree.tables.source import KINDS, Opened, as_text, guarded, open_in_order, paths_of, stem, workspace
 
 Oversize = Literal["error", "drop", "subsample"]
 
@@ -88,7 +86,7 @@ def read_households(
     cell (a whole number in a floating-point column is written without a point); a column with cuts is a number; an
     empty cell is the attribute's `missing` value. Households of more than `schema.max_persons` persons are an error,
     or lose persons: "drop" keeps the first in the file's order, or by the numbers in the column `person_order`, which
-    cannot be an attribute; "subsample" keeps some drawn by lot with the operating system's randomness.
+    cannot be an attribute; "subsample" keeps some at random, drawn with the operating system's randomness.
 
     Raises `SpecError` for wrong options and `InputProblems`, which lists every problem of the data with counts, for
     the data holder's eyes only.
@@ -96,23 +94,17 @@ def read_households(
     _check_options(schema, household_id, person_order, oversize)
     files = [paths_of(households, "households"), paths_of(persons, "persons")]
     with workspace(memory_limit) as connect:
-        homes = _opened(households, "households", connect)
-        people = _opened(persons, "persons", connect)
-        if found := [
-            *_column_problems(homes.table, "households", schema.household, household_id, None),
-            *_column_problems(people.table, "persons", schema.person, household_id, person_order),
-        ]:
-            raise InputProblems(found)
-        as_text = _kind_of_id(homes.table[household_id]) != _kind_of_id(people.table[household_id])
-        home_rows = _read(homes, "households", schema.household, household_id, None, as_text)
-        person_rows = _read(people, "persons", schema.person, household_id, person_order, as_text)
+        homes = _Table("households", _opened(households, "households", connect), schema.household, household_id)
+        people = _Table("persons", _opened(persons, "persons", connect), schema.person, household_id, person_order)
+        raise_any([*homes.column_problems(), *people.column_problems()])
+        ids_as_text = homes.kind_of_id() != people.kind_of_id()
+        home_rows, person_rows = homes.rows(ids_as_text), people.rows(ids_as_text)
     home, found = _homes(home_rows, person_rows, household_id)
     sizes = np.bincount(home[home >= 0], minlength=home_rows.number)
     overlong = int(np.count_nonzero(sizes > schema.max_persons))
     if overlong and oversize == "error":
-        found.append(problems.too_many_persons(overlong, schema.max_persons))
-    if found := [*home_rows.problems, *person_rows.problems, *found]:
-        raise InputProblems(found)
+        found.append(problem("too_many_persons", overlong, bound=schema.max_persons))
+    raise_any([*home_rows.problems, *person_rows.problems, *found])
     columns = person_rows.columns
     if overlong:
         kept = _kept(home, sizes, schema.max_persons, oversize, person_rows.order)
@@ -174,34 +166,7 @@ def _opened(source: Any, option: str, connect: Any) -> Opened:
     duckdb_endings = tuple(ending for ending, kind in KINDS.items() if kind == "duckdb")
     if any(path.lower().endswith(duckdb_endings) for path in paths_of(source, option) or ()):
         raise SpecError(f"{option}: DuckDB files are not read here; expected Parquet, CSV or an Arrow table")
-    backend = connect()
-    # Which persons come first in the file matters, so rows must arrive in its order.
-    guarded("Starting DuckDB", lambda: backend.con.execute("SET preserve_insertion_order = true"))
-    return Opened(backend, _load(backend, source, None, option))
-
-
-def _column_problems(
-    table: Any, which: str, attributes: Iterable[Attribute], household_id: str, person_order: str | None
-) -> list[Problem]:
-    numbers = [attribute.name for attribute in attributes if attribute.cuts is not None]
-    numbers += [] if person_order is None else [person_order]
-    wanted = [household_id, *(attribute.name for attribute in attributes)]
-    wanted += [] if person_order is None else [person_order]
-    found = []
-    if missing := [column for column in wanted if column not in table.columns]:
-        found.append(missing_columns(f"the {which} table", missing))
-    for column in numbers:
-        if column in table.columns:
-            kind = table[column].type()
-            if not (kind.is_numeric() or kind.is_boolean() or kind.is_string() or kind.is_null()):
-                found.append(problems.not_a_number_column(which, column, str(kind)))
-    return found
-
-
-def _kind_of_id(column: Any) -> str:
-    """Ids of the same kind are compared as they are, others as text."""
-    kind = column.type()
-    return "text" if kind.is_string() else "whole number" if kind.is_integer() else str(kind.copy(nullable=True))
+    return open_in_order(source, option, connect)
 
 
 # -------------------------------------------------------------------- rows to codes
@@ -213,7 +178,7 @@ class _Rows:
 
     ids: Any
     columns: dict[str, Codes]
-    order: NDArray[np.float64]
+    order: Floats
     problems: list[Problem]
 
     @property
@@ -241,66 +206,86 @@ class _Column:
         self.unknown += int(np.count_nonzero(codes == UNKNOWN))
         self.parts.append(np.maximum(codes, 0).astype(code_type(self.attribute.codes)))
 
-    def problems(self, table: str) -> list[Problem]:
-        name, found = self.attribute.name, []
-        if self.unknown:
-            text = problems.unknown_value if self.attribute.cuts is None else problems.not_a_number
-            found.append(text(self.unknown, table, name))
-        if self.empty:
-            found.append(problems.empty_cell(self.empty, table, name))
-        return found
+    def problems(self, column: str) -> list[Problem]:
+        unknown = "unknown_value" if self.attribute.cuts is None else "not_a_number"
+        return problems_in({unknown: self.unknown, "empty_cell": self.empty}, column=column)
 
     def whole(self) -> Codes:
         return np.concatenate([np.empty(0, code_type(self.attribute.codes)), *self.parts])
 
 
-def _read(
-    opened: Opened, which: str, attributes: tuple[Attribute, ...], household_id: str, order: str | None, as_text: bool
-) -> _Rows:
-    """Every row of one table, in its order."""
-    return guarded(f"Reading the {which} table", lambda: _rows(opened, which, attributes, household_id, order, as_text))
+@dataclass(frozen=True)
+class _Table:
+    """One of the two tables, and what is wanted of it."""
 
+    which: str  # "households" or "persons"
+    opened: Opened
+    attributes: tuple[Attribute, ...]
+    household_id: str
+    order: str | None = None  # the column with the order of persons
 
-def _rows(
-    opened: Opened, which: str, attributes: tuple[Attribute, ...], household_id: str, order: str | None, as_text: bool
-) -> _Rows:
-    import pyarrow as pa
+    def named(self, column: str) -> str:
+        """How messages name a column of this table."""
+        return f"{columns_text([column])} of the {self.which} table"
 
-    query = _query(opened.table, attributes, household_id, order, as_text)
-    columns = [_Column(attribute) for attribute in attributes]
-    ids: list[Any] = []
-    orders: list[NDArray[np.float64]] = [np.empty(0)]
-    for batch in pa.RecordBatchReader.from_stream(opened.backend.con.sql(opened.backend.compile(query))):
-        ids.append(_id(batch["id"]))
-        for at, column in enumerate(columns):
-            values = batch[f"value_{at}"]
-            if column.attribute.cuts is None:
-                column.add(_category(values, column.attribute))
+    def column_problems(self) -> list[Problem]:
+        """Missing columns, and numbers of a type that cannot be one."""
+        table, order = self.opened.table, [] if self.order is None else [self.order]
+        wanted = [self.household_id, *(attribute.name for attribute in self.attributes), *order]
+        found = missing_columns(f"the {self.which} table", table.columns, wanted)
+        for column in [*(attribute.name for attribute in self.attributes if attribute.cuts is not None), *order]:
+            if column in table.columns and not may_be_number(table[column]):
+                found.append(problem("number_type", 1, column=self.named(column), type=table[column].type()))
+        return found
+
+    def kind_of_id(self) -> str:
+        """Ids of the same kind are compared as they are, others as text."""
+        kind = self.opened.table[self.household_id].type()
+        return "text" if kind.is_string() else "whole number" if kind.is_integer() else str(kind.copy(nullable=True))
+
+    def rows(self, ids_as_text: bool) -> _Rows:
+        """Every row, in the table's order."""
+        return guarded(f"Reading the {self.which} table", lambda: self._rows(self._query(ids_as_text)))
+
+    def _query(self, ids_as_text: bool) -> Any:
+        table = self.opened.table
+        key = table[self.household_id]
+        columns = {"id": key.cast("string") if ids_as_text else key}
+        for at, attribute in enumerate(self.attributes):
+            cell = table[attribute.name]
+            if attribute.cuts is None:
+                columns[f"value_{at}"] = cell
             else:
-                column.add(_bin(values, batch[f"empty_{at}"], column.attribute.cuts))
-        if order is not None:
-            orders.append(_floats(batch["order"]))
-    found = [] if sum(map(len, ids)) else [problems.no_rows(which)]
-    found += [problem for column in columns for problem in column.problems(which)]
-    ordered = np.concatenate(orders)
-    if unordered := int(np.count_nonzero(~np.isfinite(ordered))):
-        found.append(problems.no_order(unordered, order or ""))
-    whole = {column.attribute.name: column.whole() for column in columns}
-    return _Rows(pa.chunked_array(ids) if ids else pa.chunked_array([pa.array([], pa.null())]), whole, ordered, found)
+                columns |= {f"value_{at}": number(cell).cast("float64"), f"empty_{at}": is_missing(cell)}
+        if self.order is not None:
+            columns["order"] = number(table[self.order]).cast("float64")
+        return table.select(**columns)
 
+    def _rows(self, query: Any) -> _Rows:
+        import pyarrow as pa
 
-def _query(table: Any, attributes: tuple[Attribute, ...], household_id: str, order: str | None, as_text: bool) -> Any:
-    key = table[household_id]
-    columns = {"id": key.cast("string") if as_text else key}
-    for at, attribute in enumerate(attributes):
-        cell = table[attribute.name]
-        if attribute.cuts is None:
-            columns[f"value_{at}"] = cell
-        else:
-            columns |= {f"value_{at}": number(cell).cast("float64"), f"empty_{at}": is_missing(cell)}
-    if order is not None:
-        columns["order"] = number(table[order]).cast("float64")
-    return table.select(**columns)
+        backend = self.opened.backend
+        columns = [_Column(attribute) for attribute in self.attributes]
+        ids: list[Any] = []
+        orders: list[Floats] = [np.empty(0)]
+        for batch in pa.RecordBatchReader.from_stream(backend.con.sql(backend.compile(query))):
+            ids.append(_id(batch["id"]))
+            for at, column in enumerate(columns):
+                values = batch[f"value_{at}"]
+                if column.attribute.cuts is None:
+                    column.add(_category(values, column.attribute))
+                else:
+                    column.add(_bin(values, batch[f"empty_{at}"], column.attribute.cuts))
+            if self.order is not None:
+                orders.append(_floats(batch["order"]))
+        found = [] if sum(map(len, ids)) else [problem("no_rows", 0, table=f"the {self.which} table")]
+        for column in columns:
+            found += column.problems(self.named(column.attribute.name))
+        order = np.concatenate(orders)
+        unordered = int(np.count_nonzero(~np.isfinite(order)))
+        found += problems_in({"no_order": unordered}, column=self.named(self.order or ""))
+        whole = {column.attribute.name: column.whole() for column in columns}
+        return _Rows(pa.chunked_array(ids) if ids else pa.chunked_array([pa.array([], pa.null())]), whole, order, found)
 
 
 def _id(ids: Any) -> Any:
@@ -328,19 +313,11 @@ def _category(values: Any, attribute: Attribute) -> Integers:
         values = values.dictionary_decode()
     encoded = values.dictionary_encode()
     code_of = {value: code for code, value in enumerate(attribute.values)}
-    known = [_code(value, code_of) for value in encoded.dictionary.to_pylist()]
+    texts = [as_text(value) for value in encoded.dictionary.to_pylist()]
+    known = [code_of.get(text, EMPTY if text == "" else UNKNOWN) for text in texts]
     places = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
     codes: Integers = np.array([*known, EMPTY], np.int64)[places]
     return codes
-
-
-def _code(value: object, code_of: Mapping[str, int]) -> int:
-    if isinstance(value, bool):
-        value = "true" if value else "false"
-    elif isinstance(value, float):
-        value = "" if value != value else str(int(value)) if value.is_integer() else repr(value)
-    text = str(value)
-    return code_of.get(text, EMPTY if text == "" else UNKNOWN)
 
 
 def _bin(values: Any, empty: Any, cuts: tuple[float, ...]) -> Integers:
@@ -351,7 +328,7 @@ def _bin(values: Any, empty: Any, cuts: tuple[float, ...]) -> Integers:
     return codes
 
 
-def _floats(values: Any) -> NDArray[np.float64]:
+def _floats(values: Any) -> Floats:
     """Numbers as they are, null as not a number."""
     return np.array(values.to_numpy(zero_copy_only=False), dtype=np.float64)
 
@@ -363,30 +340,29 @@ def _homes(households: _Rows, persons: _Rows, household_id: str) -> tuple[Intege
     """The row of each person's household, −1 where there is none, and what is wrong with the ids."""
     import pyarrow.compute as pc
 
+    column = columns_text([household_id])
+
     def find() -> tuple[Integers, list[Problem]]:
         found = []
         for rows, which in ((households, "households"), (persons, "persons")):
-            if rows.ids.null_count:
-                found.append(problems.no_household(rows.ids.null_count, which, household_id))
+            found += problems_in({"no_household": rows.ids.null_count}, column=f"{column} of the {which} table")
         known = households.ids.combine_chunks().drop_null()
         repeated = int(pc.sum(pc.greater(pc.struct_field(known.value_counts(), "counts"), 1)).as_py() or 0)
-        if repeated:
-            found.append(problems.repeated_households(repeated, household_id))
+        found += problems_in({"repeated_household": repeated}, column=column)
         if persons.ids.type != households.ids.type:  # one of the two tables has no ids at all
             return np.full(persons.number, -1, np.int64), found
         places = pc.index_in(persons.ids, value_set=households.ids.combine_chunks(), skip_nulls=True)
         home = places.fill_null(-1).to_numpy().astype(np.int64)
-        if strangers := int(np.count_nonzero(home < 0)) - persons.ids.null_count:
-            found.append(problems.unknown_household(strangers, household_id))
-        return home, found
+        unknown = int(np.count_nonzero(home < 0)) - persons.ids.null_count
+        return home, found + problems_in({"unknown_household": unknown}, column=column)
 
     return guarded("Matching persons with households", find)
 
 
-def _kept(home: Integers, sizes: Integers, most: int, oversize: Oversize, order: NDArray[np.float64]) -> Integers:
+def _kept(home: Integers, sizes: Integers, most: int, oversize: Oversize, order: Floats) -> Integers:
     """The places of the persons that are kept, in the file's order: at most `most` of each household.
 
-    Which these are depends on the household's own persons only, by their order or by lot, and on no attribute.
+    Which these are depends on the household's own persons only, by their order or at random, and on no attribute.
     """
     if oversize == "subsample":
         turns: Any = np.frombuffer(os.urandom(8 * len(home)), np.uint64)

@@ -1,21 +1,124 @@
-"""What can be wrong with the input, told to the data holder: counts and column names, never a value.
+"""What can be wrong with the input, for the data holder: counts and column names, never a value.
 
 The texts live here, together, so that they can be read and reviewed at a glance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tallytree.errors import DataError
 
 HEADING = "The input cannot be used as it is. (For the data holder's eyes only: the counts below are not private.)"
 
+HAS = "row has|rows have"
+IS_IN = "row is in|rows are in"
+NAMES = "row names|rows name"
+
+# Each kind of problem: who has it (one, or several; nobody where a count says nothing), what it is and how to fix it.
+# The words in braces are columns, types of columns, public bounds and names of tables.
+TEXTS: dict[str, tuple[str, str]] = {
+    # columns
+    "missing_columns": (
+        "",
+        "{columns} not in {table}: correct the name, capital letters count (CSV files need a first line of names, and "
+        "commas between cells)",
+    ),
+    "quantity_type": ("", "{column} has type {type}: a quantity must be a whole number"),
+    "number_type": ("", "{column} has type {type}: expected a number"),
+    # rows of the microdata
+    "no_rows": ("", "{table} has no rows: check the path, and any filter before this"),
+    "no_group": (HAS, "no group ({group}): fill it in or drop them"),
+    "no_region": (HAS, "no region ({region}): fill it in or drop them"),
+    "unknown_region": (
+        IS_IN,
+        "a region that is not a leaf of the hierarchy ({region}): add the region to the public region table, or "
+        "correct the rows; spaces and leading zeros count{hint}",
+    ),
+    "ambiguous_region": (
+        NAMES,
+        "a region whose name stands for several leaves ({region}): give one column per level, as in "
+        "region=['state', 'county'], or the region's id",
+    ),
+    "spanning": (
+        "group lies|groups lie",
+        "in more than one leaf region: correct the rows, or count each (group, region) pair as a group with "
+        "on_spanning_group='split'",
+    ),
+    "no_quantity": (HAS, "no quantity ({quantity}): fill in 0 or drop them"),
+    "unreadable_quantity": (HAS, "a quantity that is not a number ({quantity}): correct them"),
+    "negative_quantity": (HAS, "a negative quantity ({quantity}): expected 0 or more"),
+    "large_quantity": (
+        HAS,
+        "a quantity above quantity_bound={bound:,} ({quantity}): raise the bound, which adds noise, or cut the "
+        "quantities to it",
+    ),
+    "fractional_quantity": (HAS, "a fractional quantity ({quantity}): expected whole numbers"),
+    "no_entity": (HAS, "no entity ({entity}): fill it in or drop them"),
+    "repeated_entity": (
+        "entity has|entities have",
+        "more than one row ({entity}): drop the copies, or give a public bound rows_per_entity, beyond which rows are "
+        "dropped",
+    ),
+    "unlisted_group": (
+        HAS,
+        "a {listed} that is not in the groups table ({group}): add it there if it is public, or drop the rows",
+    ),
+    "disagreeing_region": (
+        "row lies|rows lie",
+        "in another region than the groups table says for their group ({region}): correct one of the two tables, or "
+        "leave the region out of the microdata; groups that span regions need on_spanning_group='split'",
+    ),
+    # the groups table
+    "groups_no_rows": ("", "the groups table has no rows: expected one row per group with its leaf region"),
+    "groups_no_group": (HAS, "no group in the groups table ({group}): fill it in or drop them"),
+    "groups_no_region": (HAS, "no region in the groups table ({region}): fill it in or drop them"),
+    "groups_unknown_region": (
+        IS_IN,
+        "a region that is not a leaf of the hierarchy in the groups table ({region}): correct one of the two",
+    ),
+    "groups_ambiguous_region": (
+        NAMES,
+        "a region whose name stands for several leaves in the groups table ({region}): give one column per level, or "
+        "the region's id",
+    ),
+    "repeated_group": (
+        "{listed} appears|{listed}s appear",
+        "more than once in the groups table ({group}): keep one row per {listed}",
+    ),
+    # households and persons
+    "unknown_value": (
+        HAS,
+        "a value that the schema does not list ({column}): add it to the schema if it is publicly known, or correct "
+        "the rows; capital letters, spaces and leading zeros count",
+    ),
+    "not_a_number": (HAS, "something that is not a number ({column}, which has cuts): correct them"),
+    "empty_cell": (
+        HAS,
+        "an empty cell ({column}): fill it in, or say in the schema which value it stands for (missing=…)",
+    ),
+    "no_order": (HAS, "no number in person_order ({column}): fill it in"),
+    "no_household": (HAS, "no household ({column}): fill it in or drop them"),
+    "repeated_household": (
+        "household appears|households appear",
+        "more than once in the households table ({column}): keep one row per household",
+    ),
+    "unknown_household": (
+        "person lives|persons live",
+        "in a household that is not in the households table ({column}): add the household, or drop them",
+    ),
+    "too_many_persons": (
+        "household has|households have",
+        "more than max_persons={bound:,} persons: raise max_persons, which adds noise, or say which persons to leave "
+        "out with oversize='drop' (keep the first) or oversize='subsample' (keep some at random)",
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Problem:
-    """One kind of problem: how often it was found, and a line that says so and how to mend it."""
+    """One kind of problem: how often it was found, and a line that says so and how to fix it."""
 
     count: int
     text: str
@@ -34,186 +137,37 @@ class InputProblems(DataError):
         return type(self), (self.problems,)
 
 
+def problem(kind: str, count: int, **words: object) -> Problem:
+    """A problem in words: '1 row has …' or '1,204 rows have …'.
+
+    >>> problem("no_group", 1204, group="column 'home'").text
+    "1,204 rows have no group (column 'home'): fill it in or drop them"
+    """
+    who, what = TEXTS[kind]
+    if who:
+        one, several = who.split("|")
+        what = f"{count:,} {one if count == 1 else several} {what}"
+    return Problem(count, what.format(**words))
+
+
+def problems_in(counts: Mapping[str, int], **words: object) -> list[Problem]:
+    """A problem for every kind that was found at all, in the order of the counts."""
+    return [problem(kind, count, **words) for kind, count in counts.items() if count]
+
+
+def raise_any(found: Sequence[Problem]) -> None:
+    """Raise the problems together, if there are any."""
+    if found:
+        raise InputProblems(found)
+
+
 def columns_text(columns: Sequence[str]) -> str:
     """How a message names columns: column 'county', or columns 'state', 'county'."""
     return f"column{'s' if len(columns) > 1 else ''} {', '.join(map(repr, columns))}"
 
 
-def rows(count: int, has: str, have: str, rest: str, *, noun: str = "row") -> Problem:
-    """'1 row has …' or '1,204 rows have …'."""
-    plural = "entities" if noun == "entity" else f"{noun}s"
-    who = f"1 {noun} {has}" if count == 1 else f"{count:,} {plural} {have}"
-    return Problem(count, f"{who} {rest}")
-
-
-# -------------------------------------------------------------------- the columns
-
-
-def missing_columns(table: str, columns: Sequence[str]) -> Problem:
-    verb = "are" if len(columns) > 1 else "is"
-    return Problem(
-        len(columns),
-        f"{columns_text(columns)} {verb} not in {table}: correct the name, capital letters count "
-        "(CSV files need a first line of names, and commas between cells)",
-    )
-
-
-def not_a_number(column: str, kind: str) -> Problem:
-    return Problem(1, f"column {column!r} has type {kind}: a quantity must be a whole number")
-
-
-# -------------------------------------------------------------------- the microdata
-
-
-def no_rows() -> Problem:
-    return Problem(0, "the input has no rows: check the path, and any filter before this")
-
-
-def no_group(count: int, column: str) -> Problem:
-    return rows(count, "has", "have", f"no group (column {column!r}): fill it in or drop them")
-
-
-def no_region(count: int, columns: Sequence[str]) -> Problem:
-    return rows(count, "has", "have", f"no region ({columns_text(columns)}): fill it in or drop them")
-
-
-def unknown_region(count: int, columns: Sequence[str], lost_zeros: bool) -> Problem:
-    hint = "; the column holds numbers and the hierarchy's codes begin with 0: read it as text" if lost_zeros else ""
-    return rows(
-        count,
-        "is",
-        "are",
-        f"in a region that is not a leaf of the hierarchy ({columns_text(columns)}): add the region to the public "
-        f"region table, or correct the rows; spaces and leading zeros count{hint}",
-    )
-
-
-def ambiguous_region(count: int, columns: Sequence[str]) -> Problem:
-    return rows(
-        count,
-        "names",
-        "name",
-        f"a region whose name stands for several leaves ({columns_text(columns)}): give one column per level, "
-        "as in region=['state', 'county'], or the region's id",
-    )
-
-
-def spanning_groups(count: int) -> Problem:
-    return rows(
-        count,
-        "lies",
-        "lie",
-        "in more than one leaf region: correct the rows, or count each (group, region) pair as a group with "
-        "on_spanning_group='split'",
-        noun="group",
-    )
-
-
-def no_quantity(count: int, column: str) -> Problem:
-    return rows(count, "has", "have", f"no quantity (column {column!r}): fill in 0 or drop them")
-
-
-def unreadable_quantity(count: int, column: str) -> Problem:
-    return rows(count, "has", "have", f"a quantity that is not a number (column {column!r}): correct them")
-
-
-def negative_quantity(count: int, column: str) -> Problem:
-    return rows(count, "has", "have", f"a negative quantity (column {column!r}): expected 0 or more")
-
-
-def large_quantity(count: int, column: str, bound: int) -> Problem:
-    return rows(
-        count,
-        "has",
-        "have",
-        f"a quantity above quantity_bound={bound:,} (column {column!r}): raise the bound, which adds noise, "
-        "or cut the quantities to it",
-    )
-
-
-def fractional_quantity(count: int, column: str) -> Problem:
-    return rows(count, "has", "have", f"a fractional quantity (column {column!r}): expected whole numbers")
-
-
-def no_entity(count: int, column: str) -> Problem:
-    return rows(count, "has", "have", f"no entity (column {column!r}): fill it in or drop them")
-
-
-def repeated_entities(count: int, column: str) -> Problem:
-    return rows(
-        count,
-        "has",
-        "have",
-        f"more than one row (column {column!r}): drop the copies, or give a public bound rows_per_entity, beyond "
-        "which rows are dropped",
-        noun="entity",
-    )
-
-
-def not_in_groups(count: int, column: str, pairs: bool) -> Problem:
-    what = "(group, region) pair" if pairs else "group"
-    return rows(
-        count,
-        "has",
-        "have",
-        f"a {what} that is not in the groups table (column {column!r}): add it there if it is public, or drop the rows",
-    )
-
-
-def disagreeing_region(count: int, columns: Sequence[str]) -> Problem:
-    return rows(
-        count,
-        "lies",
-        "lie",
-        f"in another region than the groups table says for their group ({columns_text(columns)}): correct one of "
-        "the two tables, or leave the region out of the microdata; groups that span regions need "
-        "on_spanning_group='split'",
-    )
-
-
-# -------------------------------------------------------------------- the groups table
-
-
-def groups_no_rows() -> Problem:
-    return Problem(0, "the groups table has no rows: expected one row per group with its leaf region")
-
-
-def groups_without_name(count: int, column: str) -> Problem:
-    return rows(count, "has", "have", f"no group in the groups table (column {column!r}): fill it in or drop them")
-
-
-def groups_without_region(count: int, columns: Sequence[str]) -> Problem:
-    return rows(
-        count, "has", "have", f"no region in the groups table ({columns_text(columns)}): fill it in or drop them"
-    )
-
-
-def groups_unknown_region(count: int, columns: Sequence[str]) -> Problem:
-    return rows(
-        count,
-        "is",
-        "are",
-        f"in a region that is not a leaf of the hierarchy in the groups table ({columns_text(columns)}): "
-        "correct one of the two",
-    )
-
-
-def groups_ambiguous_region(count: int, columns: Sequence[str]) -> Problem:
-    return rows(
-        count,
-        "names",
-        "name",
-        f"a region whose name stands for several leaves in the groups table ({columns_text(columns)}): "
-        "give one column per level, or the region's id",
-    )
-
-
-def repeated_groups(count: int, column: str, pairs: bool) -> Problem:
-    what = "(group, region) pair" if pairs else "group"
-    return rows(
-        count,
-        "stands",
-        "stand",
-        f"more than once in the groups table (column {column!r}): keep one row per {what}",
-        noun=what,
-    )
+def missing_columns(table: str, have: Sequence[str], wanted: Sequence[str]) -> list[Problem]:
+    """The problem that columns which are wanted are not among those of a table."""
+    missing = [column for column in wanted if column not in have]
+    named = f"{columns_text(missing)} {'are' if len(missing) > 1 else 'is'}"
+    return [problem("missing_columns", len(missing), columns=named, table=table)] if missing else []

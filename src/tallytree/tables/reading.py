@@ -1,4 +1,7 @@
-"""`read`: from microdata to `GroupSizes`, or every problem of the input at once."""
+"""`read`: from microdata to `GroupSizes`, or every problem of the input at once.
+
+`read_groups` reads the public list of groups by itself, without opening the microdata beside it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tallytree.arrays import Integers
 from tallytree.errors import DataError
 from tallytree.hierarchy import Hierarchy
 from tallytree.tables.checking import (
@@ -17,11 +21,11 @@ from tallytree.tables.checking import (
     row_problems,
     spanning_problems,
 )
-from tallytree.tables.counting import as_counts, counting_query
+from tallytree.tables.counting import as_counts, counting_query, needed, region_names
 from tallytree.tables.group_sizes import GroupSizes
-from tallytree.tables.options import Options, checked
-from tallytree.tables.problems import InputProblems, Problem, groups_no_rows, no_rows
-from tallytree.tables.regions import RegionKeys, hierarchy_of, region_keys
+from tallytree.tables.options import Options, region_columns
+from tallytree.tables.problems import InputProblems, Problem, missing_columns, problem, raise_any
+from tallytree.tables.regions import RegionKeys, hierarchy_of, place, region_keys
 from tallytree.tables.sealed import Sealed
 from tallytree.tables.source import Opened, open_groups, open_source, paths_of, stem, workspace
 
@@ -52,16 +56,16 @@ def read(
     the `groups` table are public. Raises `SpecError` for wrong options and `InputProblems`, which lists every problem
     of the data with counts, for the data holder's eyes only.
     """
-    options = checked(
+    options = Options(
         group=group,
-        region=region,
+        region=region_columns(region),
         hierarchy=hierarchy,
         max_size=max_size,
         quantity=quantity,
         quantity_bound=quantity_bound,
         entity=entity,
         rows_per_entity=rows_per_entity,
-        groups=groups,
+        with_groups=groups is not None,
         on_spanning_group=on_spanning_group,
         regions_are_public=regions_are_public,
     )
@@ -69,9 +73,8 @@ def read(
     with workspace(memory_limit) as connect:
         rows = open_source(source, table, connect)
         listed = None if groups is None else open_groups(groups, groups_table, rows, connect)
-        if found := column_problems(rows.table, None if listed is None else listed.table, options):
-            raise InputProblems(found)
-        regions, from_microdata = _hierarchy(rows, listed, options)
+        raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
+        regions = _hierarchy(rows if listed is None else listed, options)
         counts = _counts(rows, listed, options, regions)
     if name is None and paths is not None and len(paths) == 1:
         name = stem(paths[0])
@@ -86,7 +89,7 @@ def read(
         entity_column=entity is not None,
         rows_were_bounded=rows_per_entity is not None,
         groups_were_split=options.split,
-        regions_declared_public=from_microdata,
+        regions_declared_public=hierarchy is None and groups is None,
         files=tuple(paths or ()),
     )
 
@@ -99,11 +102,40 @@ def check(source: Any, **options: Any) -> None:
     read(source, **options)
 
 
-def _hierarchy(rows: Opened, listed: Opened | None, options: Options) -> tuple[Hierarchy, bool]:
-    """The public hierarchy, and whether it was taken from the microdata."""
+def read_groups(
+    groups: Any,
+    *,
+    group: str,
+    region: str | Sequence[str] | None = None,
+    hierarchy: Hierarchy | None = None,
+    table: str | None = None,
+    on_spanning_group: str = "error",
+    memory_limit: str | None = None,
+) -> tuple[Hierarchy, Integers]:
+    """The hierarchy and the public number of groups in each of its leaves, from a groups table as `read` takes it."""
+    options = Options(group, region_columns(region), hierarchy, on_spanning_group, with_groups=True)
+    with workspace(memory_limit) as connect:
+        listed = open_groups(groups, table, Opened(connect(), None), connect)
+        raise_any(missing_columns("the groups table", listed.table.columns, [options.group, *options.region]))
+        regions = _hierarchy(listed, options)
+        keys = region_keys(regions, options.region) if options.region else None
+        raise_any(groups_problems(listed, options, keys))
+
+        def by_leaf() -> Any:
+            rows = place(needed(listed.table, options, of_groups=True, region=True), keys, region_names(options))
+            return rows.group_by("leaf").agg(groups=rows.count())
+
+        counted = listed.fetch("Counting the groups", by_leaf)
+    totals = np.zeros(regions.leaf_count, dtype=np.int64)
+    leaf, count = (counted[name].to_numpy(zero_copy_only=False) for name in ("leaf", "groups"))
+    totals[leaf.astype(np.int64)] = count
+    return regions, totals
+
+
+def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
+    """The public hierarchy; where none is given, that of the groups table, or of microdata whose regions are public."""
     if options.hierarchy is not None:
-        return options.hierarchy, False
-    opened = rows if listed is None else listed
+        return options.hierarchy
 
     def distinct() -> Any:
         cells = opened.table.select(*options.region).distinct()
@@ -111,11 +143,13 @@ def _hierarchy(rows: Opened, listed: Opened | None, options: Options) -> tuple[H
 
     cells = opened.fetch("Collecting the regions", distinct)
     if cells.num_rows == 0:
-        raise InputProblems([no_rows() if listed is None else groups_no_rows()])
-    return hierarchy_of(cells, options.region), listed is None
+        raise InputProblems(
+            [problem("groups_no_rows", 0) if options.with_groups else problem("no_rows", 0, table="the input")]
+        )
+    return hierarchy_of(cells, options.region)
 
 
-def _counts(rows: Opened, listed: Opened | None, options: Options, hierarchy: Hierarchy) -> Any:
+def _counts(rows: Opened, listed: Opened | None, options: Options, hierarchy: Hierarchy) -> Integers:
     """The counts `[leaves, sizes]`; any trouble met on the way is looked into and raised as `InputProblems`."""
     keys = region_keys(hierarchy, options.region) if options.region else None
     region_in_rows = bool(options.region) and set(options.region) <= set(rows.table.columns)
@@ -123,11 +157,11 @@ def _counts(rows: Opened, listed: Opened | None, options: Options, hierarchy: Hi
     entities = entity_problems(rows, options)
     # Which rows are dropped is random, so bounded rows are checked before, on all of them.
     if entities or options.rows_per_entity is not None:
-        _raise_any(entities + _problems(rows, listed, options, keys, region_in_rows))
+        raise_any(entities + _problems(rows, listed, options, keys, region_in_rows))
     cells = rows.fetch("Counting", lambda: counting_query(rows.table, groups, options, keys, region_in_rows))
     trouble = int(np.sum(cells["trouble"].to_numpy(zero_copy_only=False)))
     if trouble or not np.any(cells["size"].to_numpy(zero_copy_only=False)):
-        _raise_any(_problems(rows, listed, options, keys, region_in_rows))
+        raise_any(_problems(rows, listed, options, keys, region_in_rows))
     if trouble:
         raise DataError(f"{trouble:,} groups cannot be counted, for a reason that the checks did not find")
     return as_counts(cells, options, hierarchy.leaf_count)
@@ -143,8 +177,3 @@ def _problems(
     elif region_in_rows and not options.split:
         found += spanning_problems(rows, options, keys)
     return found
-
-
-def _raise_any(found: list[Problem]) -> None:
-    if found:
-        raise InputProblems(found)

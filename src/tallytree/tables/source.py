@@ -1,6 +1,6 @@
 """Open anything that holds rows as an Ibis table: a path, a glob, Arrow data, or an Ibis table on any engine.
 
-Files and Arrow data are read by a DuckDB connection of our own, which spills to a private directory that is removed
+Files and Arrow data are read by a new DuckDB connection, which spills to a private directory that is removed
 afterwards. An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
 """
 
@@ -63,7 +63,7 @@ def guarded(doing: str, call: Callable[[], Result]) -> Result:
 
 @contextmanager
 def workspace(memory_limit: str | None) -> Iterator[Any]:
-    """An in-memory DuckDB of our own (as an Ibis backend), made when first called; its spill files leave with it."""
+    """A new in-memory DuckDB (as an Ibis backend), made when first called; its spill files are removed with it."""
     made: list[Any] = []
     directory = tempfile.mkdtemp(prefix="tallytree-")  # mode 700
 
@@ -118,6 +118,26 @@ def open_groups(groups: Any, table: str | None, beside: Opened, connect: Callabl
         return Opened(beside.backend, loaded)
     moved = guarded("Reading the groups table", lambda: connect().to_pyarrow(loaded))
     return Opened(beside.backend, ibis.memtable(moved))
+
+
+def open_in_order(source: Any, option: str, connect: Callable[[], Any]) -> Opened:
+    """A file or Arrow table on a new DuckDB, whose rows arrive in the table's order."""
+    backend = connect()
+    guarded("Starting DuckDB", lambda: backend.con.execute("SET preserve_insertion_order = true"))
+    return Opened(backend, _load(backend, source, None, option))
+
+
+def as_text(value: object) -> str:
+    """A cell as a schema names it: whole numbers have no point, and nothing is an empty text.
+
+    >>> [as_text(value) for value in (1.0, 2.5, True, None, float("nan"), "01")]
+    ['1', '2.5', 'true', '', '', '01']
+    """
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _is_ibis(source: Any) -> bool:
@@ -187,7 +207,7 @@ def paths_of(source: Any, option: str) -> list[str] | None:
 
 
 def stem(path: str) -> str:
-    """A file's name without the ending that tells its kind."""
+    """A file's name without the ending that says its kind."""
     name = Path(path).name
     endings = [ending for ending in KINDS if name.lower().endswith(ending)]
     return name[: -len(max(endings, key=len))] if endings else name
@@ -214,7 +234,7 @@ def _csv(backend: Any, paths: Sequence[str], option: str) -> Any:
         raise SpecError(f"{option}: the CSV files have different columns; expected the same first line in all")
     header, comma = headers.pop(), commas.pop()
     if not header or "" in header or len(set(header)) < len(header):
-        raise SpecError(f"{option}: the CSV file's first line must give every column a name of its own")
+        raise SpecError(f"{option}: the CSV file's first line must give each column a different name")
     return guarded(
         f"Opening the CSV {option}",
         lambda: backend.read_csv(

@@ -12,7 +12,7 @@ import pytest
 
 import tallytree.publish.release.files
 from tallytree import Budget, Hierarchy, Ledger, Release, SpecError, one_entity, one_group, release, resume, verify
-from tallytree.command.release_spec import Spec
+from tallytree.command.release_spec import ReleaseSpec
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.evaluate.truth import Truth, seeded_measurements
@@ -192,7 +192,7 @@ def test_bad_choices_are_refused_before_anything_is_spent(tmp_path):
 def test_the_spec_says_which_intervals_and_at_which_level(tmp_path):
     def load(extra):
         (tmp_path / "release.toml").write_text(f"{GOOD}\n[release]\n{extra}\n")
-        return Spec.load(tmp_path / "release.toml").release
+        return ReleaseSpec.load(tmp_path / "release.toml").release
 
     assert (load("").intervals, float(load("").confidence)) == ("all", 0.95)
     assert float(load('intervals = "guaranteed"\nconfidence = 0.9').confidence) == 0.9

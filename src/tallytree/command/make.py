@@ -1,0 +1,196 @@
+"""`tallytree validate`, `release`, `synthesize` and `demo`: from a spec to a directory, for both kinds of output.
+
+What was measured is kept beside the directory until that is written whole, so that an interrupted run can be finished.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tallytree.command import screen
+from tallytree.command.progress_bar import shown
+from tallytree.command.release_spec import ReleaseSpec
+from tallytree.command.spec import is_for_synthesis
+from tallytree.command.synthesis_spec import SynthesisSpec
+from tallytree.errors import ReleaseError, SpecError
+from tallytree.evaluate.people import make_country
+from tallytree.privacy.neighbours import Neighbours
+from tallytree.progress import Progress, Stage
+from tallytree.publish.folder import refuse_existing
+from tallytree.publish.microdata.making import check, check_public, synthesize
+from tallytree.publish.release.making import decided, release, resume
+from tallytree.publish.release.value import Release
+from tallytree.synthesis.methods import DEFAULT
+
+
+def run_validate(path: Path, *, quiet: bool) -> None:
+    """Check spec and data; nothing is spent."""
+    with shown(quiet) as progress:
+        progress(Stage("checking the spec"))
+        if is_for_synthesis(path):
+            done, found = "synthesized", _validated_synthesis(SynthesisSpec.load(path), progress)
+        else:
+            done, found = "released", _validated_release(ReleaseSpec.load(path), progress)
+    screen.show(f"{path} and its data can be {done}. Nothing was spent.", found, quiet=quiet)
+
+
+def run_release(path: Path, out: Path, *, resumed: bool, quiet: bool) -> None:
+    """Make the release of a spec."""
+    refuse_existing(out)
+    spec = ReleaseSpec.load(path)
+    with shown(quiet) as progress:
+        made, release_id = _released(spec, out, progress, resumed=resumed)
+    screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
+
+
+def run_synthesis(path: Path, out: Path, *, resumed: bool, quiet: bool) -> None:
+    """Make the synthesis of a spec."""
+    refuse_existing(out)
+    spec = SynthesisSpec.load(path)
+    kept = _kept(out, "the rounds of an interrupted synthesis", resumed=resumed)
+    with shown(quiet) as progress:
+        progress(Stage("checking the spec"))
+        arguments = _arguments(spec)
+        progress(Stage("reading the data"))
+        households = spec.read()
+        progress(Stage("fitting"))
+        try:
+            made = synthesize(
+                households,
+                **arguments,
+                ledger=spec.ledger,
+                folder=kept,
+                title=spec.synthesis.title,
+                progress=progress,
+            )
+        except BaseException:
+            journal = kept / "rounds.jsonl"
+            if journal.exists() and journal.stat().st_size == 0:  # refused before anything was reserved
+                shutil.rmtree(kept)
+            raise
+        progress(Stage("drawing households"))
+        saved = made.save(out, progress=progress)
+    shutil.rmtree(kept)
+    screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
+
+
+def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
+    """Make up a country and release it."""
+    refuse_existing(out, replace=True)
+    with shown(quiet) as progress:
+        progress(Stage("making up a country"))
+        country = make_country(data, households=households)
+        made, release_id = _released(ReleaseSpec.load(country.spec), out, progress, replace=True)
+    screen.show(
+        f"{country.people}: {country.households:,} households, {country.persons:,} persons, made up",
+        f"{country.regions}: their states and counties",
+        f"{country.spec}: what was released; point it at files of your own",
+        screen.release_summary(made, out, release_id),
+        "",
+        quiet=quiet,
+    )
+
+
+def _kept(out: Path, holding: str, *, resumed: bool) -> Path:
+    """The folder beside `out` with what was measured: it is there if a run is resumed, and only then."""
+    kept = out.absolute().with_name(f"{out.name}.partial")
+    if resumed and not kept.exists():
+        raise ReleaseError(f"{kept} is not there: nothing was interrupted that could be resumed. Leave out --resume.")
+    if kept.exists() and not resumed:
+        raise ReleaseError(
+            f"{kept} holds {holding}, whose budget is spent. Finish it with --resume, or delete that folder to give "
+            "it up."
+        )
+    return kept
+
+
+# -------------------------------------------------------------------- releases
+
+
+def _validated_release(spec: ReleaseSpec, progress: Progress) -> Any:
+    _ = spec.budget
+    progress(Stage("reading the data"))
+    group_sizes = spec.read()
+    neighbours = Neighbours.of(group_sizes, spec.unit)
+    wanted = spec.release
+    mechanism, _ = decided(
+        group_sizes,
+        neighbours,
+        budget=spec.budget,
+        mechanism=wanted.mechanism,
+        options=wanted.options,
+        shares=wanted.shares,
+        priority=wanted.priority,
+        prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
+        progress=progress,
+    )
+    return screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism)
+
+
+def _released(
+    spec: ReleaseSpec, out: Path, progress: Progress, *, resumed: bool = False, replace: bool = False
+) -> tuple[Release, str]:
+    """The release and its id."""
+    kept = _kept(out, "the measurements of an interrupted release", resumed=resumed)
+    wanted = spec.release
+    how: dict[str, Any] = {
+        "mechanism": wanted.mechanism,
+        "options": wanted.options,
+        "title": wanted.title,
+        "intervals": wanted.intervals,
+        "confidence": float(wanted.confidence),
+        "progress": progress,
+    }
+    if resumed:
+        made = resume(kept, **how)
+    else:
+        progress(Stage("reading the data"))
+        group_sizes = spec.read()
+        made = release(
+            group_sizes,
+            budget=spec.budget,
+            unit=spec.unit,
+            shares=wanted.shares,
+            priority=wanted.priority,
+            prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
+            ledger=spec.ledger,
+            noise=spec.privacy.noise,
+            keep=kept,
+            **how,
+        )
+    progress(Stage("writing"))
+    release_id = made.save(out, replace=replace)
+    shutil.rmtree(kept)
+    return made, release_id
+
+
+# -------------------------------------------------------------------- syntheses
+
+
+def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> Any:
+    arguments = _arguments(spec)
+    progress(Stage("reading the data"))
+    households = spec.read()
+    ready = check(households, **arguments)
+    return screen.synthesis_readiness(households.schema, ready, spec.budget, households.truncation())
+
+
+def _arguments(spec: SynthesisSpec) -> dict[str, Any]:
+    """The arguments of `check` and `synthesize`, with all that is public checked before private rows are read."""
+    schema = spec.public_schema()
+    method = spec.synthesis.method or DEFAULT
+    _, _, workload = check_public(schema, method, spec.options, spec.chosen_workload(schema))
+    if spec.release is not None and not spec.release.is_dir():
+        raise SpecError(f"[agreement] there is no release at {spec.release}")
+    return {
+        "budget": spec.budget,
+        "unit": spec.unit,
+        "workload": workload,
+        "method": method,
+        "options": spec.options,
+        "number": spec.synthesis.households,
+        "release": spec.release,
+        "region": spec.region,
+    }

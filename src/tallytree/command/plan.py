@@ -1,0 +1,205 @@
+"""`tallytree plan`: what a budget will buy, level by level, from public facts alone; nothing is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from tallytree import charts
+from tallytree.command.progress_bar import shown
+from tallytree.command.release_spec import ReleaseSpec
+from tallytree.command.screen import below, plain_table, show, show_json
+from tallytree.errors import TallytreeError
+from tallytree.mechanisms import mechanism_named
+from tallytree.planning import plots
+from tallytree.planning.goals import Suggestion, in_words, suggest
+from tallytree.planning.report import PlanReport, Prediction, planned, splits_with
+from tallytree.privacy.budget import Budget
+from tallytree.progress import Stage
+
+WIDTH = 80  # characters of a line
+NOTHING_SPENT = "Nothing was spent, and no private data were opened."
+
+
+def run_plan(
+    path: Path,
+    goals: list[str] | None,
+    *,
+    epsilon: Sequence[str] | None,
+    prior: str | None,
+    groups: int | None,
+    mechanisms: list[str] | None,
+    plot: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Show what the mechanisms would do with each budget; or, with goals, which shares of it reach them."""
+    spec = ReleaseSpec.load(path)
+    budgets = [Budget(epsilon=one, delta=spec.privacy.delta) for one in epsilon or ()] or [spec.budget]
+    content: Any
+    with shown(quiet) as progress:
+        progress(Stage("reading the public tables"))
+        hierarchy, totals = spec.public_regions()
+        facts = hierarchy, spec.neighbours()
+        if goals:
+            found = [suggest(*facts, budget, goals, mechanism=spec.release.mechanism) for budget in budgets]
+            content, parts = [one.to_json() for one in found], [suggestion(one) for one in found]
+        else:
+            known: dict[str, Any] = {"leaf_totals": totals, "mechanisms": mechanisms, "progress": progress}
+            known["prior"] = spec.prior(hierarchy, source=prior, groups=groups)
+            if known["prior"] is None:
+                raise TallytreeError(
+                    "what may be expected? Say it in the spec's [plan] section or with --prior: "
+                    '"households", "heavy-tail" or "uniform", an older public table, or an earlier release'
+                )
+            if plot is not None:
+                charts.check(plot)
+            splits = splits_with(hierarchy, spec.release.shares)
+            report = planned(*facts, budgets=budgets, splits=splits, options=spec.mechanism_options, **known)
+            content, parts = report.to_json(), [plan_table(report)]
+            if plot is not None:
+                charts.save(plots.page(*facts, budget=budgets[0], **known), plot)
+                parts.append(f"picture: {plot}")
+    if as_json:
+        show_json(content)
+    else:
+        show(*parts, quiet=quiet)
+
+
+# -------------------------------------------------------------------- on the screen
+
+
+def plan_table(report: PlanReport) -> RenderableType:
+    """What budgets buy: for every split a block of mechanisms by levels, the best of each level marked."""
+    parts: list[RenderableType] = []
+    for budget in report.budgets:
+        parts.append(Text(f"\nWhat {budget} buys", style="bold green") + Text(f", expecting {report.prior}"))
+        parts.append(Text("Errors are means per region. moved: earth mover's distance, the entities", style="dim"))
+        parts.append(Text("to add or remove to fix it. L1: sum over sizes. *: least moved of a split.\n", style="dim"))
+        for split in report.splits:
+            parts.append(_split_block(report, report.of(budget=budget, split=split), split))
+    for note in (*_simulation_errors(report), *report.notes):
+        parts.append(Text(f"· {note}"))
+    if report.skipped:
+        parts.append(Text(f"· not shown: {', '.join(report.skipped)} (--json says why)"))
+    parts.append(Text(NOTHING_SPENT))
+    return Group(*parts)
+
+
+def _split_block(report: PlanReport, rows: tuple[Prediction, ...], split: str) -> RenderableType:
+    """One split: a line for each mechanism, then the widths of guaranteed intervals for what they measure."""
+    levels = report.hierarchy.levels
+    by_name: dict[str, list[Prediction]] = {}
+    for row in rows:
+        by_name.setdefault(row.mechanism, []).append(row)
+    most = max(by_name.values(), key=lambda found: sum(share > 0 for share in found[0].shares))[0].shares
+    shares = ", ".join(f"{level} {as_percent(share)}" for level, share in zip(levels, most, strict=True))
+    lines = [Text(split, style="bold") + Text(f"  {shares}", style="dim")]
+    widths = [max(14, len(level) + 1) for level in levels]
+    first = max(21, *(len(name) + 1 for name in by_name))
+    for some in _chunks(widths, WIDTH - first):
+        head, below = Text(" " * first), Text(" " * first)
+        for at in some:
+            head.append(levels[at].rjust(widths[at]), style="bold")
+            below.append("moved".rjust(widths[at] - 7) + "L1".rjust(7), style="dim")
+        lines += [head, below]
+        for name, found in by_name.items():
+            line = Text(name.ljust(first))
+            for at in some:
+                least = min(rows_of[at].emd for rows_of in by_name.values())
+                best = found[at].emd == least
+                cell = f"{short(found[at].emd)}{'*' if best else ' '}".rjust(widths[at] - 6)
+                line.append(cell, style="bold green" if best else "")
+                line.append(short(found[at].l1).rjust(6))
+            lines.append(line)
+        lines += _interval_lines(report, by_name, some, widths, first)
+    return Group(*lines, Text(""))
+
+
+def _interval_lines(
+    report: PlanReport, by_name: dict[str, list[Prediction]], some: list[int], widths: list[int], first: int
+) -> list[Text]:
+    """Half-widths, one line for all mechanisms that share them: they follow from what is measured alone."""
+    named: dict[tuple[float | None, ...], list[str]] = {}
+    for name, found in by_name.items():
+        named.setdefault(tuple(row.half_width for row in found), []).append(name)
+    lines = []
+    for half_widths, names in named.items():
+        if half_widths[0] is None:
+            continue
+        view = mechanism_named(names[0]).view
+        whose = f"by {view}" if len(names) > 1 else names[0]
+        line = Text(f"± {100 * report.confidence:g} %, {whose}".ljust(first), style="cyan")
+        for at in some:
+            line.append(f"± {short(half_widths[at] or 0.0)}".rjust(widths[at] - 7) + " " * 7)
+        lines.append(line)
+    return lines
+
+
+def _simulation_errors(report: PlanReport) -> list[str]:
+    """How well the errors themselves are known, level by level."""
+    parts = []
+    for level in report.hierarchy.levels:
+        rows = [row for row in report.predictions if row.level == level and row.emd > 0]
+        if rows:
+            middle = float(np.median([row.emd_standard_error / row.emd for row in rows]))
+            parts.append(f"{level} ± {100 * middle:.2g} %")
+    return [f"{report.replicates} simulations; standard errors of the errors: {', '.join(parts)}"] if parts else []
+
+
+def suggestion(found: Suggestion) -> RenderableType:
+    """Shares for a goal, what they give, and the line for the spec."""
+    table = plain_table("level", "share", "± per count", right=(1, 2))
+    for (level, share), half_width in zip(found.by_level.items(), found.half_widths, strict=True):
+        table.add_row(level, as_percent(share), f"{half_width:,.1f}")
+    sentences = [Text(line, style="bold green" if found.enough else "bold yellow") for line in in_words(found)]
+    confidence = f"{100 * found.goals[0].confidence:g} %"
+    return Group(
+        *sentences,
+        Padding(table, (1, 0, 1, 2)),
+        Text(
+            f"± is the half-width of the widest guaranteed interval of a level at {confidence}, with {found.mechanism}."
+        ),
+        Text("In the spec's [release]:"),
+        below(Text(found.toml, style="cyan")),
+        Text(NOTHING_SPENT),
+    )
+
+
+def _chunks(widths: list[int], room: int) -> list[list[int]]:
+    """Columns in groups that fit into a line."""
+    groups: list[list[int]] = [[]]
+    for at, width in enumerate(widths):
+        if groups[-1] and sum(widths[one] for one in groups[-1]) + width > room:
+            groups.append([])
+        groups[-1].append(at)
+    return groups
+
+
+def as_percent(share: Fraction) -> str:
+    """A share for people.
+
+    >>> as_percent(Fraction(1, 7))
+    '14.3 %'
+    """
+    return f"{float(100 * share):.3g} %"
+
+
+def short(value: float) -> str:
+    """A number in at most six characters.
+
+    >>> short(5.53), short(2723.2), short(15_300), short(2_040_000)
+    ('5.5', '2,723', '15.3k', '2.0M')
+    """
+    if value < 9.95:
+        return f"{value:.1f}"
+    if value < 9_999.5:
+        return f"{value:,.0f}"
+    return f"{value / 1000:.1f}k" if value < 999_500 else f"{value / 1_000_000:.1f}M"

@@ -1,0 +1,130 @@
+"""`tallytree query`: sums, shares, means, ratios and differences of a release, with their error bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tallytree.command.progress_bar import shown
+from tallytree.command.screen import plain_table, show, show_json
+from tallytree.histogram import size_label
+from tallytree.progress import Stage
+from tallytree.publish.release.answers import Answer, answers
+from tallytree.publish.release.error_bars import in_percent
+from tallytree.publish.release.questions import Asked, places, regions_of_level
+from tallytree.publish.release.value import Release
+
+
+def run_query(
+    directory: Path,
+    kind: str,
+    regions: list[str] | None,
+    sizes: str | None,
+    other: list[str] | None,
+    *,
+    level: str | None,
+    confidence: float | None,
+    typical: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Show the answer to a question, or to the same one for every region of a level; "simultaneous" is of all sizes."""
+    content: Any
+    with shown(quiet) as progress:
+        progress(Stage("reading the release"))
+        release = Release.load(directory)
+        each = None if level is None else regions_of_level(release.hierarchy, level, regions)
+        if kind == "simultaneous":
+            progress(Stage("guaranteed intervals"))
+            rows = release.bands(each or regions, sizes, confidence=confidence).to_pylist()
+            content, text = rows, bands(release, rows, confidence)
+        else:
+            second = (other, sizes) if other else ()
+            asked_of = [regions] if each is None else [[one] for one in each]
+            questions = [Asked.of(release, kind, one, sizes, *second) for one in asked_of]
+            found = answers(release, questions, confidence=confidence, typical=typical, progress=progress)
+            listed = [one.to_json() for one in found]
+            content = listed[0] if level is None else listed
+            text = answer(found[0]) if level is None else answer_table(release, found, level)
+    if as_json:
+        show_json(content)
+    else:
+        show(text, quiet=quiet)
+
+
+# -------------------------------------------------------------------- on the screen
+
+
+def answer(found: Answer) -> RenderableType:
+    """One answer: the released value, the unbiased one and both intervals, with what they are."""
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(justify="right", style="cyan")
+    table.add_column(style="dim", overflow="fold")
+    percent = in_percent(found.confidence)
+    table.add_row("released", found.shown(found.released), "from the published counts")
+    if found.unbiased is not None:
+        sums = found.kind in ("sum", "difference")
+        source = "straight from the measurements" if sums else "of two unbiased estimates"
+        table.add_row("unbiased" if sums else "measured", found.shown(found.unbiased), source)
+    kinds = {
+        "guaranteed": (found.guaranteed, f"at least {percent}, whatever the truth is"),
+        "typical": (found.typical, f"about {percent}, for data like the released"),
+    }
+    for kind, (ends, text) in kinds.items():
+        if ends is not None:
+            what = "unbounded" if np.isinf(ends).any() else "known exactly" if ends[0] == ends[1] else text
+            table.add_row(kind, found.between(ends), what)
+    notes = [Text(f"· {note}") for note in found.notes]
+    title = Text(f"{found.question[0].upper()}{found.question[1:]}", style="bold green")
+    return Group(title, Padding(table, (1, 0, 1 if notes else 0, 2)), *notes)
+
+
+def answer_table(release: Release, found: Sequence[Answer], level: str) -> RenderableType:
+    """The same question for every region of a level, a row each."""
+    linear = found[0].kind in ("sum", "difference")
+    headers = [level, "released", "unbiased" if linear else "measured", "guaranteed"]
+    typical = any(one.typical is not None for one in found)
+    table = plain_table(*headers, *(["typical"] if typical else []), right=range(1, 5))
+    tree = release.hierarchy
+    for one in found:
+        region = tree.index[one.regions[0]]
+        unbiased = "none" if one.unbiased is None else one.shown(one.unbiased)
+        row = [tree.names[region], one.shown(one.released), unbiased, one.between(one.guaranteed)]
+        table.add_row(*row, *([one.between(one.typical)] if typical else []))
+    asked = found[0].question.replace(f" in {places([tree.index[found[0].regions[0]]], tree)}", "", 1)
+    notes = list(dict.fromkeys(note for one in found for note in one.notes if not note.startswith("The public number")))
+    return Group(
+        Text(f"{asked[0].upper()}{asked[1:]}, by {level}", style="bold green"),
+        Padding(table, (1, 0, 1, 2)),
+        *(Text(f"· {note}") for note in notes),
+        Text(f"Intervals are at {in_percent(found[0].confidence)}, each row by itself.", style="dim"),
+    )
+
+
+def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None) -> RenderableType:
+    """Intervals for all sizes of a region together."""
+    tree, last = release.hierarchy, release.sizes[-1]
+    level = in_percent(release.error_bars.confidence if confidence is None else confidence)
+    parts: list[RenderableType] = []
+    for region in dict.fromkeys(row["region"] for row in rows):
+        table = plain_table("size", "groups", "guaranteed", right=(1, 2))
+        for row in rows:
+            if row["region"] == region:
+                ends = f"{row['lower']:,} … {row['upper']:,}"
+                table.add_row(size_label(row["size"], last), f"{row['count']:,}", ends)
+        parts += [
+            Text(f"Groups in {places([tree.index[region]], tree)}", style="bold green"),
+            Padding(table, (1, 0, 1, 2)),
+        ]
+    parts.append(
+        Text(f"With at least {level} the intervals of all sizes of a region hold together, whatever the truth is.")
+    )
+    return Group(*parts)

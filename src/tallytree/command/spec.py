@@ -1,0 +1,153 @@
+"""What every spec is: a TOML file, checked strictly. Every mistake is named, an unknown key with the nearest right one.
+
+A release and a synthesis share the budget, the ledger and the data set's name in it, and paths relative to the file.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from decimal import Decimal
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, ClassVar, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+
+from tallytree.errors import BudgetError, SpecError
+from tallytree.privacy.budget import Budget
+from tallytree.tables.source import stem
+
+Number = int | Decimal | str
+
+
+class Section(BaseModel):
+    """A table of a spec; its fields are the keys it can have."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Microdata(Section):
+    """Where private rows are, and what the ledger calls them."""
+
+    source: str | list[str]
+    name: str | None = None
+    memory_limit: str | None = None
+
+
+class Privacy(Section):
+    """The budget, and the ledger that it is charged to."""
+
+    epsilon: Number | None = None
+    rho: Number | None = None
+    delta: Number | None = None
+    ledger: str | None = None
+
+
+class Spec(Section):
+    """A whole file; its fields are the sections it can have."""
+
+    MICRODATA: ClassVar[str]  # the section of the private rows
+
+    privacy: Privacy
+    _folder: Path = PrivateAttr()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a TOML file; all its mistakes are named at once."""
+        file = Path(path)
+        try:
+            spec = cls.model_validate(_values(file))
+        except ValidationError as error:
+            mistakes = "\n".join(dict.fromkeys(f"  - {_mistake(dict(item), cls)}" for item in error.errors()))
+            raise SpecError(f"{file} has mistakes:\n{mistakes}") from None
+        spec._folder = file.absolute().parent
+        return spec
+
+    @property
+    def folder(self) -> Path:
+        """Where the file is; its paths start there."""
+        return self._folder
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of this release or synthesis."""
+        return Budget(epsilon=self.privacy.epsilon, rho=self.privacy.rho, delta=self.privacy.delta)
+
+    @property
+    def ledger(self) -> Path | None:
+        """The ledger's path."""
+        return None if self.privacy.ledger is None else self.folder / self.privacy.ledger
+
+    @property
+    def name(self) -> str | None:
+        """The data set's name in the ledger: the one that is given, or that of its only file."""
+        microdata: Microdata = getattr(self, self.MICRODATA)
+        source = microdata.source
+        if microdata.name is not None or not isinstance(source, str) or set(source) & set("*?["):
+            return microdata.name
+        return stem(source)
+
+    def account(self) -> tuple[Path, str]:
+        """The ledger, and the data set's name in it."""
+        if self.ledger is None or self.name is None:
+            raise BudgetError(
+                f'the spec needs [privacy] ledger = "…" and [{self.MICRODATA}] name = "…" to open an account'
+            )
+        return self.ledger, self.name
+
+    def placed(self, source: str | list[str]) -> str | list[str]:
+        """The path or paths of a source."""
+        if isinstance(source, str):
+            return str(self.folder / source)
+        return [str(self.folder / path) for path in source]
+
+
+def is_for_synthesis(path: str | Path) -> bool:
+    """Is this a spec of a synthesis, rather than of a release? A file that cannot be read is not."""
+    try:
+        values = _values(Path(path))
+    except SpecError:
+        return False
+    return "data" not in values and bool({"households", "persons", "schema"} & set(values))
+
+
+def _values(file: Path) -> dict[str, Any]:
+    """The file's values, numbers with a point as exact decimals."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)
+    except FileNotFoundError:
+        raise SpecError(f"there is no spec at {file}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SpecError(f"{file} is not a TOML file that can be read: {error}") from None
+
+
+def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
+    *place, last = [str(part) for part in item["loc"]]
+    section = f"[{'.'.join(place)}] " if place else ""
+    if item["type"] == "extra_forbidden":
+        keys = _keys(place, whole)
+        near = get_close_matches(last, keys, n=1, cutoff=0.5)
+        return f"{section}unknown key {last!r}; " + (
+            f"did you mean {near[0]!r}?" if near else f"known: {', '.join(keys)}"
+        )
+    if item["type"] == "missing":
+        what = "section" if not place else "key"
+        return f"{section}the {what} {last!r} is missing"
+    return f"{section}{last}: {item['msg'].lower()}, not {item['input']!r}"
+
+
+def _keys(place: list[str], whole: type[Section]) -> list[str]:
+    """The keys that the section at a place can have."""
+    model: Any = whole
+    for part in place:
+        names = {field.alias or name: field for name, field in model.model_fields.items()}
+        if part in names:
+            model = _section_in(names[part].annotation) or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _section_in(annotation: Any) -> Any:
+    """The section that a field's type is, or holds."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _section_in(part)) is not None), None)
