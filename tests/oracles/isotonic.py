@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
+from tallytree.arrays import Integers
 
 
 def cost(found: Sequence[int], noisy: Sequence[int], power: int) -> int:

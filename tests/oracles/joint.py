@@ -7,11 +7,10 @@ from itertools import combinations_with_replacement, pairwise, product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
-
-Integers = NDArray[np.int64]
+from tests.oracles.least_squares import sums_of_leaves
 
 
 def squares(noisy: Integers, values: Any, hierarchy: Hierarchy, weights: Any = None) -> float:
@@ -20,15 +19,9 @@ def squares(noisy: Integers, values: Any, hierarchy: Hierarchy, weights: Any = N
     return float((by_level[hierarchy.level_of] * ((values - noisy) ** 2).sum(axis=1)).sum())
 
 
-def adds_up(values: Integers, hierarchy: Hierarchy) -> bool:
-    """Do all children add up to their parent, size by size?"""
-    inner = range(int(hierarchy.level_starts[-2]))
-    return all((values[list(hierarchy.children_of(r))].sum(axis=0) == values[r]).all() for r in inner)
-
-
 def dense_least_squares(values: Any, hierarchy: Hierarchy, region_weights: Any) -> Any:
     """A (AᵀWA)⁻¹ AᵀW q, where A turns leaves into regions."""
-    turns = hierarchy.aggregate(np.eye(hierarchy.leaf_count, dtype=np.int64)).astype(float)
+    turns = sums_of_leaves(hierarchy)
     weighted = turns.T * np.asarray(region_weights)
     return turns @ np.linalg.solve(weighted @ turns, weighted @ values)
 
@@ -48,7 +41,7 @@ def least_by_enumeration(
 ) -> float:
     """The least cost over all choices of a row for every leaf; `total` fixes the root's first value."""
     leaves = np.array(list(product(*choices)))  # [tables, leaves, sizes]
-    tables = np.einsum("rl,nls->nrs", hierarchy.aggregate(np.eye(hierarchy.leaf_count, dtype=np.int64)), leaves)
+    tables = np.einsum("rl,nls->nrs", sums_of_leaves(hierarchy), leaves)
     if total is not None:
         tables = tables[tables[:, 0, 0] == total]
     return float(((tables - noisy) ** 2).sum(axis=(1, 2)).min())

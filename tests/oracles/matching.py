@@ -7,11 +7,10 @@ from fractions import Fraction
 from math import floor
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
 
-Integers = NDArray[np.int64]
 Pair = tuple[int, int, int]  # the parent's size, the child, the child's size
 
 

@@ -7,11 +7,9 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
-
-Integers = NDArray[np.int64]
 
 
 def random_tree(rng: np.random.Generator, levels: int, most_children: int, short: float = 0.2) -> Hierarchy:
@@ -69,10 +67,13 @@ def is_feasible(counts: Integers, hierarchy: Hierarchy, total: int | None) -> bo
     """Are the counts non-negative, and do they add up?"""
     if (counts < 0).any() or (total is not None and counts[0].sum() != total):
         return False
-    return all(
-        (counts[hierarchy.children_of(region)].sum(axis=0) == counts[region]).all()
-        for region in range(int(hierarchy.level_starts[-2]))
-    )
+    return adds_up(counts, hierarchy)
+
+
+def adds_up(counts: Integers, hierarchy: Hierarchy) -> bool:
+    """Do all children add up to their parent, size by size?"""
+    inner = range(int(hierarchy.level_starts[-2]))
+    return all((counts[hierarchy.children_of(region)].sum(axis=0) == counts[region]).all() for region in inner)
 
 
 def least_cost(noisy: Integers, hierarchy: Hierarchy, total: int | None = None, weights: Any = None) -> int:

@@ -16,8 +16,8 @@ from tallytree.mechanisms.joint import joint_counts as joint_counts_mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_group
 from tallytree.privacy.plan import every_level
-from tests.oracles.joint import adds_up, least_by_enumeration, proved_counts, rows_with_total, squares
-from tests.oracles.trees import even_tree, random_tree, two_sided_geometric
+from tests.oracles.joint import least_by_enumeration, proved_counts, rows_with_total, squares
+from tests.oracles.trees import adds_up, even_tree, random_tree, two_sided_geometric
 
 
 def made_up(rng, tree, sizes, scale, mean=6):

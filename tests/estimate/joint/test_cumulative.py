@@ -19,14 +19,13 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_entity
 from tallytree.privacy.plan import every_level
 from tests.oracles.joint import (
-    adds_up,
     dense_least_squares,
     falling_rows,
     least_by_enumeration,
     proved_cumulative,
     squares,
 )
-from tests.oracles.trees import even_tree, random_tree, two_sided_geometric
+from tests.oracles.trees import adds_up, even_tree, random_tree, two_sided_geometric
 
 
 def made_up(rng, tree, sizes, scale, mean=6):

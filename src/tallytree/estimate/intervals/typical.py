@@ -35,7 +35,7 @@ from tallytree.privacy.noise.draws import discrete_gaussian, discrete_laplace
 from tallytree.privacy.size_lists import noisy_lists
 from tallytree.progress import Progress, Stage, silent
 
-Function = Callable[[Integers], Any]
+CountsFunction = Callable[[Integers], Any]
 
 REPLICATES = 25
 STAGE = "typical intervals"
@@ -89,7 +89,7 @@ def typical(
     *,
     level: float = 0.95,
     replicates: int = REPLICATES,
-    functions: Sequence[Function] = (),
+    functions: Sequence[CountsFunction] = (),
     settle: Callable[[Measurements], Settled] | None = None,
     progress: Progress = silent,
 ) -> Typical:

@@ -59,12 +59,28 @@ MOST_ROUNDS = 8
 LEAST_GAIN = 1e-6
 
 
-class Projection(Protocol):
-    """Write the nearest rows of C to (noisy + shift + penalty · point) / (1 + penalty), whole numbers if `whole`."""
+class Target(NamedTuple):
+    """What is projected: (noisy + shift + penalty · point) / (1 + penalty)."""
 
-    def __call__(
-        self, point: Floats, shift: Floats, penalty: float, whole: bool, nearest: Floats, start: int, stop: int
-    ) -> None: ...
+    noisy: Integers
+    point: Floats
+    shift: Floats
+    penalty: float
+
+
+@kernel
+def put_target(target: Target, region: int, row: Floats) -> None:
+    """Write a region's row of a target."""
+    noisy, point, shift, penalty = target
+    for size in range(len(row)):
+        value = noisy[region, size] + shift[region, size]
+        row[size] = (value + penalty * point[region, size]) / (1.0 + penalty) if penalty > 0 else value
+
+
+class Projection(Protocol):
+    """Write the rows of C nearest to those of `target` from `start` to `stop - 1`, whole numbers if `whole`."""
+
+    def __call__(self, target: Target, whole: bool, nearest: Floats, start: int, stop: int, /) -> None: ...
 
 
 class Relaxed(NamedTuple):
@@ -176,19 +192,20 @@ def _alternate(
     rows, sizes = row_blocks(noisy, CELLS_PER_BLOCK), _size_blocks(noisy)
     x, d, z = np.empty(noisy.shape), np.empty(noisy.shape), noisy.astype(np.float64)
     in_threads(lambda start, stop: _begin(z, x, d, pulls, start, stop), sizes)
+    target, priced = Target(noisy, x, d, PENALTY), Target(noisy, x, d, 0.0)
     negligible = 1e-6 * float(weights.min())  # of one cell that is off by one
     iteration = 0
     while iteration < MOST_ITERATIONS:
         iteration += 1
-        in_threads(lambda start, stop: project(x, d, PENALTY, False, z, start, stop), rows)
+        in_threads(lambda start, stop: project(target, False, z, start, stop), rows)
         in_threads(lambda start, stop: _advance(z, x, d, pulls, start, stop), sizes)
         if iteration % CHECK_EVERY == 0 and iteration < MOST_ITERATIONS:
             cost = sum(in_threads(lambda start, stop: _cost_of_sums(noisy, z, weights, pulls, start, stop), sizes))
-            in_threads(lambda start, stop: project(x, d, 0.0, False, z, start, stop), rows)
+            in_threads(lambda start, stop: project(priced, False, z, start, stop), rows)
             bound = sum(in_threads(lambda start, stop: _bound(noisy, z, d, x, weights, start, stop), rows))
             if cost - bound <= tolerance * cost + negligible:
                 break
-    in_threads(lambda start, stop: project(x, d, PENALTY, False, z, start, stop), rows)
+    in_threads(lambda start, stop: project(target, False, z, start, stop), rows)
     return Relaxed(z, x, d, iteration)
 
 
@@ -209,7 +226,7 @@ def _proved_bound(
 
     def piece(start: int, stop: int) -> tuple[float, float]:
         np.divide(prices[start:stop], 2 * weights[start:stop, None], out=shift[start:stop])
-        project(shift, shift, 0.0, True, z, start, stop)
+        project(Target(noisy, shift, shift, 0.0), True, z, start, stop)
         found: tuple[float, float] = _proved(noisy, z, prices, shift, feasible, weights, start, stop)
         return found
 

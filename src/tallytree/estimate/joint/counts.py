@@ -14,6 +14,7 @@ size for a unit of another, which keeps rows and columns alike, as long as that 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,9 @@ from tallytree.estimate.joint.alternating import (
     MOST_PARTNERS,
     Proved,
     Relaxed,
+    Target,
     exchange_rounds,
+    put_target,
     region_totals,
     shared_out,
     sharp_table,
@@ -71,11 +74,6 @@ def joint_counts(
     fixed = region_totals(totals, hierarchy)
     thresholds = np.full(len(noisy), np.nan)  # those of the last projection, from which the next one starts
 
-    def project(
-        point: Floats, shift: Floats, penalty: float, whole: bool, nearest: Floats, start: int, stop: int
-    ) -> None:
-        _project_rows(noisy, point, shift, penalty, whole, fixed, thresholds, nearest, start, stop)
-
     def rounded(relaxed: Relaxed) -> Integers:
         def share(values: Integers, parent: int, first: int, last: int) -> None:
             _share_row(values, noisy, relaxed.prices, fixed, parent, first, last)
@@ -83,36 +81,25 @@ def joint_counts(
         root: Integers = whole_simplex(noisy[0] + relaxed.prices[0], fixed[0])
         return shared_out(root, hierarchy, share)
 
-    return solve(noisy, hierarchy, weights, tolerance, project, rounded)
+    return solve(noisy, hierarchy, weights, tolerance, partial(_project_rows, fixed, thresholds), rounded)
 
 
 @kernel
 def _project_rows(
-    noisy: Integers,
-    point: Floats,
-    shift: Floats,
-    penalty: float,
-    whole: bool,
-    totals: Integers,
-    thresholds: Floats,
-    nearest: Floats,
-    start: int,
-    stop: int,
+    totals: Integers, thresholds: Floats, target: Target, whole: bool, nearest: Floats, start: int, stop: int
 ) -> None:
-    sizes = noisy.shape[1]
-    target = np.empty(sizes)
+    """Non-negative numbers with each row's total; `thresholds` are those of the last time."""
+    sizes = nearest.shape[1]
+    row = np.empty(sizes)
     for region in range(start, stop):
-        for size in range(sizes):
-            target[size] = noisy[region, size] + shift[region, size]
-            if penalty > 0:
-                target[size] = (target[size] + penalty * point[region, size]) / (1.0 + penalty)
+        put_target(target, region, row)
         if whole:
-            nearest[region] = whole_simplex(target, totals[region])
+            nearest[region] = whole_simplex(row, totals[region])
             continue
-        threshold = simplex_threshold(target, totals[region], thresholds[region])
+        threshold = simplex_threshold(row, totals[region], thresholds[region])
         thresholds[region] = threshold
         for size in range(sizes):
-            nearest[region, size] = max(target[size] - threshold, 0.0)
+            nearest[region, size] = max(row[size] - threshold, 0.0)
 
 
 @kernel

@@ -25,6 +25,7 @@ sizes finds the stretches where that pays.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,9 @@ from tallytree.estimate.joint.alternating import (
     VALUE_LIMIT,
     Proved,
     Relaxed,
+    Target,
     exchange_rounds,
+    put_target,
     region_totals,
     shared_out,
     sharp_table,
@@ -79,10 +82,7 @@ def joint_cumulative(
     noisy = sharp_table(noisy, hierarchy)
     upper, bounded, fixed = _bounds(totals, hierarchy)
 
-    def project(
-        point: Floats, shift: Floats, penalty: float, whole: bool, nearest: Floats, start: int, stop: int
-    ) -> None:
-        _project_rows(noisy, point, shift, penalty, whole, upper, fixed, nearest, start, stop)
+    project = partial(_project_rows, upper, fixed)
 
     def rounded(relaxed: Relaxed) -> Integers:
         def share(values: Integers, parent: int, first: int, last: int) -> None:
@@ -90,7 +90,7 @@ def joint_cumulative(
             _exchange_arrivals(values, noisy, relaxed.prices, upper, bounded, first, last)
 
         root = np.empty((1, noisy.shape[1]))
-        project(relaxed.consistent, relaxed.prices, 0.0, True, root, 0, 1)
+        project(Target(noisy, relaxed.consistent, relaxed.prices, 0.0), True, root, 0, 1)
         return shared_out(root[0].astype(np.int64), hierarchy, share)
 
     return solve(noisy, hierarchy, weights, tolerance, project, rounded)
@@ -111,21 +111,13 @@ def _bounds(totals: Any, hierarchy: Hierarchy) -> tuple[Integers, bool, bool]:
 
 @kernel
 def _project_rows(
-    noisy: Integers,
-    point: Floats,
-    shift: Floats,
-    penalty: float,
-    whole: bool,
-    upper: Integers,
-    fixed: bool,
-    nearest: Floats,
-    start: int,
-    stop: int,
+    upper: Integers, fixed: bool, target: Target, whole: bool, nearest: Floats, start: int, stop: int
 ) -> None:
     """Pool adjacent violators, clip to 0 … upper; whole numbers by ⌊z + ½⌋ (the proof is in `isotonic`)."""
-    sizes = noisy.shape[1]
-    means, counts = np.empty(sizes), np.empty(sizes, dtype=np.int64)
+    sizes = nearest.shape[1]
+    row, means, counts = np.empty(sizes), np.empty(sizes), np.empty(sizes, dtype=np.int64)
     for region in range(start, stop):
+        put_target(target, region, row)
         most = float(upper[region])
         size = 0
         if fixed and region == 0:
@@ -133,9 +125,7 @@ def _project_rows(
             size = 1
         begin, pools = size, 0
         while size < sizes:
-            mean = noisy[region, size] + shift[region, size]
-            if penalty > 0:
-                mean = (mean + penalty * point[region, size]) / (1.0 + penalty)
+            mean = row[size]
             count = 1
             while pools > 0 and means[pools - 1] <= mean:
                 pools -= 1
