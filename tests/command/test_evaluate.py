@@ -80,7 +80,7 @@ def test_what_gave_no_result_is_shown_with_its_reason(monkeypatch):
         (["people", *QUICK, "--runs", "0"], "runs must be a whole number of at least 1"),
         (["people", *QUICK, "--unit", "one_house"], "unknown privacy unit"),
         (["people", "--json", "--csv"], "not both"),
-        ([__file__], "cannot be read as a table"),
+        ([__file__], "cannot be read:"),
         ([__file__, "--scale", "0.5"], "--scale is for made-up data sets"),
     ],
 )
