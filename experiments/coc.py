@@ -278,7 +278,7 @@ def levels(given: Given) -> None:
     """Figures 5 and 6: two and three levels."""
     for depth, figure in ((2, "coc-figure-5.png"), (3, "coc-figure-6.png")):
         same = [matching("×".join([symbol] * depth)) for symbol in METHOD]
-        mechanisms = [*same, "bottom-up", "joint-cumulative"]
+        mechanisms: list[str | Mechanism] = [*same, "bottom-up", "joint-cumulative"]
         several = [
             experiment(truth, mechanisms, given, f"levels-{depth}-{name}")
             for name, truth in data_sets(given.data, depth).items()

@@ -7,6 +7,7 @@ most of the first minutes of a run in a fresh clone.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -16,8 +17,6 @@ from numba.core.caching import NullCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
-FOLDER = Path(tempfile.gettempdir()) / "tallytree-compiling"
-
 
 def compile_once() -> None:
     """From now on this process compiles a kernel only while no other one does."""
@@ -25,8 +24,9 @@ def compile_once() -> None:
         return
     import fcntl
 
-    compile_alone, held = Dispatcher.compile, set()
-    FOLDER.mkdir(exist_ok=True)
+    compile_alone, held = Dispatcher.compile, set[str]()
+    folder = Path(tempfile.gettempdir()) / f"tallytree-compiling-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
 
     def compile_or_load(self: Any, signature: Any) -> Any:
         code = self.py_func.__code__
@@ -34,7 +34,7 @@ def compile_once() -> None:
         if isinstance(self._cache, NullCache) or name in held:
             return compile_alone(self, signature)
         # Numba's own lock first: a thread that holds it must never wait for one that waits for it.
-        with global_compiler_lock, (FOLDER / name).open("w") as file:
+        with global_compiler_lock, (folder / name).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             held.add(name)
             try:
