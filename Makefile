@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 BASE   := $(VENV)/.base
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test lint bench figures java clean
+.PHONY: demo test test-all lint bench figures java clean
 
 # An environment is brought up to date whenever a pin or a requirement changes.
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -23,14 +23,18 @@ $(DEV): pyproject.toml constraints.txt | $(BIN)/pip
 demo: $(BASE)
 	$(BIN)/tallytree demo --out demo-release
 
-# Spark needs Java: installed here when run as root, otherwise the command is printed and that test skips.
+# Spark needs Java: installed here when run as root, otherwise the command is printed and its tests are skipped.
 java:
 	@command -v java >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && apt-get install -y -qq default-jre-headless >/dev/null; \
-	  else echo "no Java: the Spark test will skip; install it with: sudo apt-get install default-jre-headless"; fi; }
+	  else echo "no Java: the Spark tests will be skipped; install it with: sudo apt-get install default-jre-headless"; fi; }
 
-test: $(DEV) java
+# Without the tests marked `slow`: those on Spark, and those that draw 10⁸ numbers or train for long.
+test: $(DEV)
+	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+
+test-all: $(DEV) java
 	$(BIN)/pytest -n auto --dist loadgroup
 
 lint: $(DEV)

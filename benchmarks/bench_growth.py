@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller shapes")
     quick = parser.parse_args().quick
     shrink = 5 if quick else 1
-    rows = {
+    rows: dict[str, list[tuple[tuple[int, ...], int]]] = {
         "300, 3,000, 30,000 leaves × 100 sizes": [((n // 30, n), 100 // shrink) for n in (300, 3000, 30_000)],
         "300 leaves × 100, 1,000, 10,000 sizes": [((10, 300), s) for s in (100, 1000, 10_000 // shrink)],
         "3, 4, 5, 6 levels, about 3,200 regions × 250 sizes": [

@@ -28,6 +28,7 @@ import tallytree as tt
 from experiments.named_files import load
 from experiments.omniscient import omniscient_errors
 from experiments.shared_noise import estimate_with_shared_noise
+from tallytree import charts
 from tallytree.charts import COLORS
 from tallytree.evaluate import Results, Truth, compare, plots
 from tallytree.evaluate.datasets import make
@@ -252,7 +253,7 @@ def save(results: Results, path: Path, title: str, *, pairs: bool = False) -> No
                     layer.transform = [alt.CalculateTransform(calculate=second, **{"as": "dashed"})]
                     dash = alt.StrokeDash("dashed:N", legend=None)
                     layer.encoding.strokeDash = dash.scale(domain=[False, True], range=[[1, 0], [5, 4]])
-    plots.save(chart, path)
+    charts.save(chart, path)
 
 
 def merging(given: Given) -> None:
@@ -279,7 +280,7 @@ def levels(given: Given) -> None:
     """Figures 5 and 6: two and three levels."""
     for depth, figure in ((2, "coc-figure-5.png"), (3, "coc-figure-6.png")):
         same = [matching("×".join([symbol] * depth)) for symbol in METHOD]
-        mechanisms = [*same, "bottom-up", "joint-cumulative"]
+        mechanisms: list[str | Mechanism] = [*same, "bottom-up", "joint-cumulative"]
         several = [
             experiment(truth, mechanisms, given, f"levels-{depth}-{name}")
             for name, truth in data_sets(given.data, depth).items()

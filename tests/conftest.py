@@ -4,9 +4,16 @@ import pytest
 from hypothesis import settings
 
 from tests.real_data import SOURCES, made_up, real
+from tests.shared_kernels import compile_once
 
 settings.register_profile("tallytree", deadline=None, derandomize=True)
 settings.load_profile("tallytree")
+compile_once()
+
+
+def pytest_collection_modifyitems(items):
+    """Tests of the command come last: its processes then find kernels that others have compiled."""
+    items.sort(key=lambda item: "command" in item.path.parts)
 
 
 @pytest.fixture(scope="session", params=SOURCES)

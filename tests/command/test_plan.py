@@ -160,7 +160,8 @@ def test_groups_are_spread_by_a_public_column(folder):
     ],
 )
 def test_mistakes_are_told(folder, run, change, words, message):
-    (folder / "release.toml").write_text(SPEC.replace(*change, 1))
+    old, new = change
+    (folder / "release.toml").write_text(SPEC.replace(old, new, 1))
     out = " ".join(run("plan", "release.toml", *words, code=2).split())
     assert message in out
 

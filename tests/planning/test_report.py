@@ -204,7 +204,7 @@ def test_a_plan_names_what_it_tried_and_what_not():
     assert best.emd == min(row.emd for row in report.of(split="leaves") if row.level == "county")
     bottom_up = [row for row in report.of() if row.mechanism == "bottom-up"]
     assert [row.split for row in bottom_up] == ["leaves"] * 3
-    assert bottom_up[0].shares == (0, 0, 1)
+    assert [float(share) for share in bottom_up[0].shares] == [0, 0, 1]
     more = [report.best(level, budget=Budget(epsilon=4)).half_width for level in TREE.levels]
     less = [report.best(level).half_width for level in TREE.levels]
     assert all(wide > narrow for wide, narrow in zip(less, more, strict=True))

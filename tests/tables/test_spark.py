@@ -13,6 +13,7 @@ from tallytree import Hierarchy
 from tallytree.tables import InputProblems, read
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.xdist_group("spark"),
     pytest.mark.skipif(
         shutil.which("java") is None,

@@ -100,8 +100,8 @@ def test_figure_5_and_example_3_come_back_without_noise():
     assert np.array_equal(survivors[:, 1:], from_the_front[:, -1:] - from_the_front[:, :-1])
     for solve in (hierarchical_exact, hierarchical_relaxed):
         assert np.array_equal(solve(table_4, US, total=6), table_4)
-    for solve in (cumulative_exact, cumulative_relaxed):
-        assert np.array_equal(solve(survivors, US, upper=table_4.sum(axis=1)), survivors)
+    for solve_survivors in (cumulative_exact, cumulative_relaxed):
+        assert np.array_equal(solve_survivors(survivors, US, upper=table_4.sum(axis=1)), survivors)
 
 
 def test_no_relaxation_costs_more_than_the_proven_optimum_and_rounding_it_breaks_sums():

@@ -83,11 +83,13 @@ def assert_fits(counts: np.ndarray, masses: np.ndarray) -> None:
 # ---------------------------------------------------------------- the distribution
 
 
+@pytest.mark.slow
 def test_a_hundred_million_laplace_draws_fit() -> None:
     counts = histogram(lambda size: discrete_laplace(30, size), 100_000_000, reach=330)
     assert_fits(counts, laplace_masses(30, 330))
 
 
+@pytest.mark.slow
 def test_a_hundred_million_gaussian_draws_fit() -> None:
     counts = histogram(lambda size: discrete_gaussian(900, size), 100_000_000, reach=140)
     assert_fits(counts, gaussian_masses(900, 140))

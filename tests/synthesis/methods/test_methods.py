@@ -194,7 +194,7 @@ def test_a_checkpoint_of_other_rounds_is_not_believed(damage, tmp_path):
     [
         ("tallytree-marginals", {"components": 40}, 0.15),
         ("mwem", {"rounds": 80}, 0.15),
-        ("h-gem", {"rounds": 25, "rate": 2e-3, "batch": 50, "steps": 40}, 0.6),
+        pytest.param("h-gem", {"rounds": 25, "rate": 2e-3, "batch": 50, "steps": 40}, 0.6, marks=pytest.mark.slow),
     ],
 )
 def test_with_a_large_budget_the_model_agrees_with_the_tables_and_with_next_to_none_it_does_not(name, options, most):
