@@ -83,9 +83,7 @@ def test_order_and_threads_have_no_say(kept):
 def test_the_kept_rows_are_those_of_the_obvious_twin(kept):
     made = np.random.default_rng(6)
     texts = ["", "a", "1:a", "-", "a1:", "ß…", "'", None, "0", "00"]
-    rows = [
-        (texts[made.integers(7)], texts[made.integers(10)], [None, 0, 1, 12][made.integers(4)]) for _ in range(500)
-    ]
+    rows = [(texts[made.integers(7)], texts[made.integers(10)], [None, 0, 1, 12][made.integers(4)]) for _ in range(500)]
     for bound, key in product((1, 4, 9), KEYS):
         assert kept(rows, bound, key) == kept_rows(rows, bound, key)
 

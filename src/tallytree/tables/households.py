@@ -20,7 +20,7 @@ from tallytree.schema import Attribute, Schema
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
 from tallytree.tables.counting import is_missing, may_be_number, number
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
-from tallytree.tables.sealed import Sealed, Unsharable
+from tallytree.tables.sealed import Bound, Sealed
 from tallytree.tables.source import KINDS, Opened, as_text, guarded, open_in_order, paths_of, stem, workspace
 
 Oversize = Literal["error", "drop", "subsample"]
@@ -29,7 +29,7 @@ UNKNOWN, EMPTY = -1, -2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Households(Unsharable):
+class Households(Bound):
     """Household microdata: private, behind public facts. How many households there are is sealed with the rest."""
 
     schema: Schema

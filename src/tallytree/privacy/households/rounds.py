@@ -35,7 +35,7 @@ from tallytree.privacy.noise.randomness import Randomness, cryptographic
 from tallytree.schema import Marginal
 from tallytree.tables.contingency import check_size, marginal_counts
 from tallytree.tables.households import Households
-from tallytree.tables.sealed import Sealed, Unsharable
+from tallytree.tables.sealed import Sealed, Unsharable, check_unaltered
 
 GAUSSIAN: NoiseKind = "discrete_gaussian"
 KEPT_CELLS = 1 << 25  # of true tables, kept behind the seal for the next round
@@ -74,6 +74,7 @@ class PrivateTables(Unsharable):
         journal: str | os.PathLike[str] | None = None,
         randomness: Randomness | None = None,
     ) -> None:
+        check_unaltered(households, Households)
         if budget.rho is None:
             raise BudgetError(
                 "synthesis draws Gaussian noise, which no pure epsilon can pay for: delta is missing. Give a budget "
