@@ -27,6 +27,7 @@ from tallytree.tables.lots import bounded, check_engine, fresh_key
 from tallytree.tables.options import Options, region_columns
 from tallytree.tables.problems import InputProblems, Problem, missing_columns, problem, raise_any
 from tallytree.tables.regions import RegionKeys, hierarchy_of, place, region_keys
+from tallytree.tables.same_source import refuse_own_list
 from tallytree.tables.sealed import Sealed
 from tallytree.tables.source import Opened, open_groups, open_source, paths_of, stem, workspace
 
@@ -71,6 +72,8 @@ def read(
         regions_are_public=regions_are_public,
     )
     paths = paths_of(source, "source")
+    if groups is not None:
+        refuse_own_list(source, table, groups, groups_table)
     with workspace(memory_limit) as connect:
         rows = open_source(source, table, connect)
         if rows_per_entity is not None:

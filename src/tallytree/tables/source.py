@@ -96,7 +96,7 @@ def _duckdb(directory: str, memory_limit: str | None) -> Any:
 
 def open_source(source: Any, table: str | None, connect: Callable[[], Any]) -> Opened:
     """The microdata, where they are."""
-    if _is_ibis(source):
+    if is_ibis(source):
         _refuse_table_name(table, "table")
         return Opened(_backend_of(source) or connect(), source)
     return Opened(connect(), _load(connect(), source, table, "source"))
@@ -106,7 +106,7 @@ def open_groups(groups: Any, table: str | None, beside: Opened, connect: Callabl
     """The public groups table, on the engine of the microdata; it is moved there through memory if need be."""
     import ibis
 
-    if _is_ibis(groups):
+    if is_ibis(groups):
         _refuse_table_name(table, "groups_table")
         backend = _backend_of(groups)
         if backend is None or backend is beside.backend:
@@ -140,7 +140,8 @@ def as_text(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _is_ibis(source: Any) -> bool:
+def is_ibis(source: Any) -> bool:
+    """Is it an Ibis table?"""
     import ibis
 
     return isinstance(source, ibis.expr.types.Table)
@@ -160,7 +161,7 @@ def _refuse_table_name(table: str | None, option: str) -> None:
 
 def _load(backend: Any, source: Any, table: str | None, option: str) -> Any:
     if (paths := paths_of(source, option)) is not None:
-        kind = _kind(paths, option)
+        kind = kind_of(paths, option)
         if kind == "duckdb":
             return _attached(backend, paths, table, option)
         _refuse_table_name(table, "table" if option == "source" else "groups_table")
@@ -213,7 +214,8 @@ def stem(path: str) -> str:
     return name[: -len(max(endings, key=len))] if endings else name
 
 
-def _kind(paths: Sequence[str], option: str) -> str:
+def kind_of(paths: Sequence[str], option: str) -> str:
+    """What the files are, by the endings of their names: parquet, csv or duckdb."""
     kinds = set()
     for path in paths:
         endings = [ending for ending in KINDS if path.lower().endswith(ending)]
