@@ -1,17 +1,14 @@
 """Open anything that holds rows as an Ibis table: a path, a glob, Arrow data, or an Ibis table on any engine.
 
-Files and Arrow data are read by a new DuckDB connection, which spills to a private directory that is removed
-afterwards. An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
+Files and Arrow data are read by a new DuckDB connection, which spills to a private directory (`spill`), encrypted. An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
 """
 
 from __future__ import annotations
 
 import glob
 import gzip
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike, fspath
@@ -19,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tallytree.errors import DataError, SpecError, TallytreeError
+from tallytree.tables.spill import spill_directory
 
 Result = TypeVar("Result")
 
@@ -65,30 +63,46 @@ def guarded(doing: str, call: Callable[[], Result]) -> Result:
 def workspace(memory_limit: str | None) -> Iterator[Any]:
     """A new in-memory DuckDB (as an Ibis backend), made when first called; its spill files are removed with it."""
     made: list[Any] = []
-    directory = tempfile.mkdtemp(prefix="tallytree-")  # mode 700
+    with spill_directory() as directory:
 
-    def connect() -> Any:
-        if not made:
-            made.append(guarded("Starting DuckDB", lambda: _duckdb(directory, memory_limit)))
-        return made[0]
+        def connect() -> Any:
+            if not made:
+                made.append(guarded("Starting DuckDB", lambda: _duckdb(directory, memory_limit)))
+            return made[0]
 
-    try:
-        yield connect
-    finally:
         try:
+            yield connect
+        finally:
             if made:
                 guarded("Closing DuckDB", made[0].disconnect)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _duckdb(directory: str, memory_limit: str | None) -> Any:
     import ibis
 
     limit = {} if memory_limit is None else {"memory_limit": memory_limit}
-    return ibis.duckdb.connect(
+    backend = ibis.duckdb.connect(
         temp_directory=directory, preserve_insertion_order=False, autoinstall_known_extensions=False, **limit
     )
+    backend.con.execute("SET enable_progress_bar = false")  # it writes to the standard output
+    _encrypt_spilled(backend.con)
+    return backend
+
+
+def _encrypt_spilled(connection: Any) -> None:
+    """Have spill files encrypted, with a key that DuckDB makes and keeps in memory.
+
+    With DuckDB's extension httpfs, if it is installed, OpenSSL makes the key. Without it DuckDB's own random generator
+    does, which is not a cryptographic one: what a killed process left is then no plain text, and no more is promised.
+    """
+    import duckdb
+
+    try:
+        connection.execute("LOAD httpfs")
+    except duckdb.Error:
+        with suppress(duckdb.Error):  # older versions have no such setting
+            connection.execute("SET force_mbedtls_unsafe = true")
+    connection.execute("SET temp_file_encryption = true")
 
 
 # -------------------------------------------------------------------- opening
