@@ -19,9 +19,10 @@ from tallytree.errors import SpecError
 from tallytree.schema import Attribute, Schema
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
 from tallytree.tables.counting import is_missing, may_be_number, number
+from tallytree.tables.guard import from_outside, guarded
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
 from tallytree.tables.sealed import Bound, Sealed
-from tallytree.tables.source import KINDS, Opened, as_text, guarded, open_in_order, paths_of, stem, workspace
+from tallytree.tables.source import KINDS, Opened, as_text, open_in_order, paths_of, stem, workspace
 
 Oversize = Literal["error", "drop", "subsample"]
 
@@ -69,6 +70,7 @@ class Households(Bound):
         return f"Households({attributes_text(self.schema)}; private)"
 
 
+@from_outside("Reading the households")
 def read_households(
     households: Any,
     persons: Any,
@@ -122,6 +124,7 @@ def read_households(
     )
 
 
+@from_outside("Taking over the households")
 def households_from_codes(
     schema: Schema,
     household: Mapping[str, Any],

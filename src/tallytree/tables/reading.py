@@ -23,6 +23,7 @@ from tallytree.tables.checking import (
 )
 from tallytree.tables.counting import ENTITY, as_counts, counting_query, needed, region_names
 from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.guard import from_outside
 from tallytree.tables.lots import bounded, check_engine, fresh_key
 from tallytree.tables.options import Options, region_columns
 from tallytree.tables.problems import InputProblems, Problem, missing_columns, problem, raise_any
@@ -32,6 +33,7 @@ from tallytree.tables.sealed import Sealed
 from tallytree.tables.source import Opened, open_groups, open_source, paths_of, stem, workspace
 
 
+@from_outside("Reading the microdata")
 def read(
     source: Any,
     *,
@@ -100,6 +102,7 @@ def read(
     )
 
 
+@from_outside("Reading the microdata")
 def check(source: Any, **options: Any) -> None:
     """Raise what `read` would raise with the same arguments, and keep nothing.
 

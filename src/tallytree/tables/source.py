@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from tallytree.errors import DataError, SpecError, TallytreeError
+from tallytree.errors import SpecError
+from tallytree.tables.guard import guarded
 from tallytree.tables.spill import spill_directory
-
-Result = TypeVar("Result")
 
 KINDS = {
     ".parquet": "parquet",
@@ -42,21 +41,6 @@ class Opened:
     def fetch(self, doing: str, expression: Callable[[], Any]) -> Any:
         """The rows of a small result as a pyarrow table; the expression is built inside the guard, too."""
         return guarded(doing, lambda: self.backend.to_pyarrow(expression()))
-
-
-def guarded(doing: str, call: Callable[[], Result]) -> Result:
-    """Run what may make an engine complain, without letting its words out: they may quote private rows."""
-    try:
-        return call()
-    except TallytreeError:
-        raise
-    except Exception as error:
-        kind = type(error).__name__
-    # Raised here, after the handler: inside it the engine's error would become this one's context.
-    raise DataError(
-        f"{doing} failed with {kind}. The engine's message is withheld, because it may quote private rows; "
-        "check that the input is complete and of the kind its name says, or open it with the engine itself"
-    )
 
 
 @contextmanager
