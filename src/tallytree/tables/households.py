@@ -281,7 +281,7 @@ class _Table:
                     column.add(_bin(values, batch[f"empty_{at}"], column.attribute.cuts))
             if self.order is not None:
                 orders.append(_floats(batch["order"]))
-        found = [] if sum(map(len, ids)) else [problem("no_rows", 0, table=f"the {self.which} table")]
+        found = []
         for column in columns:
             found += column.problems(self.named(column.attribute.name))
         order = np.concatenate(orders)
@@ -352,10 +352,10 @@ def _homes(households: _Rows, persons: _Rows, household_id: str) -> tuple[Intege
         known = households.ids.combine_chunks().drop_null()
         repeated = int(pc.sum(pc.greater(pc.struct_field(known.value_counts(), "counts"), 1)).as_py() or 0)
         found += problems_in({"repeated_household": repeated}, column=column)
-        if persons.ids.type != households.ids.type:  # one of the two tables has no ids at all
-            return np.full(persons.number, -1, np.int64), found
-        places = pc.index_in(persons.ids, value_set=households.ids.combine_chunks(), skip_nulls=True)
-        home = places.fill_null(-1).to_numpy().astype(np.int64)
+        home = np.full(persons.number, -1, np.int64)
+        if persons.ids.type == households.ids.type:  # otherwise one of the two tables has no ids at all
+            places = pc.index_in(persons.ids, value_set=households.ids.combine_chunks(), skip_nulls=True)
+            home = places.fill_null(-1).to_numpy().astype(np.int64)
         unknown = int(np.count_nonzero(home < 0)) - persons.ids.null_count
         return home, found + problems_in({"unknown_household": unknown}, column=column)
 

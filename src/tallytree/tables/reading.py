@@ -152,9 +152,7 @@ def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
 
     cells = opened.fetch("Collecting the regions", distinct)
     if cells.num_rows == 0:
-        raise InputProblems(
-            [problem("groups_no_rows", 0) if options.with_groups else problem("no_rows", 0, table="the input")]
-        )
+        raise InputProblems([problem("groups_no_rows" if options.with_groups else "no_regions", 0)])
     return hierarchy_of(cells, options.region)
 
 
