@@ -38,7 +38,7 @@ class JsonLines:
         self._file = path.open("a+b", buffering=0)
         try:
             sync(path.parent)
-            _lock(self._file)
+            lock(self._file)
             self.lines = self._whole_lines()
         except BaseException:
             self._file.close()
@@ -71,7 +71,8 @@ class JsonLines:
         return content[:whole].splitlines()
 
 
-def _lock(file: BinaryIO) -> None:
+def lock(file: BinaryIO) -> None:
+    """Have a file for this process alone until it is closed; `BlockingIOError` if another has it."""
     try:
         if sys.platform == "win32":
             import msvcrt

@@ -114,3 +114,33 @@ def test_regions_may_come_from_edges_or_codes(write):
 def test_a_missing_spec_is_a_clear_error(tmp_path):
     with pytest.raises(SpecError, match="there is no spec"):
         ReleaseSpec.load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("how", ["itself", "symbolic link", "hard link"])
+def test_a_file_of_the_microdata_is_no_prior_no_regions_and_no_list_of_groups(write, how):
+    spec = ReleaseSpec.load(write(GOOD + '[plan]\nprior = "older.csv"\n'))
+    people, other = spec.folder / "people.csv", spec.folder / "older.csv"
+    if how == "itself":
+        other = people
+        spec = ReleaseSpec.load(write(GOOD + '[plan]\nprior = "people.csv"\n'))
+    elif how == "symbolic link":
+        other.symlink_to(people)
+    else:
+        other.hardlink_to(people)
+    with pytest.raises(SpecError, match="the prior is a file of the microdata"):
+        spec.prior(spec.hierarchy())
+    with pytest.raises(SpecError, match="the prior is a file of the microdata"):
+        spec.prior(spec.hierarchy(), source=str(other))
+    spec = ReleaseSpec.load(write(GOOD.replace("regions.csv", other.name).replace('"state", ', "")))
+    with pytest.raises(SpecError, match=r"\[regions\] table is a file of the microdata"):
+        spec.hierarchy()
+    spec = ReleaseSpec.load(write(GOOD.replace("max_size", f'groups = "{other.name}"\nmax_size')))
+    for use in (spec.public_regions, spec.read):
+        with pytest.raises(SpecError, match="groups is the microdata themselves"):
+            use()
+
+
+def test_a_plan_goes_without_the_microdata(write):
+    spec = ReleaseSpec.load(write(GOOD + '[plan]\nprior = "households"\n'))
+    (spec.folder / "people.csv").unlink()
+    assert spec.hierarchy().leaf_count == 3

@@ -166,11 +166,27 @@ def test_bounded_rows_are_checked_before_any_is_dropped():
         only(problems_of(rows, entity="person", rows_per_entity=1), 3, "not a leaf")
 
 
-def test_no_rows():
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.null()])
+def test_no_rows_are_a_valid_table_of_zeros(kind):
+    rows = pa.table({name: pa.array([], kind) for name in ("home", "state", "person")})
+    for options in (
+        {},
+        {"entity": "person"},
+        {"entity": "person", "rows_per_entity": 2},
+        {"on_spanning_group": "split"},
+    ):
+        counts = read(
+            rows, group="home", region="state", hierarchy=STATES, max_size=3, **options
+        ).counts.open_at_the_privacy_border()
+        assert counts.sum() == 0
+    sizes = read(rows, group="home", region="state", hierarchy=STATES, max_size=3, groups=pa.table(HOMES))
+    assert sizes.counts.open_at_the_privacy_border()[:, 0].tolist() == sizes.leaf_totals.tolist()
+    assert sizes.leaf_totals.sum() == len(HOMES["home"])
+
+
+def test_no_rows_have_no_regions_to_take():
     rows = {"home": pa.array([], pa.string()), "state": pa.array([], pa.string())}
-    only(problems_of(rows), 0, "no rows")
-    only(problems_of(rows, groups=HOMES), 0, "the input has no rows")
-    only(problems_of(rows, hierarchy=None, regions_are_public=True), 0, "the input has no rows")
+    only(problems_of(rows, hierarchy=None, regions_are_public=True), 0, "no rows, and so no regions")
 
 
 # ---------------------------------------------------------------- the groups table

@@ -136,7 +136,7 @@ def test_ibis_on_sqlite(tmp_path):
     assert counts(people, groups=GROUPS) == EXPECTED_WITH_GROUPS
     assert counts(people, on_spanning_group="split") == EXPECTED
     assert counts(people, quantity="amount", quantity_bound=1) == EXPECTED
-    assert counts(people, entity="person", rows_per_entity=1) == EXPECTED
+    assert counts(people, entity="person") == EXPECTED
     database.execute("update people set amount = 1.5, county = '9'")
     database.commit()
     with pytest.raises(InputProblems) as caught:

@@ -169,8 +169,7 @@ def test_every_problem_is_told_at_once_and_none_with_a_value():
     ("homes", "people", "options", "message"),
     [
         (HOMES.drop(["area"]), PEOPLE.drop(["sex"]), {}, r"'area' is not in the households(.|\n)*'sex' is not in the"),
-        (HOMES.slice(0, 0), PEOPLE, {}, "households table has no rows"),
-        (HOMES, PEOPLE.slice(0, 0), {}, "persons table has no rows"),
+        (HOMES.slice(0, 0), PEOPLE, {}, "in a household that is not in the households table"),
         (HOMES, PEOPLE, {"oversize": "drop", "person_order": "nothing"}, "'nothing' is not in the persons"),
         (HOMES.set_column(2, "income", pa.array([[1], [2], [3], [4]])), PEOPLE, {}, "expected a number"),
         (
@@ -184,6 +183,19 @@ def test_every_problem_is_told_at_once_and_none_with_a_value():
 def test_problems_of_whole_tables(homes, people, options, message):
     with pytest.raises(InputProblems, match=message):
         read(homes, people, **options)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64()])
+def test_tables_without_rows_are_valid(kind):
+    def empty(table):
+        return pa.table({name: pa.array([], kind) for name in table.column_names})
+
+    for people in (PEOPLE.slice(0, 0), empty(PEOPLE)):
+        assert opened(read(HOMES, people)).starts.tolist() == [0] * 5
+        for homes in (HOMES.slice(0, 0), empty(HOMES)):
+            codes = opened(read(homes, people, oversize="subsample"))
+            assert codes.number == 0
+            assert marginal_counts(codes, Marginal("households", household=("area",))).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+from hashlib import sha256
 
 import ibis
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 from tallytree import Hierarchy
 from tallytree.tables import InputProblems, read
+from tallytree.tables.lots import bounded
 
 pytestmark = [
     pytest.mark.slow,
@@ -101,6 +104,31 @@ def test_spark_counts_what_duckdb_counts(on_spark, options):
     expected = opened(read(rows, **OPTIONS, **options))
     assert opened(read(on_spark("people", rows), **OPTIONS, **options)) == expected
     assert sum(map(sum, expected)) > 100
+
+
+def test_spark_keeps_the_rows_that_duckdb_keeps_and_logs_no_key(on_spark, caplog):
+    made = np.random.default_rng(12)
+    visits = pa.table(
+        {
+            "who": made.integers(0, 30, 300),
+            "place": [f"ß{place}" for place in made.integers(0, 40, 300)],
+            "weight": made.integers(0, 3, 300),
+        }
+    )
+    key = sha256(b"the same on both").hexdigest()
+    there = on_spark("visits", visits)
+    here = ibis.duckdb.connect()
+    here.con.register("visits", visits)
+
+    def kept(table, connection, engine):
+        query = bounded(table, 2, entity="who", key=key, engine=engine)
+        return sorted(tuple(row.values()) for row in connection.to_pyarrow(query).to_pylist())
+
+    with caplog.at_level(logging.DEBUG):
+        found = kept(there, there.get_backend(), "pyspark")
+    assert found == kept(here.table("visits"), here, "duckdb")
+    assert len(found) == 60
+    assert key not in caplog.text
 
 
 def test_spark_takes_the_groups_table_where_it_is(on_spark):

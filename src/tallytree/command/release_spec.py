@@ -23,6 +23,7 @@ from tallytree.privacy.plan import Priority
 from tallytree.tables import GroupSizes, read
 from tallytree.tables.reading import read_groups
 from tallytree.tables.regions import region_keys
+from tallytree.tables.same_source import refuse_own_list, refuse_private_file
 
 if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
@@ -120,6 +121,7 @@ class ReleaseSpec(Spec):
         if regions is None:
             return None
         table = self.folder / regions.table
+        refuse_private_file(table, self.placed(self.data.source), "[regions] table")
         if regions.edges:
             if regions.leaf or regions.name:
                 raise SpecError("[regions] has edges = true, so it takes no leaf and no name")
@@ -139,6 +141,7 @@ class ReleaseSpec(Spec):
         hierarchy = self.hierarchy()
         data = self.data
         if data.groups is not None:
+            refuse_own_list(self.placed(data.source), data.table, self.placed(data.groups), data.groups_table)
             return read_groups(
                 self.placed(data.groups),
                 group=data.group,
@@ -170,6 +173,8 @@ class ReleaseSpec(Spec):
             from tallytree.publish.release.value import Release
 
             place = Release.load(place)
+        elif named not in SHAPES:
+            refuse_private_file(place, self.placed(self.data.source), "the prior")
         return Prior.of(place, groups=stated, weights=spread)
 
     def _spread(self, hierarchy: Hierarchy, column: str) -> Floats:

@@ -19,6 +19,7 @@ from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.workload import Workload, all_sets, named, sampled_sets
 from tallytree.tables.codebook import bin_names, schema_from_codebook
 from tallytree.tables.households import Households, Oversize, read_households
+from tallytree.tables.same_source import refuse_private_file
 
 
 class HouseholdsSection(Microdata):
@@ -138,6 +139,8 @@ class SynthesisSpec(Spec):
             path = self.folder / section.codebook
             if not path.exists():
                 raise SpecError(f"there is no codebook at {path}")
+            for table in (self.households, self.persons):
+                refuse_private_file(path, self.placed(table.source), "[schema] codebook")
             return schema_from_codebook(str(path), max_persons=section.max_persons)
         household, person = (
             tuple(_attribute(name, each) for name, each in (side or {}).items())

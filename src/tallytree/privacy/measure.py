@@ -4,7 +4,7 @@ In this order: the plan is checked against the data's public facts, the cost of 
 noise is drawn and the counts are opened. Noise comes before the counts but for lists of sizes: these may be as long as
 there are groups, so the noise of each part is drawn when its sizes are added. (The order of these two is for the
 reader's ease and not for privacy: a draw depends on its scale and number, which are public, and on nothing else.)
-Totals and the largest size, where a plan asks for them, are measured first: what follows from them (`Settled`) shapes
+What holds counts raises from outside, so that no traceback shows them. Totals and the largest size, where a plan asks for them, are measured first: what follows from them (`Settled`) shapes
 the other questions.
 """
 
@@ -27,6 +27,7 @@ from tallytree.privacy.noise.randomness import NoiseSource, Randomness, cryptogr
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.size_lists import SMALL, noisy_lists
 from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.guard import from_outside
 
 FIRST: tuple[View, ...] = ("totals", "largest")  # measured before the others
 
@@ -94,8 +95,16 @@ def _answered(
     group_sizes: GroupSizes, randomness: Randomness, asked: list[Measurement], known: Measurements
 ) -> Measurements:
     """`known`, with values for some more measurements that are still without any."""
-    if not asked:
-        return known
+    return (
+        replace(known, measured=(*known.measured, *_answers(group_sizes, randomness, asked, known))) if asked else known
+    )
+
+
+@from_outside("Measuring")
+def _answers(
+    group_sizes: GroupSizes, randomness: Randomness, asked: list[Measurement], known: Measurements
+) -> list[Measurement]:
+    """The measurements with their values. No private count is in any other function's variables when it raises."""
     drawn = {one: _drawn(randomness, one, known) for one in asked if one.view != "sorted_sizes"}
     private = _folded(known.hierarchy.aggregate(group_sizes.counts.open_at_the_privacy_border()), known)
     answers = []
@@ -108,7 +117,7 @@ def _answered(
             draw, lengths = partial(randomness.draw, one.noise, one.scale), known.lengths(one.level)
             lists = noisy_lists(draw, counts, known.first_size, lengths, small=_small(one.scale))
             answers.append(replace(one, values=lists))
-    return replace(known, measured=(*known.measured, *answers))
+    return answers
 
 
 def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:

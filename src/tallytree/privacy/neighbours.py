@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from tallytree.errors import SpecError
 from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.sealed import check_unaltered
 
 UnitKind = Literal["one_entity", "one_group"]
 View = Literal["counts", "at_least", "sorted_sizes", "totals", "largest", "chain"]
@@ -65,7 +66,11 @@ class Neighbours:
 
     @classmethod
     def of(cls, group_sizes: GroupSizes, unit: PrivacyUnit) -> Neighbours:
-        """The relation under which `group_sizes` may be measured, or an error if this unit cannot protect them."""
+        """The relation under which `group_sizes` may be measured, or an error if this unit cannot protect them.
+
+        Its bounds are those that the counts were made under: a value that was altered since is refused.
+        """
+        check_unaltered(group_sizes, GroupSizes)
         if unit.kind == "one_group" and group_sizes.groups_were_split:
             raise SpecError(
                 "groups that span leaves were split, which one_group cannot protect: replacing a group's contents "

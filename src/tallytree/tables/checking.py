@@ -65,11 +65,11 @@ def entity_problems(opened: Opened, options: Options) -> list[Problem]:
 
 
 def row_problems(opened: Opened, options: Options, keys: RegionKeys | None, region_in_rows: bool) -> list[Problem]:
-    """Problems of single rows: group, region, quantity; and an input without rows."""
+    """Problems of single rows: group, region, quantity. A table without rows has none."""
 
     def query() -> Any:
         rows = _located(opened.table, options, keys, of_groups=False, region=region_in_rows)
-        counts = {"rows": rows.count(), "no_group": _count(is_missing(rows[GROUP]))}
+        counts = {"no_group": _count(is_missing(rows[GROUP]))}
         if region_in_rows:
             counts |= _region_counts(rows)
         if options.quantity is not None:
@@ -77,8 +77,6 @@ def row_problems(opened: Opened, options: Options, keys: RegionKeys | None, regi
         return rows.agg(**counts)
 
     counts = _one_row(opened, "Checking the rows", query)
-    if counts.pop("rows") == 0:
-        return [problem("no_rows", 0, table="the input")]
     lost_zeros = (
         keys is not None
         and keys.begin_with_zero

@@ -6,6 +6,7 @@ way at next to no cost; what the trouble is, `checking` finds out, and only if t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -88,32 +89,33 @@ def weighed(rows: Any, options: Options) -> Any:
         good = good & ((value % 1) == 0)
     one, zero = ibis.literal(1, "int64"), ibis.literal(0, "int64")
     return rows.mutate(
-        weight=ibis.cases((good, ibis.least(value, options.max_size)), else_=0),
+        weight=ibis.cases((good, ibis.least(value, options.max_size)), else_=0).cast("int64"),
         bad=ibis.cases((good, zero), else_=one),
     ).drop(QUANTITY)
 
 
-def bounded(rows: Any, rows_per_entity: int) -> Any:
-    """At most `rows_per_entity` rows of each, drawn at random: which are kept depends on no value or other entity."""
+def counting_query(
+    table: Any,
+    groups: Any,
+    options: Options,
+    keys: RegionKeys | None,
+    region_in_rows: bool,
+    bound: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Counts of groups by (leaf, size), and how many of them are in any trouble.
+
+    `bound` leaves at most `rows_per_entity` rows of each entity, where that is wanted. It is given what counting uses
+    of a row (group, leaf, weight) and no more, so that rows which it cannot tell apart count the same.
+    """
     import ibis
 
-    shuffled = rows.mutate(chance=ibis.random())
-    turns = shuffled.mutate(turn=ibis.row_number().over(group_by=ENTITY, order_by="chance"))
-    return turns.filter(turns.turn < rows_per_entity).drop("chance", "turn")
-
-
-def counting_query(table: Any, groups: Any, options: Options, keys: RegionKeys | None, region_in_rows: bool) -> Any:
-    """Counts of groups by (leaf, size), and how many of them are in any trouble."""
-    import ibis
-
-    rows = needed(table, options, of_groups=False, region=region_in_rows)
-    if options.rows_per_entity is not None:
-        rows = bounded(rows, options.rows_per_entity)
-    if options.entity is not None:
-        rows = rows.drop(ENTITY)
-    rows = weighed(rows, options)
+    rows = weighed(needed(table, options, of_groups=False, region=region_in_rows), options)
     if region_in_rows or groups is None:
         rows = place(rows, keys, region_names(options) if region_in_rows else [])
+    if bound is not None:
+        rows = bound(rows)
+    if options.entity is not None:
+        rows = rows.drop(ENTITY)
     if groups is None:
         found = _private_groups(rows, options)
     else:

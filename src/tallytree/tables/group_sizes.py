@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
-from tallytree.tables.sealed import Sealed, Unsharable
+from tallytree.tables.sealed import Bound, Sealed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupSizes(Unsharable):
+class GroupSizes(Bound):
     """How many groups of each size every leaf region has: private, behind public facts.
 
     `counts` is `[leaves, sizes]` in hierarchy order. With public totals (a `groups` table) the sizes are 0 … max_size
     and `leaf_totals` holds the public number of groups in each leaf; with private totals they are 1 … max_size.
-    The last size means "that many or more".
+    The last size means "that many or more". Counts and facts cannot be parted: see `Bound`.
     """
 
     hierarchy: Hierarchy

@@ -19,9 +19,10 @@ from tallytree.errors import SpecError
 from tallytree.schema import Attribute, Schema
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
 from tallytree.tables.counting import is_missing, may_be_number, number
+from tallytree.tables.guard import from_outside, guarded
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
-from tallytree.tables.sealed import Sealed, Unsharable
-from tallytree.tables.source import KINDS, Opened, as_text, guarded, open_in_order, paths_of, stem, workspace
+from tallytree.tables.sealed import Bound, Sealed
+from tallytree.tables.source import KINDS, Opened, as_text, open_in_order, paths_of, stem, workspace
 
 Oversize = Literal["error", "drop", "subsample"]
 
@@ -29,7 +30,7 @@ UNKNOWN, EMPTY = -1, -2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Households(Unsharable):
+class Households(Bound):
     """Household microdata: private, behind public facts. How many households there are is sealed with the rest."""
 
     schema: Schema
@@ -69,6 +70,7 @@ class Households(Unsharable):
         return f"Households({attributes_text(self.schema)}; private)"
 
 
+@from_outside("Reading the households")
 def read_households(
     households: Any,
     persons: Any,
@@ -122,6 +124,7 @@ def read_households(
     )
 
 
+@from_outside("Taking over the households")
 def households_from_codes(
     schema: Schema,
     household: Mapping[str, Any],
@@ -278,7 +281,7 @@ class _Table:
                     column.add(_bin(values, batch[f"empty_{at}"], column.attribute.cuts))
             if self.order is not None:
                 orders.append(_floats(batch["order"]))
-        found = [] if sum(map(len, ids)) else [problem("no_rows", 0, table=f"the {self.which} table")]
+        found = []
         for column in columns:
             found += column.problems(self.named(column.attribute.name))
         order = np.concatenate(orders)
@@ -349,10 +352,10 @@ def _homes(households: _Rows, persons: _Rows, household_id: str) -> tuple[Intege
         known = households.ids.combine_chunks().drop_null()
         repeated = int(pc.sum(pc.greater(pc.struct_field(known.value_counts(), "counts"), 1)).as_py() or 0)
         found += problems_in({"repeated_household": repeated}, column=column)
-        if persons.ids.type != households.ids.type:  # one of the two tables has no ids at all
-            return np.full(persons.number, -1, np.int64), found
-        places = pc.index_in(persons.ids, value_set=households.ids.combine_chunks(), skip_nulls=True)
-        home = places.fill_null(-1).to_numpy().astype(np.int64)
+        home = np.full(persons.number, -1, np.int64)
+        if persons.ids.type == households.ids.type:  # otherwise one of the two tables has no ids at all
+            places = pc.index_in(persons.ids, value_set=households.ids.combine_chunks(), skip_nulls=True)
+            home = places.fill_null(-1).to_numpy().astype(np.int64)
         unknown = int(np.count_nonzero(home < 0)) - persons.ids.null_count
         return home, found + problems_in({"unknown_household": unknown}, column=column)
 

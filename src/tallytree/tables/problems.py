@@ -28,7 +28,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     "quantity_type": ("", "{column} has type {type}: a quantity must be a whole number"),
     "number_type": ("", "{column} has type {type}: expected a number"),
     # rows of the microdata
-    "no_rows": ("", "{table} has no rows: check the path, and any filter before this"),
+    "no_regions": (
+        "",
+        "the input has no rows, and so no regions to take from it: give a hierarchy, or check the path and any filter "
+        "(which regions occur was declared public, so that none does is no secret)",
+    ),
     "no_group": (HAS, "no group ({group}): fill it in or drop them"),
     "no_region": (HAS, "no region ({region}): fill it in or drop them"),
     "unknown_region": (

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,19 @@ from tallytree.tables.checking import (
     row_problems,
     spanning_problems,
 )
-from tallytree.tables.counting import as_counts, counting_query, needed, region_names
+from tallytree.tables.counting import ENTITY, as_counts, counting_query, needed, region_names
 from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.guard import from_outside
+from tallytree.tables.lots import bounded, check_engine, fresh_key
 from tallytree.tables.options import Options, region_columns
 from tallytree.tables.problems import InputProblems, Problem, missing_columns, problem, raise_any
 from tallytree.tables.regions import RegionKeys, hierarchy_of, place, region_keys
+from tallytree.tables.same_source import refuse_own_list
 from tallytree.tables.sealed import Sealed
 from tallytree.tables.source import Opened, open_groups, open_source, paths_of, stem, workspace
 
 
+@from_outside("Reading the microdata")
 def read(
     source: Any,
     *,
@@ -70,8 +74,12 @@ def read(
         regions_are_public=regions_are_public,
     )
     paths = paths_of(source, "source")
+    if groups is not None:
+        refuse_own_list(source, table, groups, groups_table)
     with workspace(memory_limit) as connect:
         rows = open_source(source, table, connect)
+        if rows_per_entity is not None:
+            check_engine(rows.backend.name)
         listed = None if groups is None else open_groups(groups, groups_table, rows, connect)
         raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
         regions = _hierarchy(rows if listed is None else listed, options)
@@ -94,6 +102,7 @@ def read(
     )
 
 
+@from_outside("Reading the microdata")
 def check(source: Any, **options: Any) -> None:
     """Raise what `read` would raise with the same arguments, and keep nothing.
 
@@ -143,9 +152,7 @@ def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
 
     cells = opened.fetch("Collecting the regions", distinct)
     if cells.num_rows == 0:
-        raise InputProblems(
-            [problem("groups_no_rows", 0) if options.with_groups else problem("no_rows", 0, table="the input")]
-        )
+        raise InputProblems([problem("groups_no_rows" if options.with_groups else "no_regions", 0)])
     return hierarchy_of(cells, options.region)
 
 
@@ -158,13 +165,19 @@ def _counts(rows: Opened, listed: Opened | None, options: Options, hierarchy: Hi
     # Which rows are dropped is random, so bounded rows are checked before, on all of them.
     if entities or options.rows_per_entity is not None:
         raise_any(entities + _problems(rows, listed, options, keys, region_in_rows))
-    cells = rows.fetch("Counting", lambda: counting_query(rows.table, groups, options, keys, region_in_rows))
+    bound = None if options.rows_per_entity is None else _lots(rows, options.rows_per_entity)
+    cells = rows.fetch("Counting", lambda: counting_query(rows.table, groups, options, keys, region_in_rows, bound))
     trouble = int(np.sum(cells["trouble"].to_numpy(zero_copy_only=False)))
     if trouble or not np.any(cells["size"].to_numpy(zero_copy_only=False)):
         raise_any(_problems(rows, listed, options, keys, region_in_rows))
     if trouble:
         raise DataError(f"{trouble:,} groups cannot be counted, for a reason that the checks did not find")
     return as_counts(cells, options, hierarchy.leaf_count)
+
+
+def _lots(rows: Opened, rows_per_entity: int) -> Callable[[Any], Any]:
+    """What keeps so many rows of each entity, by lots under a new key."""
+    return lambda table: bounded(table, rows_per_entity, entity=ENTITY, key=fresh_key(), engine=rows.backend.name)
 
 
 def _problems(

@@ -1,26 +1,23 @@
 """Open anything that holds rows as an Ibis table: a path, a glob, Arrow data, or an Ibis table on any engine.
 
-Files and Arrow data are read by a new DuckDB connection, which spills to a private directory that is removed
-afterwards. An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
+Files and Arrow data are read by a new DuckDB connection, which spills to a private directory (`spill`), encrypted. An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
 """
 
 from __future__ import annotations
 
 import glob
 import gzip
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from tallytree.errors import DataError, SpecError, TallytreeError
-
-Result = TypeVar("Result")
+from tallytree.errors import SpecError
+from tallytree.tables.guard import guarded
+from tallytree.tables.spill import spill_directory
 
 KINDS = {
     ".parquet": "parquet",
@@ -46,49 +43,50 @@ class Opened:
         return guarded(doing, lambda: self.backend.to_pyarrow(expression()))
 
 
-def guarded(doing: str, call: Callable[[], Result]) -> Result:
-    """Run what may make an engine complain, without letting its words out: they may quote private rows."""
-    try:
-        return call()
-    except TallytreeError:
-        raise
-    except Exception as error:
-        kind = type(error).__name__
-    # Raised here, after the handler: inside it the engine's error would become this one's context.
-    raise DataError(
-        f"{doing} failed with {kind}. The engine's message is withheld, because it may quote private rows; "
-        "check that the input is complete and of the kind its name says, or open it with the engine itself"
-    )
-
-
 @contextmanager
 def workspace(memory_limit: str | None) -> Iterator[Any]:
     """A new in-memory DuckDB (as an Ibis backend), made when first called; its spill files are removed with it."""
     made: list[Any] = []
-    directory = tempfile.mkdtemp(prefix="tallytree-")  # mode 700
+    with spill_directory() as directory:
 
-    def connect() -> Any:
-        if not made:
-            made.append(guarded("Starting DuckDB", lambda: _duckdb(directory, memory_limit)))
-        return made[0]
+        def connect() -> Any:
+            if not made:
+                made.append(guarded("Starting DuckDB", lambda: _duckdb(directory, memory_limit)))
+            return made[0]
 
-    try:
-        yield connect
-    finally:
         try:
+            yield connect
+        finally:
             if made:
                 guarded("Closing DuckDB", made[0].disconnect)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _duckdb(directory: str, memory_limit: str | None) -> Any:
     import ibis
 
     limit = {} if memory_limit is None else {"memory_limit": memory_limit}
-    return ibis.duckdb.connect(
+    backend = ibis.duckdb.connect(
         temp_directory=directory, preserve_insertion_order=False, autoinstall_known_extensions=False, **limit
     )
+    backend.con.execute("SET enable_progress_bar = false")  # it writes to the standard output
+    _encrypt_spilled(backend.con)
+    return backend
+
+
+def _encrypt_spilled(connection: Any) -> None:
+    """Have spill files encrypted, with a key that DuckDB makes and keeps in memory.
+
+    With DuckDB's extension httpfs, if it is installed, OpenSSL makes the key. Without it DuckDB's own random generator
+    does, which is not a cryptographic one: what a killed process left is then no plain text, and no more is promised.
+    """
+    import duckdb
+
+    try:
+        connection.execute("LOAD httpfs")
+    except duckdb.Error:
+        with suppress(duckdb.Error):  # older versions have no such setting
+            connection.execute("SET force_mbedtls_unsafe = true")
+    connection.execute("SET temp_file_encryption = true")
 
 
 # -------------------------------------------------------------------- opening
@@ -96,7 +94,7 @@ def _duckdb(directory: str, memory_limit: str | None) -> Any:
 
 def open_source(source: Any, table: str | None, connect: Callable[[], Any]) -> Opened:
     """The microdata, where they are."""
-    if _is_ibis(source):
+    if is_ibis(source):
         _refuse_table_name(table, "table")
         return Opened(_backend_of(source) or connect(), source)
     return Opened(connect(), _load(connect(), source, table, "source"))
@@ -106,7 +104,7 @@ def open_groups(groups: Any, table: str | None, beside: Opened, connect: Callabl
     """The public groups table, on the engine of the microdata; it is moved there through memory if need be."""
     import ibis
 
-    if _is_ibis(groups):
+    if is_ibis(groups):
         _refuse_table_name(table, "groups_table")
         backend = _backend_of(groups)
         if backend is None or backend is beside.backend:
@@ -140,7 +138,8 @@ def as_text(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _is_ibis(source: Any) -> bool:
+def is_ibis(source: Any) -> bool:
+    """Is it an Ibis table?"""
     import ibis
 
     return isinstance(source, ibis.expr.types.Table)
@@ -160,7 +159,7 @@ def _refuse_table_name(table: str | None, option: str) -> None:
 
 def _load(backend: Any, source: Any, table: str | None, option: str) -> Any:
     if (paths := paths_of(source, option)) is not None:
-        kind = _kind(paths, option)
+        kind = kind_of(paths, option)
         if kind == "duckdb":
             return _attached(backend, paths, table, option)
         _refuse_table_name(table, "table" if option == "source" else "groups_table")
@@ -213,7 +212,8 @@ def stem(path: str) -> str:
     return name[: -len(max(endings, key=len))] if endings else name
 
 
-def _kind(paths: Sequence[str], option: str) -> str:
+def kind_of(paths: Sequence[str], option: str) -> str:
+    """What the files are, by the endings of their names: parquet, csv or duckdb."""
     kinds = set()
     for path in paths:
         endings = [ending for ending in KINDS if path.lower().endswith(ending)]

@@ -34,8 +34,9 @@ from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise.randomness import Randomness, cryptographic
 from tallytree.schema import Marginal
 from tallytree.tables.contingency import check_size, marginal_counts
+from tallytree.tables.guard import from_outside
 from tallytree.tables.households import Households
-from tallytree.tables.sealed import Sealed, Unsharable
+from tallytree.tables.sealed import Sealed, Unsharable, check_unaltered
 
 GAUSSIAN: NoiseKind = "discrete_gaussian"
 KEPT_CELLS = 1 << 25  # of true tables, kept behind the seal for the next round
@@ -74,6 +75,7 @@ class PrivateTables(Unsharable):
         journal: str | os.PathLike[str] | None = None,
         randomness: Randomness | None = None,
     ) -> None:
+        check_unaltered(households, Households)
         if budget.rho is None:
             raise BudgetError(
                 "synthesis draws Gaussian noise, which no pure epsilon can pay for: delta is missing. Give a budget "
@@ -102,6 +104,7 @@ class PrivateTables(Unsharable):
     # ---------------------------------------------------------------- what is public
 
     @property
+    @from_outside("Counting the households")
     def number(self) -> int:
         """How many households there are, if the unit makes that public."""
         if not self.neighbours.number_is_public:
@@ -137,6 +140,7 @@ class PrivateTables(Unsharable):
             return self.neighbours.sensitivity(marginal, self.schema)
         return self.neighbours.cells_sensitivity(marginal, cells, self.schema)
 
+    @from_outside("Counting a public table")
     def public_counts(self, marginal: Marginal) -> Integers:
         """The exact counts of a table that is the same for all neighbours, at no cost; any other is refused.
 
@@ -333,7 +337,7 @@ class PrivateTables(Unsharable):
             )
         self._journal.reserve(request, cost)
         self._played += 1
-        result = draw()
+        result = from_outside("Drawing a round")(draw)()
         self._journal.record(result)
         return result
 

@@ -1,0 +1,68 @@
+"""Errors leave private data behind: the frames that held them, and messages that may quote them.
+
+Many tools show a traceback with the variables of its frames. So whatever holds private arrays runs behind a guard, which
+raises from outside: without the frames within, without causes and contexts, and, where an error is not one of our own,
+without its message.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from tallytree.errors import DataError, TallytreeError
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def guarded(doing: str, call: Callable[[], Result]) -> Result:
+    """Run what may make an engine complain: its words become a `DataError` with its class."""
+    return _outside(call, lambda error: _engine_error(doing, error))()
+
+
+def from_outside(doing: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Have a function that holds private data raise from outside of itself. An error that nobody planned becomes a
+    `RuntimeError` with its class and the lines it came through; our own, and interrupts, stay what they are."""
+    return lambda function: _outside(function, lambda error: _unplanned(doing, error))
+
+
+def _outside(function: Callable[Given, Result], instead: Callable[[Exception], Exception]) -> Callable[Given, Result]:
+    @wraps(function)
+    def outside(*given: Given.args, **named: Given.kwargs) -> Result:
+        try:
+            return function(*given, **named)
+        except Exception as error:
+            raised: BaseException = error if isinstance(error, TallytreeError) else instead(error)
+        except BaseException as error:
+            raised = error
+        # Raised here, after the handlers: inside them the first error would become this one's context.
+        del given, named
+        raised.__cause__ = raised.__context__ = None
+        raise raised.with_traceback(None)
+
+    return outside
+
+
+def _engine_error(doing: str, error: Exception) -> Exception:
+    if isinstance(error, MemoryError):
+        return MemoryError(f"{doing} ran out of memory")
+    return DataError(
+        f"{doing} failed with {type(error).__name__}. The engine's message is withheld, because it may quote private "
+        "rows; check that the input is complete and of the kind its name says, or open it with the engine itself"
+    )
+
+
+def _unplanned(doing: str, error: Exception) -> Exception:
+    if isinstance(error, MemoryError):
+        return MemoryError(f"{doing} ran out of memory")
+    way = ", ".join(
+        f"{Path(step.filename).name}:{step.lineno} {step.name}" for step in traceback.extract_tb(error.__traceback__)
+    )
+    return RuntimeError(
+        f"{doing} failed with {type(error).__name__}. Its message is withheld, because it may quote private values. "
+        f"It came through {way}"
+    )
