@@ -12,8 +12,9 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,15 @@ import pyarrow.parquet as pq
 import tallytree as tt
 from tallytree.arrays import Integers
 from tallytree.mechanisms import prepare
+from tallytree.privacy.households.selection import candidates, choose
 from tallytree.privacy.measure import measure
 from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.noise.keystream import Keystream
 from tallytree.publish.release.making import estimated
 
 STATES, COUNTIES, GROUPS, LARGEST = 10, 200, 500, 40
-STEPS = {"read": 1, "measure": 5, "estimate": 2, "write": 1, "load": 1}  # and how often in one turn
+STEPS = {"read": 1, "measure": 8, "estimate": 2, "write": 1, "load": 1}  # and how often in one turn
+CANDIDATES = 100_000
 LISTS = {"methods": ["sorted-sizes"] * 3}
 MECHANISMS: dict[str, tuple[str, dict[str, Any]]] = {
     "counts": ("pgsr-hierarchical-dp", {}),
@@ -124,16 +128,24 @@ class Run:
         return {path.name: path.stat().st_size for path in sorted((self.folder / str(self.times_saved)).iterdir())}
 
 
-def ratio(one: list[float], other: list[float]) -> dict[str, float]:
-    """The ratio of medians, with the ends of its 95 % bootstrap interval."""
-    rng, first, second = np.random.default_rng(0), np.array(one), np.array(other)
-    again = [
-        float(np.median(rng.choice(first, len(first))) / np.median(rng.choice(second, len(second))))
-        for _ in range(2000)
-    ]
-    low, high = np.quantile(again, [0.025, 0.975])
-    found = float(np.median(first) / np.median(second))
-    return {"ratio": round(found, 3), "low": round(float(low), 3), "high": round(float(high), 3)}
+def ratio(turns: list[tuple[float, float]]) -> dict[str, float]:
+    """The ratio of medians over all turns, with the ends of its 95 % interval: whole turns are drawn again."""
+    both, rng = np.array(turns), np.random.default_rng(0)
+    again = np.median(both[rng.integers(0, len(both), (2000, len(both)))], axis=1)
+    low, high = np.quantile(again[:, 0] / again[:, 1], [0.025, 0.975])
+    one, other = np.median(both, axis=0)
+    return {"ratio": round(float(one / other), 3), "low": round(float(low), 3), "high": round(float(high), 3)}
+
+
+def timed(works: Sequence[Callable[[], Any]], often: int, clock: Callable[[], float]) -> tuple[float, float]:
+    """The medians of two pieces of work in one turn, done by turns, each first as often as the other."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for time_of in range(often):
+        for which in (0, 1) if time_of % 2 else (1, 0):
+            start = clock()
+            works[which]()
+            times[which].append(clock() - start)
+    return float(np.median(times[0])), float(np.median(times[1]))
 
 
 def in_words(step: str, found: dict[str, float]) -> str:
@@ -147,17 +159,31 @@ def compared(pair: Pair, view: str, runs: int, clock: Callable[[], float], folde
         Run(stored(sizes, folder / f"{which}.parquet"), whole, view, folder / which)
         for which, sizes in (("one", pair.one), ("other", pair.other))
     ]
-    times: dict[str, list[list[float]]] = {step: [[], []] for step in STEPS}
+    first, second = both
+    times: dict[str, list[tuple[float, float]]] = {step: [] for step in STEPS}
     for turn in range(runs + 1):
-        for which in (0, 1) if turn % 2 else (1, 0):
-            for step in (step for step, often in STEPS.items() for _ in range(often)):
-                start = clock()
-                getattr(both[which], step)()
-                if turn:  # the first turn compiles
-                    times[step][which].append(clock() - start)
-    found: dict[str, Any] = {step: ratio(*times[step]) for step in STEPS}
+        both.reverse()
+        for step, often in STEPS.items():
+            found_now = timed([getattr(run, step) for run in both], often, clock)
+            if turn:  # the first turn compiles
+                times[step].append(found_now if both[0] is first else found_now[::-1])
+    both = [first, second]
+    found: dict[str, Any] = {step: ratio(times[step]) for step in STEPS}
     found["bytes"] = {name: [size, both[1].file_sizes().get(name)] for name, size in both[0].file_sizes().items()}
     return found
+
+
+def choices(runs: int, clock: Callable[[], float]) -> dict[str, float]:
+    """One choice among many: scores that are all alike, against one that is far above the others."""
+    alike, apart = np.zeros(CANDIDATES, np.int64), np.zeros(CANDIDATES, np.int64)
+    apart[0] = 10**6
+
+    def work(scores: Integers) -> Callable[[], int]:
+        return lambda: choose(candidates(scores, 1, Fraction(1)), Keystream())
+
+    works = [work(alike), work(apart)]
+    timed(works, 1, clock)
+    return ratio([timed(works, 8, clock) for _ in range(runs)])
 
 
 def main() -> None:
@@ -167,11 +193,13 @@ def main() -> None:
     parser.add_argument("--wall", action="store_true", help="wall-clock time instead of CPU time")
     options = parser.parse_args()
     clock = time.perf_counter if options.wall else time.process_time
-    rows: dict[str, Any] = {}
+    runs = 3 if options.quick else options.runs
+    rows: dict[str, Any] = {"choice": choices(runs, clock)}
+    print(in_words("choice", rows["choice"]), flush=True)
     for name, pair in pairs().items():
         for view in MECHANISMS:
             with tempfile.TemporaryDirectory() as folder:
-                found = compared(pair, view, 3 if options.quick else options.runs, clock, Path(folder))
+                found = compared(pair, view, runs, clock, Path(folder))
             rows[f"{name}: {view}"] = found
             print(f"{name:14} {view:13} {'  '.join(in_words(step, found[step]) for step in STEPS)}", flush=True)
     print(json.dumps({"benchmark": "timing", "clock": "wall" if options.wall else "cpu", "pairs": rows}))
