@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,8 @@ from tallytree.privacy.households.selection import candidates, cost_of_selection
 from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.noise.randomness import cryptographic
-from tallytree.schema import Marginal
+from tallytree.schema import Attribute, Marginal, Schema
+from tallytree.tables.households import read_households
 from tests.oracles.households import count, neighbouring_households, schema_of
 
 ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0, 64.0)
@@ -158,6 +159,33 @@ def test_rounds_whose_costs_depend_on_answers_stay_within_the_budget(unit):
 def test_the_sum_over_adaptive_rounds_can_see_a_cheat():
     """Scores that weigh three times as much as was paid for lose more than the budget."""
     assert worst_run("one_group", cheat=3) > 1
+
+
+# -------------------------------------------------------------------- households that are cut
+
+MANY = Schema((Attribute("h", ("x", "y")),), (Attribute("who", tuple(map(str, range(20)))),), 2)
+
+
+def kept(replaced, **options):
+    """Who is kept of each of three homes, the last of which has so many persons, spread between those of the others."""
+    rows = [("a", 0), ("b", 1), ("a", 2), ("a", 3), ("b", 4)]
+    for number in range(replaced):
+        rows.insert(2 * number, ("c", 10 + number))
+    homes = pa.table({"home": ["a", "b", "c"], "h": ["x", "y", "x"]})
+    people = {"home": [home for home, _ in rows], "who": [str(who) for _, who in rows]}
+    people = pa.table({**people, "line": [-who for _, who in rows]})
+    codes = read_households(homes, people, schema=MANY, household_id="home", **options).codes
+    opened = codes.open_at_the_privacy_border()
+    return [opened.person["who"][start:stop].tolist() for start, stop in pairwise(opened.starts)]
+
+
+@pytest.mark.parametrize("options", [{"oversize": "drop"}, {"oversize": "drop", "person_order": "line"}], ids=str)
+def test_a_household_that_is_cut_changes_nothing_of_the_others(options):
+    """Persons are dropped household by household: whatever stands in one, the others keep the same persons."""
+    seen = [kept(replaced, **options) for replaced in range(6)]
+    assert {str(homes[:2]) for homes in seen} == {str(seen[0][:2])}
+    assert [len(homes[2]) for homes in seen] == [0, 1, 2, 2, 2, 2]
+    assert [len(home) for home in seen[0][:2]] == [2, 2]
 
 
 # -------------------------------------------------------------------- what is drawn is public
