@@ -63,7 +63,7 @@ def pairs() -> dict[str, Pair]:
         "alike": Pair(True, mixed, mixed),
         "one entity": Pair(True, one_less, mixed),
         "all 1, all K": Pair(True, ones, largest),
-        "all 0, all K": Pair(True, single, largest),
+        "one row, all K": Pair(True, single, largest),
         "1 group, all": Pair(False, single, ones),
     }
 
@@ -201,7 +201,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 found = compared(pair, view, runs, clock, Path(folder))
             rows[f"{name}: {view}"] = found
-            print(f"{name:14} {view:13} {'  '.join(in_words(step, found[step]) for step in STEPS)}", flush=True)
+            print(f"{name:15} {view:13} {'  '.join(in_words(step, found[step]) for step in STEPS)}", flush=True)
     print(json.dumps({"benchmark": "timing", "clock": "wall" if options.wall else "cpu", "pairs": rows}))
 
 
