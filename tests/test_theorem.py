@@ -59,6 +59,12 @@ def test_every_step_has_functions_that_exist_and_tests_that_run(step, functions,
         assert name in collected(path), f"{test} is not collected"
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_every_test_that_a_page_names_is_collected(page):
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
+        assert name in collected(path), f"{page.name} names {path}::{name}"
+
+
 def test_every_lemma_and_theorem_of_the_page_has_its_steps_in_the_table():
     text = PAGE.read_text(encoding="utf-8")
     lemmas = {f"L{number}" for number in re.findall(r"^\*\*Lemma (\d+)", text, re.MULTILINE)}
