@@ -1,7 +1,8 @@
 """The privacy border: everything that a promise of privacy rests on. No other room opens private data.
 
 It is read in three sittings of about an hour, in this order. Each part is one theorem; beside each step of its proof
-stands the function that carries it. Seals are opened in `measure` and in `households.rounds`: a test holds the list.
+stands the function that carries it (docs/privacy.md has the proofs, and the test of each step). Seals are opened in
+`measure` and in `households.rounds`: a test holds the list.
 
 1. **The release core** (about 1,100 lines): `neighbours`, `accounting`, `budget`, `plan`, `size_lists`, `measurements`,
    `measure`, `ledger`.
