@@ -81,7 +81,7 @@ class Chain:
             try:
                 return self._read(f"{self.path.as_uri()}?mode=ro", anchored)
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+                if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
                     raise
             # A write was cut off, and undoing it would change the file: it is undone in a private copy.
             with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +175,7 @@ class Chain:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise BudgetError(
                     f"the ledger {self.path} was in use by another program for {WAIT} seconds; nothing was spent. "
                     "Try again."
@@ -184,7 +184,7 @@ class Chain:
         except OSError as error:
             why = error.strerror
             raise BudgetError(f"the ledger {self.path} cannot be used: {why}. Nothing was spent.") from None
-        except (sqlite3.Error, MemoryError, OverflowError, RecursionError) as error:
+        except (sqlite3.Error, ValueError, MemoryError, OverflowError, RecursionError) as error:
             raise BudgetError(self._damaged(str(error))) from None
 
     def _damaged(self, what: str) -> str:
