@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import time
-import warnings
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
@@ -136,6 +135,7 @@ def state(path):
     return path.stat().st_mode, path.stat().st_mtime_ns, None if path.is_dir() else path.read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore::tallytree.privacy.chain.ReadableLedger")
 def test_what_is_no_ledger_is_refused_and_left_as_it_was(tmp_path):
     folder, table, empty, other = (tmp_path / name for name in ("folder", "table.csv", "empty", "other.db"))
     folder.mkdir(mode=0o755)
@@ -152,8 +152,7 @@ def test_what_is_no_ledger_is_refused_and_left_as_it_was(tmp_path):
             lambda path=path: Ledger(path).open("people", Budget(epsilon=1), PEOPLE),
             lambda path=path: Ledger(path).reserve("people", Budget(epsilon=1), PEOPLE),
         ):
-            with warnings.catch_warnings(), pytest.raises(BudgetError, match="no ledger"):
-                warnings.simplefilter("ignore", ReadableLedger)
+            with pytest.raises(BudgetError, match="no ledger"):
                 use()
         assert before is None or state(path) == before
     assert len(list(tmp_path.iterdir())) == 5

@@ -303,7 +303,7 @@ def accounts(listed: Iterable[Account], joint: Iterable[Link] = ()) -> Renderabl
         sign = "ε" if account.currency == "epsilon" else "ρ"
         line = f"  {sign}: {_balance(account.spent, account.total, account.left)}"
         parts.append(Text(account.name, style="bold") + Text(line, style="default"))
-        parts.append(below(Text(f"opened with {account.budget}", style="dim")))
+        parts.append(below(Text(f"opened with {_as_given(account.budget)}", style="dim")))
         parts.append(below(Text(account.neighbours.describe(), style="dim")))
         if account.spendings:
             table = plain_table("", "cost", "reserved", "release id", right=(0,))
@@ -317,8 +317,15 @@ def accounts(listed: Iterable[Account], joint: Iterable[Link] = ()) -> Renderabl
         sign = "ε" if link.budget.currency == "epsilon" else "ρ"
         line = f"  together, {sign}: {_balance(link.spent, link.budget.amount, link.left)}"
         parts.append(Text(" + ".join(link.names), style="bold") + Text(line, style="default"))
-        parts.append(below(Text(f"linked with {link.budget}", style="dim")))
+        parts.append(below(Text(f"linked with {_as_given(link.budget)}", style="dim")))
     return Group(*parts) if parts else Text("The ledger has no data sets yet.")
+
+
+def _as_given(budget: Budget) -> str:
+    """A total in the words it was given in: the ρ that follows from an ε and a δ stands beside it."""
+    if budget.epsilon is None or budget.delta is None:
+        return str(budget)
+    return f"ε = {as_decimal(budget.epsilon)}, δ = {as_decimal(budget.delta)}"
 
 
 def _balance(spent: Fraction, total: Fraction, left: Fraction) -> str:
