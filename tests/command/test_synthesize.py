@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -196,3 +197,40 @@ rho = 0.2
     text = typed("synthesize", "synth.toml", "--out", "s")
     assert "together are zero-concentrated differentially private with ρ = 0.7" in text
     typed("verify", "s")
+
+
+def test_of_two_copies_of_a_killed_run_one_is_finished_and_the_other_refused(folder, typed):
+    (folder / "synth.toml").write_text(LEDGERED)
+    typed("ledger", "open", "synth.toml", "--rho", "0.6")
+    killed(folder, KILLED)
+    shutil.copytree(folder / "mine.partial", folder / "other.partial")
+    typed("synthesize", "synth.toml", "--out", "mine", "--resume")
+    assert "is a copy, or was restored" in typed("synthesize", "synth.toml", "--out", "other", "--resume", code=2)
+    assert not (folder / "other").exists()
+    spendings = json.loads(typed("ledger", "show", "ledger.db", "--json"))[0]["spendings"]
+    assert [spending["cost"] for spending in spendings] == ["1/2"]
+    drawn = [Fraction(each["cost"]) for each in spendings[0]["rounds"]]
+    told = json.loads((folder / "mine" / "privacy.json").read_text())
+    assert drawn == [Fraction(row["cost"]) for row in told["rounds"]]
+    assert sum(drawn) <= Fraction(1, 2)
+
+
+def test_other_rows_under_the_same_name_are_refused_on_resuming(folder, typed):
+    killed(folder, KILLED)
+    rows = (folder / "households.csv").read_text().splitlines()
+    changed = [
+        rows[0],
+        rows[1].replace("rented", "owned") if "rented" in rows[1] else rows[1].replace("owned", "rented"),
+    ]
+    assert changed[1] != rows[1]
+    (folder / "households.csv").write_text("\n".join([*changed, *rows[2:], ""]))
+    text = typed("synthesize", "synth.toml", "--out", "mine", "--resume", code=2)
+    assert "rows are not those that this run began with" in text
+    (folder / "households.csv").write_text("\n".join([rows[0], *reversed(rows[1:]), ""]))
+    typed("synthesize", "synth.toml", "--out", "mine", "--resume")
+    typed("verify", "mine")
+    assert "nor was there a guard against copies" in (folder / "mine" / "privacy.json").read_text().lower()
+
+
+def test_the_help_says_that_copies_are_not_guarded_against_without_a_ledger(typed):
+    assert "Without a ledger nothing guards against copies" in typed("synthesize", "--help")

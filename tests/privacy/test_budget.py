@@ -1,4 +1,5 @@
 import math
+import re
 from decimal import Decimal
 from fractions import Fraction
 
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from tallytree import Budget, BudgetError, Hierarchy, SpecError, one_entity
 from tallytree.privacy.accounting import cost_of, scale_for
-from tallytree.privacy.budget import epsilon_of, exact, largest_rho
+from tallytree.privacy.budget import as_decimal, epsilon_of, exact, largest_rho
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.plan import Plan, Question, every_level, level_shares
+from tallytree.publish.statement import guarantee
 
 TREE = Hierarchy.from_levels({"state": ["A", "B"], "county": ["a", "b"]}, ["state", "county"])
 
@@ -109,3 +111,37 @@ def test_exact_reads_fractions_and_names_what_is_wrong():
     assert exact("1/3", "share") == Fraction(1, 3)
     with pytest.raises(BudgetError, match="the share must be a finite number"):
         exact("a third", "the share")
+
+
+def stated(text, sign):
+    """The amount that a text gives after a sign."""
+    return Fraction(re.search(rf"{sign} = ([0-9.e+-]*[0-9])", text).group(1))
+
+
+def test_what_is_stated_is_never_less_than_what_is_proved():
+    chance = np.random.default_rng(59)
+    for rho in [Fraction(int(part), 10**9) for part in chance.integers(10**5, 3 * 10**9, 200)]:
+        budget = Budget(rho=rho, delta="1e-9")
+        proved = epsilon_of(rho, budget.delta)
+        for text in (guarantee(budget), f"{guarantee(budget)}, {Budget(epsilon=proved)}"):
+            assert proved <= stated(text, "ε") <= proved * Fraction(100001, 100000)
+            assert rho <= stated(text, "ρ") <= rho * Fraction(100001, 100000)
+        assert proved <= stated(str(Budget(epsilon=proved)), "ε")
+        assert rho <= stated(str(budget), "ρ")
+
+
+@given(st.fractions(Fraction(1, 10**12), 10**6), st.integers(1, 9))
+def test_amounts_are_shown_exactly_where_short_and_otherwise_on_the_safe_side(value, digits):
+    up, down = Fraction(as_decimal(value, digits)), Fraction(as_decimal(value, digits, up=False))
+    assert down <= value <= up
+    assert up - down <= value * Fraction(2, 10 ** (digits - 1))
+    assert Fraction(as_decimal(up)) == up or digits > 6
+
+
+def test_a_little_more_than_one_is_not_shown_as_one():
+    assert as_decimal(Fraction("1.0000004")) == "1.0000004"
+    assert as_decimal(1 + Fraction(1, 10**30)) == "1.00001"
+    assert as_decimal(1 - Fraction(1, 10**30), up=False) == "0.999999"
+    assert [as_decimal(Fraction(each)) for each in ("0", "10", "1e-9", "100000", "0.1")] == [
+        "0", "10", "1e-09", "100000", "0.1"
+    ]  # fmt: skip

@@ -55,9 +55,9 @@ def test_noise_is_drawn_and_the_ledger_charged_before_private_counts_are_touched
             return super().open_at_the_privacy_border()
 
     class WatchedLedger(Ledger):
-        def reserve(self, *arguments):
+        def reserve(self, *arguments, **options):
             events.append("ledger")
-            return super().reserve(*arguments)
+            return super().reserve(*arguments, **options)
 
     real = tallytree.privacy.noise.draws.discrete_laplace
 
@@ -212,9 +212,9 @@ def test_the_ledger_comes_first_and_noise_before_private_counts_in_both_stages(m
             return super().open_at_the_privacy_border()
 
     class WatchedLedger(Ledger):
-        def reserve(self, *arguments):
+        def reserve(self, *arguments, **options):
             events.append("ledger")
-            return super().reserve(*arguments)
+            return super().reserve(*arguments, **options)
 
     real = tallytree.privacy.noise.draws.discrete_laplace
 

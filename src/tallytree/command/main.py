@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from tallytree.command.ledger import ledger_app
 from tallytree.errors import BudgetError, SpecError, TallytreeError
 from tallytree.version import VERSION
 
@@ -23,15 +24,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-ledger_app = typer.Typer(
-    help="What each data set may spend and has spent.", no_args_is_help=True, rich_markup_mode=None
-)
 app.add_typer(ledger_app, name="ledger")
 
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
 NewDirectory = Annotated[Path, typer.Option("--out", help="The directory to write; must not exist yet.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Finish an interrupted run; nothing is spent twice.")]
+SameData = Annotated[
+    bool,
+    typer.Option(
+        "--same-data-other-name",
+        help="Charge files that another account was charged for; the privacy statement names it: budgets add up.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -111,11 +116,13 @@ def plan(
 
 
 @app.command()
-def release(spec: SpecPath, out: NewDirectory, resume: Resume = False, quiet: Quiet = False) -> None:
+def release(
+    spec: SpecPath, out: NewDirectory, resume: Resume = False, same_data: SameData = False, quiet: Quiet = False
+) -> None:
     """Read, measure, estimate and write a release. The budget is spent once the noise is drawn."""
     from tallytree.command.make import run_release
 
-    run_release(spec, out, resumed=resume, quiet=quiet)
+    run_release(spec, out, resumed=resume, same_data=same_data, quiet=quiet)
 
 
 @app.command()
@@ -123,12 +130,17 @@ def synthesize(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/synthesis.md.")],
     out: NewDirectory,
     resume: Resume = False,
+    same_data: SameData = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make synthetic households and persons from private ones. The budget is spent, round by round."""
+    """Make synthetic households and persons from private ones. The budget is spent, round by round.
+
+    Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a ledger nothing guards
+    against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
+    """
     from tallytree.command.make import run_synthesis
 
-    run_synthesis(spec, out, resumed=resume, quiet=quiet)
+    run_synthesis(spec, out, resumed=resume, same_data=same_data, quiet=quiet)
 
 
 @app.command()
@@ -256,45 +268,6 @@ def evaluate(
         out=out,
         quiet=quiet,
     )
-
-
-@ledger_app.command("open")
-def ledger_open(
-    spec: SpecPath,
-    epsilon: Annotated[str | None, typer.Option(help="Total budget in pure ε.")] = None,
-    rho: Annotated[str | None, typer.Option(help="Total budget in ρ (zCDP).")] = None,
-    delta: Annotated[str | None, typer.Option(help="With --epsilon: the largest ρ for (ε, δ).")] = None,
-) -> None:
-    """Give the data set of a spec its total budget, once. Its name and neighbour relation come from the spec."""
-    from tallytree.command import screen
-    from tallytree.command.release_spec import ReleaseSpec
-    from tallytree.command.spec import is_for_synthesis
-    from tallytree.command.synthesis_spec import SynthesisSpec
-    from tallytree.privacy.budget import Budget
-    from tallytree.privacy.ledger import Ledger
-
-    loaded = SynthesisSpec.load(spec) if is_for_synthesis(spec) else ReleaseSpec.load(spec)
-    path, name = loaded.account()
-    account = Ledger(path).open(name, Budget(epsilon=epsilon, rho=rho, delta=delta), loaded.neighbours())
-    screen.show(f"Opened {name!r} in {path}.", screen.accounts([account]))
-
-
-@ledger_app.command("show")
-def ledger_show(
-    path: Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")],
-    as_json: AsJson = False,
-) -> None:
-    """Show what each data set may spend and has spent. Confidential: for the data holder."""
-    from dataclasses import asdict
-
-    from tallytree.command import screen
-    from tallytree.privacy.ledger import Ledger
-
-    accounts = Ledger(path).accounts()
-    if as_json:
-        screen.show_json([asdict(account) for account in accounts])
-    else:
-        screen.show(screen.accounts(accounts))
 
 
 def _complain(text: str) -> None:

@@ -36,16 +36,16 @@ def run_validate(path: Path, *, quiet: bool) -> None:
     screen.show(f"{path} and its data can be {done}. Nothing was spent.", found, quiet=quiet)
 
 
-def run_release(path: Path, out: Path, *, resumed: bool, quiet: bool) -> None:
+def run_release(path: Path, out: Path, *, resumed: bool, same_data: bool = False, quiet: bool) -> None:
     """Make the release of a spec."""
     refuse_existing(out)
     spec = ReleaseSpec.load(path)
     with shown(quiet) as progress:
-        made, release_id = _released(spec, out, progress, resumed=resumed)
+        made, release_id = _released(spec, out, progress, resumed=resumed, same_data=same_data)
     screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
 
 
-def run_synthesis(path: Path, out: Path, *, resumed: bool, quiet: bool) -> None:
+def run_synthesis(path: Path, out: Path, *, resumed: bool, same_data: bool = False, quiet: bool) -> None:
     """Make the synthesis of a spec."""
     refuse_existing(out)
     spec = SynthesisSpec.load(path)
@@ -61,6 +61,7 @@ def run_synthesis(path: Path, out: Path, *, resumed: bool, quiet: bool) -> None:
                 households,
                 **arguments,
                 ledger=spec.ledger,
+                same_data=same_data,
                 folder=kept,
                 title=spec.synthesis.title,
                 progress=progress,
@@ -130,7 +131,13 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Any:
 
 
 def _released(
-    spec: ReleaseSpec, out: Path, progress: Progress, *, resumed: bool = False, replace: bool = False
+    spec: ReleaseSpec,
+    out: Path,
+    progress: Progress,
+    *,
+    resumed: bool = False,
+    replace: bool = False,
+    same_data: bool = False,
 ) -> tuple[Release, str]:
     """The release and its id."""
     kept = _kept(out, "the measurements of an interrupted release", resumed=resumed)
@@ -156,6 +163,7 @@ def _released(
             priority=wanted.priority,
             prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
             ledger=spec.ledger,
+            same_data=same_data,
             noise=spec.privacy.noise,
             keep=kept,
             **how,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from rich.text import Text
 
 from tallytree.histogram import size_label
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
+from tallytree.privacy.accounts import Account, Link
 from tallytree.privacy.budget import Budget, as_decimal
-from tallytree.privacy.ledger import Account
+from tallytree.privacy.chain import Entry
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.folder import PRIVACY
 from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS
@@ -40,6 +41,7 @@ from tallytree.tables.group_sizes import GroupSizes
 
 LONGEST_BAR = 26  # characters
 MOST_SIZES = 16  # rows of the histogram; the rest is summed up in the last one
+MOST_ENTRIES = 10  # of a ledger, the last ones
 WORST_TABLES = 5  # shown by name
 
 # -------------------------------------------------------------------- pieces
@@ -179,7 +181,9 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
     known = "public" if synthesis.neighbours.number_is_public else "with noise"
     rows = {
         "asked": _rounds_in_words(synthesis),
-        "privacy": in_words(synthesis.budget, synthesis.neighbours, both, ledgered=True),
+        "privacy": in_words(
+            synthesis.budget, synthesis.neighbours, both, ledgered=True, same_data_as=synthesis.same_data_as
+        ),
         "ledger": _of_ledger(synthesis.ledgered),
         "oversize": synthesis.truncation,
     }
@@ -292,15 +296,14 @@ def outcome(verification: Verification) -> RenderableType:
     return Group(*lines, verdict, Text(f"release id {verification.release_id}", style="dim"))
 
 
-def accounts(listed: Iterable[Account]) -> RenderableType:
-    """What each data set may spend and has spent."""
+def accounts(listed: Iterable[Account], joint: Iterable[Link] = ()) -> RenderableType:
+    """What each data set may spend and has spent, and linked ones together."""
     parts: list[RenderableType] = []
     for account in listed:
         sign = "ε" if account.currency == "epsilon" else "ρ"
-        line = (
-            f"{sign}: {as_decimal(account.spent)} spent of {as_decimal(account.total)}, {as_decimal(account.left)} left"
-        )
-        parts.append(Text(account.name, style="bold") + Text(f"  {line}", style="default"))
+        line = f"  {sign}: {_balance(account.spent, account.total, account.left)}"
+        parts.append(Text(account.name, style="bold") + Text(line, style="default"))
+        parts.append(below(Text(f"opened with {_as_given(account.budget)}", style="dim")))
         parts.append(below(Text(account.neighbours.describe(), style="dim")))
         if account.spendings:
             table = plain_table("", "cost", "reserved", "release id", right=(0,))
@@ -310,7 +313,34 @@ def accounts(listed: Iterable[Account]) -> RenderableType:
                     str(spending.number), f"{sign} = {as_decimal(spending.cost)}", spending.reserved, release_id
                 )
             parts.append(below(table, space=1))
+    for link in joint:
+        sign = "ε" if link.budget.currency == "epsilon" else "ρ"
+        line = f"  together, {sign}: {_balance(link.spent, link.budget.amount, link.left)}"
+        parts.append(Text(" + ".join(link.names), style="bold") + Text(line, style="default"))
+        parts.append(below(Text(f"linked with {_as_given(link.budget)}", style="dim")))
     return Group(*parts) if parts else Text("The ledger has no data sets yet.")
+
+
+def _as_given(budget: Budget) -> str:
+    """A total in the words it was given in: the ρ that follows from an ε and a δ stands beside it."""
+    if budget.epsilon is None or budget.delta is None:
+        return str(budget)
+    return f"ε = {as_decimal(budget.epsilon)}, δ = {as_decimal(budget.delta)}"
+
+
+def _balance(spent: Fraction, total: Fraction, left: Fraction) -> str:
+    """What was spent, rounded up; what may be spent and what is left, rounded down."""
+    return f"{as_decimal(spent)} spent of {as_decimal(total, up=False)}, {as_decimal(left, up=False)} left"
+
+
+def last_entries(entries: Sequence[Entry]) -> RenderableType:
+    """The last entries of a ledger, for its owner to compare."""
+    table = plain_table("entry", "kind", "time", "about", right=(0,))
+    for entry in entries[-MOST_ENTRIES:]:
+        about = {name: entry.body[name] for name in ("name", "names", "receipt", "round", "cost") if name in entry.body}
+        told = ", ".join(f"{name} {value}" for name, value in about.items())
+        table.add_row(str(entry.number), entry.kind, str(entry.body.get("time", "")), told)
+    return table
 
 
 def mechanism_list() -> RenderableType:

@@ -4,8 +4,8 @@ It is read in three sittings of about an hour, in this order. Each part is one t
 stands the function that carries it (docs/privacy.md has the proofs, and the test of each step). Seals are opened in
 `measure` and in `households.rounds`: a test holds the list.
 
-1. **The release core** (about 1,100 lines): `neighbours`, `accounting`, `budget`, `plan`, `size_lists`, `measurements`,
-   `measure`, `ledger`.
+1. **The release core** (about 1,700 lines): `neighbours`, `accounting`, `budget`, `plan`, `size_lists`, `measurements`,
+   `measure`, `chain`, `accounts`, `ledger`.
 
    *What `measure` gives is ε-differentially private, or ρ-zCDP, for all data sets that are neighbours, with the plan's
    ε or ρ; and what is drawn from one account of a ledger never costs more in all than the account was opened with.*
@@ -17,7 +17,8 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
      `Plan`, `Plan.cost`. (`settle` and all that follows is post-processing of `Measurements`.)
    - The view plus noise of that scale leaves, and nothing else: `measure_with`, `view_of`, `noisy_lists`.
    - ρ implies (ε, δ), rounded to the safe side: `epsilon_of`, `largest_rho`.
-   - A cost is reserved before anything is drawn, or refused: `Ledger.reserve`.
+   - A cost is reserved before anything is drawn, or refused: `Ledger.reserve`. Accounts follow from the ledger's
+     entries (`books_of`), which are checked from the first to the last before they are used: `Chain`.
 
 2. **The noise** (`noise/`, about 700 lines; docs/noise.md has the proofs): `keystream`, `thresholds`, `inversion`,
    `samplers`, `draws`, `opendp`, `randomness`.
@@ -31,8 +32,8 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - Laplace and Gaussian integers are put together from such outcomes: `laplace_sampler`, `gaussian_sampler`.
    - A release draws from these or from OpenDP's samplers: `cryptographic`. (Seeds are made in `tallytree.evaluate`.)
 
-3. **What synthesis adds** (`households/`, about 1,100 lines): `neighbours`, `selection`, `journal`, `rounds`,
-   `together`.
+3. **What synthesis adds** (`households/`, about 1,250 lines): `neighbours`, `selection`, `journal`, `reservation`,
+   `same_rows`, `rounds`, `together`.
 
    *All that one `PrivateTables` gives out is ρ-zCDP for neighbouring households, with its budget's ρ, also if the run
    was killed and resumed; and with a release it has one promise for one relation, at a stated ρ.*
@@ -44,7 +45,8 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
      ε²/8: `candidates`, `choose`, `cost_of_selection`.
    - Rounds compose; each is within the budget, written down as spent before it is drawn (on disk, where the run has a
      folder), and then not drawn again: `PrivateTables._round`, `RoundJournal`. The whole budget is reserved in the
-     ledger once: `PrivateTables._begin`.
+     ledger once: `PrivateTables._begin`. Over all copies of a journal each round begins once: `Ledger.begin_round`,
+     `Reservation`. The rows are those that the run began with: `digest_of_rows`.
    - A household that changes its region is two steps of a release's relation, which so costs 2ε or 4ρ: `together`. The
      release is charged to the households' account too, once: `check_account`, `charge_release`.
 """

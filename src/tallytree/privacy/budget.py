@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, Inexact, InvalidOperation, localcontext
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -151,13 +151,29 @@ def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     return rho
 
 
-def as_decimal(value: Fraction, digits: int = 6) -> str:
-    """For people: exact where the decimal is short, otherwise rounded to some significant digits.
+def as_decimal(value: Fraction, digits: int = 6, *, up: bool = True) -> str:
+    """For people: exact where the decimal is short, otherwise rounded up, or down where `up` is False.
 
-    >>> as_decimal(Fraction(1, 8)), as_decimal(Fraction(1, 3))
-    ('0.125', '0.333333')
+    Costs, and every ε and ρ that is promised, are rounded up: what is shown is never less than what is proved. What is
+    left, and what an account may spend in all, is rounded down. Short is up to two more digits than `digits`.
+
+    >>> as_decimal(Fraction(1, 8)), as_decimal(Fraction(1, 3)), as_decimal(Fraction(1, 3), up=False)
+    ('0.125', '0.333334', '0.333333')
+    >>> as_decimal(Fraction("1.0000004")), as_decimal(Fraction("1.000000004"))
+    ('1.0000004', '1.00001')
     """
-    return f"{float(value):.{digits}g}"
+    shown = Decimal(0)
+    for precision in (digits + 2, digits):
+        with localcontext(prec=precision, rounding=ROUND_CEILING if up else ROUND_FLOOR) as context:
+            context.clear_flags()
+            shown = Decimal(value.numerator) / Decimal(value.denominator)  # rounded once, from exact whole numbers
+            if not context.flags[Inexact]:
+                break
+    if shown == 0 or -4 <= shown.adjusted() < 21:
+        text = f"{shown:f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    front = f"{shown.scaleb(-shown.adjusted()):f}"
+    return f"{front.rstrip('0').rstrip('.') if '.' in front else front}e{shown.adjusted():+03d}"
 
 
 def _positive(value: Number, what: str) -> Fraction:

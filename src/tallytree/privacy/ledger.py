@@ -1,79 +1,42 @@
-"""The ledger: what each data set may spend and has spent, in one SQLite file that only its owner may read.
+"""The ledger: what each data set may spend and has spent, in one file that notices when it was changed.
 
-A data set is known by its name alone. Its neighbour relation, currency and total are fixed when it is opened; a cost is
+A data set is known by its name. Its neighbour relation, currency and total are fixed when it is opened; a cost is
 reserved in a transaction before any noise is drawn, so that a crash afterwards leaves it spent and two processes that
-race cannot both take the last of it.
+race cannot both take the last of it. A reservation is good for one set of noise: where noise is drawn in rounds, each
+round is begun here before it is drawn, once (`Ledger.begin_round`).
+
+`chain` keeps the file, `accounts` computes the accounts from its entries.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sqlite3
-import stat
+import secrets
 import warnings
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from pathlib import Path
 
 from tallytree.errors import BudgetError
-from tallytree.privacy.budget import Budget, Currency, as_decimal
-from tallytree.privacy.households.neighbours import HOUSEHOLDS, HouseholdNeighbours
-from tallytree.privacy.neighbours import Neighbours
-
-Relation = Neighbours | HouseholdNeighbours
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS data_set (
-    name TEXT PRIMARY KEY, neighbours TEXT NOT NULL, currency TEXT NOT NULL, total TEXT NOT NULL,
-    fingerprint TEXT, opened TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS spending (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL REFERENCES data_set (name), cost TEXT NOT NULL,
-    budget TEXT NOT NULL, reserved TEXT NOT NULL, release_id TEXT
-);
-"""
-
-GROUP_SIZES = "group_sizes"  # the kind of relation that `Neighbours` is; `HouseholdNeighbours` names its own
+from tallytree.privacy.accounts import (
+    Account,
+    Books,
+    Link,
+    Relation,
+    Spending,
+    amount,
+    books_of,
+    of_version_0_1_0,
+    relation_to_json,
+    reservation,
+)
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.chain import Chain, Entry
 
 
 class ChangedInput(UserWarning):
     """The input file is not the one that was used under this name before."""
-
-
-@dataclass(frozen=True)
-class Spending:
-    """One reserved cost, in the data set's currency; spent from the moment it is written."""
-
-    number: int
-    cost: Fraction
-    budget: Budget
-    reserved: str
-    release_id: str | None
-
-
-@dataclass(frozen=True)
-class Account:
-    """A data set's account."""
-
-    name: str
-    neighbours: Relation
-    currency: Currency
-    total: Fraction
-    spendings: tuple[Spending, ...]
-
-    @property
-    def spent(self) -> Fraction:
-        """What all reservations add up to."""
-        return sum((spending.cost for spending in self.spendings), Fraction(0))
-
-    @property
-    def left(self) -> Fraction:
-        """What may still be reserved."""
-        return self.total - self.spent
 
 
 @dataclass(frozen=True)
@@ -82,6 +45,10 @@ class Receipt:
 
     ledger: str
     number: int
+    same_data_as: tuple[str, ...] = ()  # other accounts that the same files were charged to
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "same_data_as", tuple(self.same_data_as))
 
     def record(self, release_id: str) -> None:
         """Tell the ledger which release it paid for."""
@@ -92,139 +59,210 @@ class Ledger:
     """The accounts in one file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self._chain = Chain(path, of_version_0_1_0)
+        self.path = self._chain.path
+
+    # ---------------------------------------------------------------- looking
+
+    def account(self, name: str) -> Account:
+        """One data set's account."""
+        return self._books().account(name)
+
+    def accounts(self) -> list[Account]:
+        """All accounts, by name."""
+        books = self._books()
+        return [books.account(name) for name in sorted(books.accounts)]
+
+    def links(self) -> list[Link]:
+        """The joint totals of accounts that concern the same people."""
+        return self._books().links()
+
+    def entries(self, *, anchored: bool = True) -> tuple[Entry, ...]:
+        """All that was ever written, checked; without an anchor if it is to be made anew (see `anchor`)."""
+        return self._chain.entries(anchored=anchored)
+
+    def _books(self) -> Books:
+        return books_of(self._chain.entries())
+
+    # ---------------------------------------------------------------- opening and linking
 
     def open(self, name: str, budget: Budget, neighbours: Relation) -> Account:
         """Give a data set its total budget, once and for all. The file is made if it is not there."""
         if not name or not isinstance(name, str):
             raise BudgetError("a data set needs a name in the ledger")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not self.path.exists():
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        with self._transaction() as database:
-            for statement in _TABLES.split(";"):
-                database.execute(statement)
-            if database.execute("SELECT 1 FROM data_set WHERE name = ?", (name,)).fetchone():
+        with self._chain.writing(make=True) as writing:
+            if name in books_of(writing.entries).accounts:
                 raise BudgetError(f"the ledger has a data set {name!r} already; its budget cannot be set again")
-            database.execute(
-                "INSERT INTO data_set VALUES (?, ?, ?, ?, NULL, ?)",
-                (name, _text(neighbours), budget.currency, str(budget.amount), _now()),
-            )
-        return self.account(name)
+            body = {"name": name, "neighbours": relation_to_json(neighbours), "budget": budget.to_json()}
+            writing.append("opened", {**body, "time": _now()})
+            return books_of(writing.entries).account(name)
+
+    def link(self, names: Sequence[str], budget: Budget) -> Link:
+        """Say that accounts concern the same people, and give them one joint total; it cannot be set again.
+
+        From then on a reservation is charged to its own account and has to fit into the joint total as well, together
+        with all that the linked accounts spent before and after. A joint total is kept in its own currency: in ρ a pure
+        ε enters as ε²/2, in pure ε all the accounts must be.
+
+        What the sum promises. Let each account i be about data D_i that are made from the same people (persons, and
+        the households of these persons). Take any change of these people that changes each D_i by at most one step of
+        account i's own relation, or leaves it as it is. For such a pair all that account i releases is ρ_i-zCDP: by
+        that account's promise, or because nothing changed. Releases of several accounts compose, whichever depended on
+        which answers, so that all of them together are Σ ρ_i-zCDP (with pure ε: Σ ε_i-DP) for this change.
+
+        One person who is added, removed or changed is such a change for persons (unit one_entity) linked with their
+        households (unit one_group): a step of the first relation, and of the second, where a household may be replaced
+        by any other of at most so many persons. A household that is replaced is *not*: for the account of persons it
+        is as many steps as it has persons. The sum says nothing of such changes.
+        """
+        wanted = tuple(dict.fromkeys(names))
+        if len(wanted) < 2:
+            raise BudgetError("link at least two accounts, by different names")
+        with self._chain.writing() as writing:
+            books = books_of(writing.entries)
+            if any(set(wanted) == set(linked) for linked, _ in books.joint):
+                raise BudgetError("these accounts are linked already; their joint total cannot be set again")
+            if budget.currency == "epsilon" and any(books.account(name).currency != "epsilon" for name in wanted):
+                raise BudgetError(
+                    "an account in rho cannot be linked under a total in pure epsilon: give the total as rho=…, or as "
+                    "epsilon=… with delta=…"
+                )
+            for name in wanted:
+                books.account(name)
+            spent = books.joint_cost(wanted, budget.currency)
+            if spent > budget.amount:
+                raise BudgetError(
+                    f"these accounts have spent {amount(spent, budget.currency)} together, more than the joint total "
+                    f"{amount(budget.amount, budget.currency, up=False)}. Nothing was changed."
+                )
+            writing.append("linked", {"names": list(wanted), "budget": budget.to_json(), "time": _now()})
+        return Link(wanted, budget, spent)
+
+    # ---------------------------------------------------------------- spending
+
+    def check(
+        self,
+        name: str | None,
+        budget: Budget,
+        neighbours: Relation,
+        fingerprint: str | None = None,
+        *,
+        same_data: bool = False,
+    ) -> None:
+        """Raise what `reserve` would raise now; nothing is written or spent."""
+        _allowed(self._books(), name, budget, neighbours, fingerprint, same_data=same_data)
 
     def reserve(
-        self, name: str | None, budget: Budget, neighbours: Relation, fingerprint: str | None = None
+        self,
+        name: str | None,
+        budget: Budget,
+        neighbours: Relation,
+        fingerprint: str | None = None,
+        *,
+        token: str | None = None,
+        same_data: bool = False,
     ) -> Receipt:
-        """Take a cost out of a data set's account, or refuse; spent once this returns, whatever happens then."""
-        if name is None:
-            raise BudgetError("a release that uses a ledger needs the data set's name: read(…, name=…)")
-        self._require_file()
-        with self._transaction() as database:
-            account = self._account(database, name)
-            if account.neighbours != neighbours:
-                raise BudgetError(
-                    f"the ledger opened {name!r} for another neighbour relation, and costs under different relations "
-                    f"do not add up.\n  opened with: {account.neighbours.describe()}\n"
-                    f"  asked for:   {neighbours.describe()}"
-                )
-            cost = budget.charge_in(account.currency)
-            if cost > account.left:
-                raise BudgetError(
-                    f"{name!r} has {_amount(account.left, account.currency)} left of "
-                    f"{_amount(account.total, account.currency)}; this release would cost "
-                    f"{_amount(cost, account.currency)}. Nothing was spent."
-                )
-            known = database.execute("SELECT fingerprint FROM data_set WHERE name = ?", (name,)).fetchone()[0]
-            if fingerprint is not None and known is None:
-                database.execute("UPDATE data_set SET fingerprint = ? WHERE name = ?", (fingerprint, name))
-            entry = database.execute(
-                "INSERT INTO spending (name, cost, budget, reserved) VALUES (?, ?, ?, ?)",
-                (name, str(cost), json.dumps(budget.to_json()), _now()),
-            )
-            number = int(entry.lastrowid or 0)
-        if fingerprint is not None and known not in (None, fingerprint):
+        """Take a cost out of a data set's account, or refuse; spent once this returns, whatever happens then.
+
+        With a `token` that the caller made by chance and keeps first, a reservation that may or may not have been made
+        before a kill can be made again: the same token gives the same receipt and costs nothing more. Files that
+        another account was charged for are refused, unless the two accounts are linked, or with `same_data`.
+        """
+        with self._chain.writing() as writing:
+            books = books_of(writing.entries)
+            if token is not None and (made := holding(books.accounts.get(name or ""), token)) is not None:
+                if made.budget != budget or books.accounts[name or ""].neighbours != neighbours:
+                    raise BudgetError("the token was used for another reservation; nothing was spent")
+                return Receipt(str(self.path), made.number, tuple(books.same_data(name or "", made.fingerprint)))
+            account, same = _allowed(books, name, budget, neighbours, fingerprint, same_data=same_data)
+            number = books.next_number
+            body = {
+                "name": account.name,
+                "receipt": number,
+                "cost": str(budget.charge_in(account.currency)),
+                "budget": budget.to_json(),
+                "token": secrets.token_hex(16) if token is None else token,
+                "fingerprint": fingerprint,
+            }
+            writing.append("reserved", {**body, "time": _now()})
+        known = next((each.fingerprint for each in account.spendings if each.fingerprint is not None), fingerprint)
+        if fingerprint is not None and known != fingerprint:
             warnings.warn(
                 f"the input file is not the one first used under the name {name!r}; the same budget is spent",
                 ChangedInput,
                 stacklevel=2,
             )
-        return Receipt(str(self.path), number)
+        return Receipt(str(self.path), number, tuple(same))
+
+    def begin_round(self, receipt: Receipt, *, number: int, cost: Fraction, mark: str) -> None:
+        """Put a round of a reservation down as drawn, or refuse. Its noise may be drawn once this returns, not before.
+
+        In one transaction it is checked that `number` is the next one of the reservation and that its rounds together,
+        this one included, cost no more than was reserved. So over all copies of a journal, whoever resumes them and
+        whatever they hold, each number is begun at most once, and what is drawn costs no more than the reservation:
+        the noise of a round is drawn after its own call returned, and a call for a number that was begun refuses.
+        """
+        with self._chain.writing() as writing:
+            _, spending = reservation(books_of(writing.entries), receipt.number)
+            if number != len(spending.rounds) + 1:
+                raise BudgetError(
+                    f"round {number} was drawn by another run, or is not the next one: {len(spending.rounds)} rounds "
+                    "of this reservation were begun. This journal is a copy, or was restored. Nothing was drawn now."
+                )
+            begun = sum((each.cost for each in spending.rounds), Fraction(0))
+            if cost <= 0 or begun + cost > spending.budget.charge_in("rho"):
+                raise BudgetError("the rounds together would cost more than was reserved. Nothing was drawn.")
+            writing.append(
+                "round", {"receipt": receipt.number, "round": number, "cost": str(cost), "mark": mark, "time": _now()}
+            )
 
     def record(self, number: int, release_id: str) -> None:
         """Keep the id of the release that a reservation paid for."""
-        with self._transaction() as database:
-            database.execute("UPDATE spending SET release_id = ? WHERE number = ?", (release_id, number))
+        with self._chain.writing() as writing:
+            _, spending = reservation(books_of(writing.entries), number)
+            if spending.release_id != release_id:
+                writing.append("recorded", {"receipt": number, "release_id": release_id, "time": _now()})
 
-    def account(self, name: str) -> Account:
-        """One data set's account."""
-        self._require_file()
-        with self._transaction() as database:
-            return self._account(database, name)
+    def anchor(self, digest: str) -> Entry:
+        """Accept a chain that lost its anchor: `digest` is that of its last entry, as the owner compared it."""
+        return self._chain.accept(digest)
 
-    def accounts(self) -> list[Account]:
-        """All accounts, by name."""
-        self._require_file()
-        with self._transaction() as database:
-            names = [row[0] for row in database.execute("SELECT name FROM data_set ORDER BY name")]
-            return [self._account(database, name) for name in names]
 
-    def _require_file(self) -> None:
-        if not self.path.exists():
-            raise BudgetError(f"there is no ledger at {self.path}; open one with `tallytree ledger open`")
+def holding(account: Account | None, token: str) -> Spending | None:
+    """The reservation that an account made with a token, if it did."""
+    return next((each for each in ([] if account is None else account.spendings) if each.token == token), None)
 
-    def _account(self, database: sqlite3.Connection, name: str) -> Account:
-        row = database.execute("SELECT neighbours, currency, total FROM data_set WHERE name = ?", (name,)).fetchone()
-        if row is None:
-            raise BudgetError(
-                f"the ledger has no data set {name!r}; give it a total budget first with `tallytree ledger open`"
-            )
-        spendings = database.execute(
-            "SELECT number, cost, budget, reserved, release_id FROM spending WHERE name = ? ORDER BY number", (name,)
+
+def _allowed(
+    books: Books,
+    name: str | None,
+    budget: Budget,
+    neighbours: Relation,
+    fingerprint: str | None,
+    *,
+    same_data: bool,
+) -> tuple[Account, list[str]]:
+    """The account that can pay, and other accounts of the same data; or an error that says why it cannot."""
+    if name is None:
+        raise BudgetError("a release that uses a ledger needs the data set's name: read(…, name=…)")
+    account = books.account(name)
+    if account.neighbours != neighbours:
+        raise BudgetError(
+            f"the ledger opened {name!r} for another neighbour relation, and costs under different relations "
+            f"do not add up.\n  opened with: {account.neighbours.describe()}\n"
+            f"  asked for:   {neighbours.describe()}"
         )
-        return Account(
-            name=name,
-            neighbours=_relation(row[0]),
-            currency=row[1],
-            total=Fraction(row[2]),
-            spendings=tuple(
-                Spending(number, Fraction(cost), Budget.from_json(json.loads(budget)), reserved, release_id)
-                for number, cost, budget, reserved, release_id in spendings
-            ),
+    account.refuse_beyond([budget])
+    same = books.same_data(name, fingerprint)
+    linked = {other for link in account.links for other in link.names}
+    if not same_data and (unlinked := [other for other in same if other not in linked]):
+        raise BudgetError(
+            f"these very files were charged to {' and '.join(map(repr, unlinked))} before; under the name {name!r} "
+            "they would have a second budget. Nothing was spent. Use the first name; or give both accounts a joint "
+            "total with `tallytree ledger link`; or say --same-data-other-name (same_data=True in Python): the privacy "
+            "statement then names the accounts and says that their budgets add up."
         )
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One exclusive transaction: committed at the end, undone on an error."""
-        if stat.S_IMODE(self.path.stat().st_mode) != 0o600:
-            self.path.chmod(0o600)
-        try:
-            with closing(sqlite3.connect(self.path, timeout=60, isolation_level=None)) as database:
-                database.execute("BEGIN IMMEDIATE")
-                try:
-                    yield database
-                except BaseException:
-                    database.execute("ROLLBACK")
-                    raise
-                database.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise BudgetError(f"the ledger {self.path} cannot be used: {error}") from None
-
-
-def _text(neighbours: Relation) -> str:
-    return json.dumps({"kind": GROUP_SIZES, **neighbours.to_json()}, sort_keys=True)
-
-
-def _relation(text: str) -> Relation:
-    """What `_text` wrote. Before there were two kinds of relation none was named: those are of group sizes."""
-    values = json.loads(text)
-    kind = values.pop("kind", GROUP_SIZES)
-    if kind not in (GROUP_SIZES, HOUSEHOLDS):
-        raise BudgetError(f"the ledger holds a neighbour relation of kind {kind!r}, which this version does not know")
-    return Neighbours.from_json(values) if kind == GROUP_SIZES else HouseholdNeighbours.from_json(values)
-
-
-def _amount(value: Fraction, currency: Currency) -> str:
-    return f"{'ε' if currency == 'epsilon' else 'ρ'} = {as_decimal(value)}"
+    return account, same
 
 
 def _now() -> str:

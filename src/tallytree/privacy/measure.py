@@ -39,15 +39,17 @@ def measure(
     ledger: Ledger | None = None,
     noise: NoiseSource = "tallytree",
     settle: Settle | None = None,
+    same_data: bool = False,
 ) -> Measurements:
     """Answer the plan's questions with noise that makes them as private as its budget says.
 
-    `settle` turns measured totals and a measured largest size into the ones that the other questions go by.
+    `settle` turns measured totals and a measured largest size into the ones that the other questions go by. With
+    `same_data` the ledger takes files that another account was charged for (`Ledger.reserve`).
 
     Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
     data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget (`Plan`).
     """
-    return measure_with(cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle)
+    return measure_with(cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle, same_data=same_data)
 
 
 def measure_with(
@@ -57,6 +59,7 @@ def measure_with(
     *,
     ledger: Ledger | None = None,
     settle: Settle | None = None,
+    same_data: bool = False,
 ) -> Measurements:
     """`measure` with the randomness that it chose; `tallytree.evaluate` calls it with a seed, on public data."""
     hierarchy, kind = group_sizes.hierarchy, NOISE_FOR[plan.budget.currency]
@@ -72,7 +75,9 @@ def measure_with(
 
     receipt = None
     if ledger is not None:
-        receipt = ledger.reserve(group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint())
+        receipt = ledger.reserve(
+            group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint(), same_data=same_data
+        )
     nothing_yet = Measurements(
         hierarchy=hierarchy,
         neighbours=neighbours,
@@ -81,6 +86,7 @@ def measure_with(
         region_totals=group_sizes.region_totals,
         noise_source=randomness.name,
         ledgered=ledger is not None,
+        same_data_as=() if receipt is None else receipt.same_data_as,
         receipt=receipt,
         regions_declared_public=group_sizes.regions_declared_public,
     )

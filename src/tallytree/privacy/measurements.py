@@ -74,6 +74,7 @@ class Measurements:
     ledgered: bool
     regions_declared_public: bool = False
     settled: Settled = Settled()
+    same_data_as: tuple[str, ...] = ()  # other accounts of the ledger that the same data are charged to
     receipt: Receipt | None = None  # stays with the data holder; in no file of a release
 
     @property

@@ -8,6 +8,7 @@ import pytest
 from tallytree import Budget, BudgetError, Ledger, one_entity
 from tallytree.errors import SpecError
 from tallytree.privacy import Neighbours, Sensitivity
+from tallytree.privacy.accounts import relation_of, relation_to_json
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.schema import Marginal
 from tests.oracles.households import count, neighbouring_households, schema_of
@@ -186,15 +187,9 @@ def test_a_ledger_holds_either_kind_of_relation_and_reads_old_ones(tmp_path):
     assert [account.neighbours for account in ledger.accounts()] == [homes, people]
     with pytest.raises(BudgetError, match="another neighbour relation"):
         ledger.reserve("people", Budget(rho="0.1"), homes)
-    with ledger._transaction() as database:  # as written before relations had kinds
-        database.execute(
-            "UPDATE data_set SET neighbours = ? WHERE name = 'people'",
-            ('{"entity_column": false, "groups_were_split": false, "max_size": 5, "public_totals": false, '
-             '"quantity_bound": 1, "rows_per_entity": 1, "unit": "one_entity"}',),
-        )  # fmt: skip
-    assert ledger.account("people").neighbours == people
-    ledger.reserve("people", Budget(rho="0.1"), people)
-    with ledger._transaction() as database:
-        database.execute("""UPDATE data_set SET neighbours = '{"kind": "streets"}' WHERE name = 'people'""")
+    before_kinds = {**people.to_json()}
+    assert "kind" not in before_kinds
+    assert relation_of(before_kinds) == people
+    assert relation_of(relation_to_json(homes)) == homes
     with pytest.raises(BudgetError, match="does not know"):
-        ledger.account("people")
+        relation_of({"kind": "streets"})

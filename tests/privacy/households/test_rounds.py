@@ -4,9 +4,14 @@ import copy
 import json
 import os
 import pickle
+import shutil
 import signal
+import stat
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -22,6 +27,7 @@ from tallytree.privacy.accounting import cost_of
 from tallytree.privacy.households.journal import FILE, RoundJournal
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy.households.same_rows import digest_of_rows
 from tallytree.privacy.households.selection import candidates, choose
 from tallytree.privacy.noise.draws import gaussian_variance
 from tallytree.privacy.noise.samplers import gaussian_sampler
@@ -513,8 +519,8 @@ def test_recorded_results_that_do_not_fit_are_refused(tmp_path):
 
 
 def test_a_journal_of_another_format_is_refused(tmp_path):
-    (tmp_path / FILE).write_text('{"format": 2, "facts": {}}\n')
-    with pytest.raises(ReleaseError, match="has format 2"):
+    (tmp_path / FILE).write_text('{"format": 1, "facts": {}}\n')
+    with pytest.raises(ReleaseError, match=r"has format 1.*Resume with the version that began the run"):
         RoundJournal(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(ReleaseError, match="cannot keep a journal"):
@@ -539,3 +545,249 @@ def test_nothing_private_is_shown_or_written(tmp_path):
     for use in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError):
             use(border)
+
+
+# -------------------------------------------------------------------- copies, threads, forks, other rows
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    book = Ledger(tmp_path / "ledger.db")
+    book.open("homes", Budget(rho=1), relation())
+    return book
+
+
+def begun(ledger):
+    """What the ledger let begin, in all reservations."""
+    return sum((each.cost for spent in ledger.account("homes").spendings for each in spent.rounds), Fraction(0))
+
+
+def test_of_two_copies_of_a_journal_one_goes_on_and_the_other_is_refused(tmp_path, ledger):
+    first = tables(ledger=ledger, journal=tmp_path / "a")
+    first.measure(BY_AREA, "1/4")
+    first.close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    one, other = (tables(ledger=ledger, journal=tmp_path / name) for name in "ab")
+    seen = []
+    for border in (one, other):
+        border.measure(BY_AREA, "1/4")
+        with suppress(BudgetError):
+            seen.append(border.measure(PERSONS, "3/4"))
+        border.close()
+    assert len(seen) == 1
+    assert begun(ledger) == 1
+    for name in "bc":  # opened after the other went on, and with a round of its own that was refused
+        with pytest.raises(ReleaseError, match="is a copy, or was restored"):
+            tables(ledger=ledger, journal=tmp_path / name)
+    assert loop_of(tmp_path / "a", ledger) == seen[0].values.tolist()
+
+
+def loop_of(folder, ledger):
+    border = tables(ledger=ledger, journal=folder)
+    border.measure(BY_AREA, "1/4")
+    values = border.measure(PERSONS, "3/4").values.tolist()
+    border.close()
+    return values
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_copies_resumed_killed_and_restored_in_any_order_never_draw_more_than_was_reserved(tmp_path, ledger, seed):
+    chance = np.random.default_rng(seed)
+    drawn = []  # (number, cost) of every draw, in whatever copy
+
+    class Killed(BaseException):
+        pass
+
+    def run(folder):
+        """Resume a copy, go on for some rounds, and be killed at a step of one of them, or not at all."""
+        border = tables(ledger=ledger, journal=folder)
+        place = chance.choice(["journal", "ledger", "draw", "record", "none"])
+        at = int(chance.integers(1, 4))
+        steps = {"journal": (border._journal, "reserve"), "ledger": (border._reservation, "begin")}
+        steps["record"] = (border._journal, "record")
+        new = [0]
+
+        def dying(step):
+            real = getattr(*steps[step])
+
+            def wrapped(*arguments):
+                if step == "journal":
+                    new[0] += 1
+                result = real(*arguments)
+                if step == place and new[0] == at:
+                    raise Killed
+                return result
+
+            setattr(*steps[step], wrapped)
+
+        for step in steps:
+            dying(step)
+        draw = border._randomness.gaussian
+
+        def noise(scale, number):
+            drawn.append((border._played, border._journal.rounds[-1].cost))
+            if place == "draw" and new[0] == at:
+                raise Killed
+            return draw(scale, number)
+
+        border._randomness = replace(border._randomness, gaussian=noise)
+        try:
+            for _ in range(4):
+                border.measure(BY_AREA, "1/4")
+        finally:
+            border.close()
+
+    folders = [tmp_path / "0"]
+    for turn in range(14):
+        folder = folders[chance.integers(len(folders))]
+        with suppress(Killed, BudgetError, ReleaseError):
+            run(folder)
+        if (folder / FILE).exists() and chance.random() < 0.5:
+            folders.append(tmp_path / str(turn + 1))
+            shutil.copytree(folder, folders[-1])
+    numbers = [number for number, _ in drawn]
+    assert len(set(numbers)) == len(numbers)
+    assert sum((cost for _, cost in drawn), Fraction(0)) <= begun(ledger) <= 1
+    assert len(ledger.account("homes").spendings) == 1
+
+
+def test_a_kill_anywhere_before_the_first_round_charges_once(tmp_path, ledger, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def killed(*_, **__):
+        raise Killed
+
+    for owner, step in ((Ledger, "reserve"), (RoundJournal, "keep_receipt")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, killed)
+            with pytest.raises(Killed):
+                tables(ledger=ledger, journal=tmp_path / "run")
+    border = tables(ledger=ledger, journal=tmp_path / "run")
+    border.measure(BY_AREA, 1)
+    assert len(ledger.account("homes").spendings) == 1
+
+
+def test_a_round_cut_off_before_the_ledger_knew_is_begun_and_lost(tmp_path, ledger, monkeypatch):
+    border = tables(ledger=ledger, journal=tmp_path / "run")
+
+    def full(*_, **__):
+        raise BudgetError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "begin_round", full)
+        with pytest.raises(BudgetError, match="disk full"):
+            border.measure(BY_AREA, "1/4")
+    border.close()
+    assert begun(ledger) == 0
+    resumed = tables(ledger=ledger, journal=tmp_path / "run")
+    assert begun(ledger) == Fraction(1, 4)
+    assert resumed.measure(BY_AREA, "1/4") is None
+    assert resumed.measure(BY_AREA, "3/4") is not None
+    assert begun(ledger) == 1
+
+
+def test_a_journal_that_is_ahead_of_its_ledger_is_refused(tmp_path, ledger):
+    border = tables(ledger=ledger, journal=tmp_path / "run")
+    kept = {path: path.read_bytes() for path in (ledger.path, ledger.path.with_name("ledger.db.anchor"))}
+    border.measure(BY_AREA, "1/4")
+    border.close()
+    for path, content in kept.items():
+        path.write_bytes(content)
+    with pytest.raises(ReleaseError, match="an older copy of the ledger was put in its place"):
+        tables(ledger=ledger, journal=tmp_path / "run")
+
+
+def test_threads_together_spend_no_more_than_the_budget(tmp_path):
+    border = tables(Budget(rho=1))
+    start = threading.Barrier(4)
+
+    def ask():
+        start.wait()
+        for _ in range(25):
+            with suppress(BudgetError):
+                border.measure(PERSONS, "1/30")
+
+    slow = border._randomness.gaussian
+
+    def late(scale, number):
+        time.sleep(0.001)
+        return slow(scale, number)
+
+    border._randomness = replace(border._randomness, gaussian=late)
+    left = type(border).left.fget
+
+    class Slow(PrivateTables):
+        @property
+        def left(self):
+            found = left(self)
+            time.sleep(0.001)  # another thread may come in between looking and spending
+            return found
+
+    border.__class__ = Slow
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert border.spent == 1
+    assert len(border.rounds) == 30
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_is_refused():
+    border = tables()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            border.measure(BY_AREA, "1/4")
+        except BudgetError as error:
+            code = 0 if "belong to the process that opened them" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert border.measure(BY_AREA, 1) is not None
+
+
+def test_other_rows_under_the_same_name_are_refused_and_the_same_in_another_order_are_not(tmp_path):
+    def border(data):
+        return PrivateTables(households(data=data), relation(), Budget(rho=1), journal=tmp_path)
+
+    first = border(DATA)
+    seen = first.measure(BY_AREA, "1/4").values.tolist()
+    first.close()
+    moved = ((DATA[0][0][0] + 1) % 3,)
+    (area, persons), rest = DATA[3], DATA[4:]
+    for other in (
+        ((moved, DATA[0][1]), *DATA[1:]),
+        (*DATA[:3], (area, (((persons[0][0] + 1) % 4, persons[0][1]), *persons[1:])), *rest),
+        (*DATA[:3], (area, persons[1:]), *rest),
+    ):
+        with pytest.raises(ReleaseError, match="rows are not those that this run began with"):
+            border(other)
+    shuffled = tuple((home, tuple(reversed(people))) for home, people in reversed(DATA))
+    assert border(shuffled).measure(BY_AREA, "1/4").values.tolist() == seen
+
+
+def test_the_journal_is_its_owners_alone(tmp_path):
+    tables(journal=tmp_path / "run").close()
+    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "run" / FILE).stat().st_mode) == 0o600
+
+
+def test_persons_drawn_by_lot_may_differ_from_reading_to_reading_and_nothing_else_may():
+    codes = households().codes.open_at_the_privacy_border()
+    most = SCHEMA.max_persons
+    full = next(home for home, (_, persons) in enumerate(DATA) if len(persons) == most)
+    home, persons = DATA[full]
+    drawn = (*DATA[:full], (home, (((persons[0][0] + 1) % 4, 0), *persons[1:])), *DATA[full + 1 :])
+    other = households(data=drawn).codes.open_at_the_privacy_border()
+    key = bytes(32)
+    assert digest_of_rows(codes, key, drawn_by_lot=True) == digest_of_rows(other, key, drawn_by_lot=True)
+    assert digest_of_rows(codes, key, drawn_by_lot=False) != digest_of_rows(other, key, drawn_by_lot=False)
+    assert digest_of_rows(codes, key, drawn_by_lot=True) != digest_of_rows(codes, bytes(31) + b"1", drawn_by_lot=True)
+    fewer = households(data=DATA[1:]).codes.open_at_the_privacy_border()
+    assert digest_of_rows(codes, key, drawn_by_lot=True) != digest_of_rows(fewer, key, drawn_by_lot=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tallytree import Budget, BudgetError, Ledger, SpecError
 from tallytree.histogram import at_least
-from tallytree.privacy.budget import epsilon_of
+from tallytree.privacy.budget import as_decimal, epsilon_of
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.together import charge_release, check_account, together
 from tallytree.privacy.neighbours import Neighbours, one_entity, one_group
@@ -39,7 +39,7 @@ def test_the_release_is_charged_for_as_many_steps_as_the_relation_takes(public, 
     assert (both.times, both.release, both.synthesis) == (times, cost, Fraction(1, 2))
     assert both.rho == cost + Fraction(1, 2)
     text = both.in_words(RHO.delta)
-    assert f"ε = {float(epsilon_of(both.rho, RHO.delta)):.6g}" in text
+    assert f"ε = {as_decimal(epsilon_of(both.rho, RHO.delta))}" in text
     assert ("four times" in text) == (times == 2)
     assert ("NOT protected: the regions" in text) == public
 

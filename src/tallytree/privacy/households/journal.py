@@ -1,13 +1,18 @@
 """The journal of rounds: what was reserved, on disk before any noise is drawn, and what came of it, afterwards.
 
 A round that was reserved and not recorded was cut off in between. Its noise may have been drawn and seen, so it counts
-as spent and is never drawn again. Nothing private is written here: requests, costs and published results only.
+as spent and is never drawn again.
+
+The first line holds the facts of the run, with a token for the ledger that is on disk before anything is reserved, and
+a keyed digest of the private rows with its key (`same_rows`). All else is requests, costs and published results. The
+file is its owner's alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +22,7 @@ from tallytree.disk import JsonLines
 from tallytree.errors import ReleaseError
 
 FILE = "rounds.jsonl"
-FORMAT = 1
+FORMAT = 2  # 1, of version 0.1.0, had no token and no marks
 
 Values = dict[str, Any]
 
@@ -29,23 +34,28 @@ class Round:
     request: Values
     cost: Fraction
     result: Values | None = None
+    mark: str = ""  # made by chance when it was reserved: the ledger tells by it which run began the round
 
 
 class RoundJournal:
     """Rounds in an append-only file of JSON lines, or (without a folder) in memory alone.
 
-    The file belongs to one process at a time: two that went on from the same round would both draw it. Whoever copies
-    the folder and goes on with both copies draws rounds twice, which no journal can know: keep one.
+    The file belongs to one process at a time: two that went on from the same round would both draw it. That somebody
+    copied the folder and goes on with both copies no journal can know. The ledger does (`Ledger.begin_round`); without
+    a ledger nothing guards against it: keep one copy.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self.facts: Values | None = None
+        self.receipt: int | None = None  # the ledger's number of the reservation, once it is known to be made
         self.rounds: list[Round] = []
         self._path = None if folder is None else Path(folder) / FILE
         self._file: JsonLines | None = None
         self._closed = False
         if self._path is not None:
             try:
+                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
                 self._file = JsonLines(self._path)
             except BlockingIOError:
                 raise ReleaseError(f"the journal {self._path} is in use by another run; wait for it to end") from None
@@ -57,16 +67,27 @@ class RoundJournal:
                 self.close()
                 raise
 
+    @property
+    def on_disk(self) -> bool:
+        """Is it kept in a folder, so that the run can be resumed?"""
+        return self._path is not None
+
     def begin(self, facts: Values) -> None:
         """Say what the rounds are about; the first line, once and for all."""
         assert self.facts is None
         self._append({"format": FORMAT, "facts": facts})
         self.facts = facts
 
+    def keep_receipt(self, number: int) -> None:
+        """Put down which reservation of the ledger pays for the rounds."""
+        self._append({"receipt": number})
+        self.receipt = number
+
     def reserve(self, request: Values, cost: Fraction) -> Round:
-        """Put a round down as spent. Noise may be drawn once this returns, and not before."""
-        self._append({"reserved": len(self.rounds) + 1, "request": request, "cost": str(cost)})
-        self.rounds.append(Round(request, cost))
+        """Put a round down as spent. Noise may be drawn once this returns (and a ledger knows), and not before."""
+        mark = secrets.token_hex(16)
+        self._append({"reserved": len(self.rounds) + 1, "request": request, "cost": str(cost), "mark": mark})
+        self.rounds.append(Round(request, cost, mark=mark))
         return self.rounds[-1]
 
     def record(self, result: Values) -> None:
@@ -103,12 +124,19 @@ class RoundJournal:
     def _take(self, number: int, line: Values) -> None:
         if number == 1:
             if line["format"] != FORMAT:
-                raise ReleaseError(f"{self._path} has format {line['format']}; this version reads {FORMAT}")
+                raise ReleaseError(
+                    f"{self._path} has format {line['format']}; this version reads {FORMAT}. Resume with the version "
+                    "that began the run, or start anew in another folder, with a budget of its own."
+                )
             self.facts = dict(line["facts"])
+        elif "receipt" in line:
+            if self.receipt is not None or self.rounds or not isinstance(line["receipt"], int):
+                raise ValueError
+            self.receipt = line["receipt"]
         elif "reserved" in line:
             if line["reserved"] != len(self.rounds) + 1:
                 raise ValueError
-            self.rounds.append(Round(dict(line["request"]), Fraction(line["cost"])))
+            self.rounds.append(Round(dict(line["request"]), Fraction(line["cost"]), mark=str(line["mark"])))
         else:
             last = self.rounds[-1]
             if line["recorded"] != len(self.rounds) or last.result is not None:

@@ -1,8 +1,9 @@
 """The border for synthesis: tables of private households are selected and measured in rounds, each paid for first.
 
-In this order: a request is checked against public facts and the budget, its cost is written into the journal, then
-noise is drawn and private counts are read (for a choice, counts are made into scores and then words are drawn). What
-leaves is counts with noise, or the place of a choice.
+In this order: a request is checked against public facts and the budget, its cost is written into the journal, the round
+is begun in the ledger if there is one (`reservation` says why in this order), then noise is drawn and private counts
+are read (for a choice, counts are made into scores and then words are drawn). What leaves is counts with noise, or the
+place of a choice.
 
 A run that was killed is resumed by running it again with the same journal. Each call is compared with the next round of
 the journal (its kind, its tables and its cost) and answered from there, without touching private data; new rounds are
@@ -15,6 +16,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,6 +32,8 @@ from tallytree.privacy.accounting import NoiseKind, scale_for
 from tallytree.privacy.budget import Budget, Number, as_decimal, exact
 from tallytree.privacy.households.journal import Round, RoundJournal, Values
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.households.reservation import Reservation
+from tallytree.privacy.households.same_rows import digest_of_rows
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise.randomness import Randomness, cryptographic
@@ -60,9 +65,10 @@ class PrivateTables(Unsharable):
     """Private households, a neighbour relation and a budget in ρ: all that synthesis may ask of them.
 
     With a `ledger` the whole budget is reserved there at the start, once. With a `journal` (a folder) a killed run can
-    be resumed; a journal of another data set, schema, relation, budget or reservation is refused. A data set is known
-    by its name (and by its number of households, where that is public): the journal holds no digest of private rows.
-    `tallytree.evaluate` gives a `randomness` with a seed, for public data; otherwise it is cryptographic.
+    be resumed; a journal of another data set, schema, relation, budget or reservation is refused, and so is one that
+    was begun on other rows. With both, a copy of the journal cannot draw a round again. Threads may share one object:
+    rounds are drawn one at a time. A forked process is refused. `tallytree.evaluate` gives a `randomness` with a seed,
+    for public data; otherwise it is cryptographic.
     """
 
     def __init__(
@@ -72,6 +78,7 @@ class PrivateTables(Unsharable):
         budget: Budget,
         *,
         ledger: Ledger | None = None,
+        same_data: bool = False,
         journal: str | os.PathLike[str] | None = None,
         randomness: Randomness | None = None,
     ) -> None:
@@ -94,9 +101,11 @@ class PrivateTables(Unsharable):
         self._kept: dict[Marginal, Sealed[Integers]] = {}
         self._kept_cells = 0
         self._played = 0
+        self._process, self._lock = os.getpid(), threading.RLock()
+        self._reservation: Reservation | None = None
         self._journal = RoundJournal(journal)
         try:
-            self.receipt = self._begin(ledger)
+            self.receipt = self._begin(ledger, same_data)
         except BaseException:
             self._journal.close()
             raise
@@ -149,9 +158,11 @@ class PrivateTables(Unsharable):
         """
         if self.sensitivity(marginal).l1 > 0:
             raise BudgetError(f"the table of {marginal.describe()} is private under this unit: measure it")
-        if marginal not in self.published_exactly:
-            self.published_exactly.append(marginal)
-        return self._true(marginal).copy()
+        self._require_own_process()
+        with self._lock:
+            if marginal not in self.published_exactly:
+                self.published_exactly.append(marginal)
+            return self._true(marginal).copy()
 
     # ---------------------------------------------------------------- measuring
 
@@ -319,27 +330,43 @@ class PrivateTables(Unsharable):
     # ---------------------------------------------------------------- rounds
 
     def _round(self, request: Values, cost: Fraction, draw: Callable[[], Values]) -> Values | None:
-        """The next round's result: from the journal if it is there, otherwise reserved, drawn and recorded."""
-        if self.resuming:
-            past = self._journal.rounds[self._played]
-            if past.request != request or past.cost != cost:
-                raise ReleaseError(
-                    f"the journal's round {self._played + 1} was another one ({past.request['kind']}, "
-                    f"ρ = {as_decimal(past.cost)}) than is asked for now ({request['kind']}, ρ = {as_decimal(cost)}): "
-                    "resume with the same program and options, or start anew in another folder with its own budget"
+        """The next round's result: from the journal if it is there, otherwise reserved, drawn and recorded.
+
+        One round at a time, whichever threads ask, so that each sees what those before it have spent.
+        """
+        self._require_own_process()
+        with self._lock:
+            if self.resuming:
+                past = self._journal.rounds[self._played]
+                if past.request != request or past.cost != cost:
+                    raise ReleaseError(
+                        f"the journal's round {self._played + 1} was another one ({past.request['kind']}, "
+                        f"ρ = {as_decimal(past.cost)}) than is asked for now ({request['kind']}, "
+                        f"ρ = {as_decimal(cost)}): resume with the same program and options, or start anew in another "
+                        "folder with its own budget"
+                    )
+                self._played += 1
+                return past.result
+            if cost > self.left:
+                raise BudgetError(
+                    f"this round would cost ρ = {as_decimal(cost)}, and ρ = {as_decimal(self.left, up=False)} is left "
+                    f"of ρ = {as_decimal(self._total, up=False)}. Nothing was spent on it."
                 )
+            self._journal.reserve(request, cost)
             self._played += 1
-            return past.result
-        if cost > self.left:
+            if self._reservation is not None:
+                self._reservation.begin(self._played, self._journal.rounds[-1])
+            result = from_outside("Drawing a round")(draw)()
+            self._journal.record(result)
+            return result
+
+    def _require_own_process(self) -> None:
+        """A forked process has a copy of what is left to spend, so only the one that opened it may go on."""
+        if os.getpid() != self._process:
             raise BudgetError(
-                f"this round would cost ρ = {as_decimal(cost)}, and ρ = {as_decimal(self.left)} is left of "
-                f"ρ = {as_decimal(self._total)}. Nothing was spent on it."
+                "private tables belong to the process that opened them, and this is another one (a fork of it): the "
+                "budget would be spent in both. Ask in the first process; nothing was spent."
             )
-        self._journal.reserve(request, cost)
-        self._played += 1
-        result = from_outside("Drawing a round")(draw)()
-        self._journal.record(result)
-        return result
 
     def _true(self, marginal: Marginal) -> Integers:
         """The private counts of a table: for a sum with noise, a score, or `public_counts`, which checks them first."""
@@ -351,9 +378,12 @@ class PrivateTables(Unsharable):
             self._kept_cells += counts.size
         return counts
 
-    def _begin(self, ledger: Ledger | None) -> Receipt | None:
-        """Reserve the whole budget and begin the journal, or check that the journal there is this run's."""
+    def _begin(self, ledger: Ledger | None, same_data: bool) -> Receipt | None:
+        """Begin the journal and reserve the whole budget, or check that the journal there is this run's."""
         households, past = self._households, self._journal.facts
+        if past is not None and ledger is not None and self._journal.receipt is not None:
+            self._reservation = Reservation(ledger, households.name or "", past["token"], self._journal)
+            self._reservation.check(self.budget, self.neighbours)
         facts: Values = {
             "name": households.name,
             "schema": self.schema.to_json(),
@@ -362,36 +392,45 @@ class PrivateTables(Unsharable):
             "households": self.number if self.neighbours.number_is_public else None,
             "truncation": households.truncation(),
             "noise": self._randomness.name,
+            "ledger": ledger is not None,
         }
+        wanted = self.budget, self.neighbours, None if ledger is None else households.fingerprint()
         if past is None:
-            receipt = None
             if ledger is not None:
-                receipt = ledger.reserve(households.name, self.budget, self.neighbours, households.fingerprint())
-            self._journal.begin({**facts, "receipt": None if receipt is None else receipt.number})
-            return receipt
-        if other := [name for name in facts if past.get(name) != facts[name]]:
+                ledger.check(households.name, *wanted, same_data=same_data)
+            key = secrets.token_hex(32)
+            past = {**facts, "token": secrets.token_hex(16), "key": key, "rows": self._digest_of_rows(key)}
+            self._journal.begin(past)
+        elif past.get("ledger") != facts["ledger"]:
+            which = "with a ledger" if past.get("ledger") else "without a ledger"
+            raise ReleaseError(f"the journal belongs to a run {which}; resume it in the same way")
+        elif other := [name for name in facts if past.get(name) != facts[name]]:
             raise ReleaseError(
                 f"the journal belongs to another run: its {', '.join(other)} differ. Use another folder, which needs "
                 "a budget of its own, or resume with the same data and options."
             )
-        number = past["receipt"]
-        if ledger is None and number is None:
-            return None
-        if ledger is None or number is None:
-            which = "without a ledger" if number is None else "with a ledger"
-            raise ReleaseError(f"the journal belongs to a run {which}; resume it in the same way")
-        self._check_receipt(ledger, number)
-        return Receipt(str(ledger.path), number)
-
-    def _check_receipt(self, ledger: Ledger, number: int) -> None:
-        """Refuse to resume unless this ledger holds the reservation that the journal was begun with."""
-        account = ledger.account(self._households.name or "")
-        held = [spending for spending in account.spendings if spending.number == number]
-        if account.neighbours != self.neighbours or [spending.budget for spending in held] != [self.budget]:
+        elif past["rows"] != self._digest_of_rows(past["key"]):
             raise ReleaseError(
-                "the ledger does not hold the reservation that this journal was begun with: resume with the ledger "
-                "of the first run"
+                "the private rows are not those that this run began with, though they have the same name. Resume with "
+                "the same rows, or start anew in another folder, which needs a budget of its own."
             )
+        if ledger is None:
+            return None
+        # The token is on disk: killed from here on, the run finds its reservation again instead of making another.
+        receipt = ledger.reserve(households.name, *wanted, token=past["token"], same_data=same_data)
+        if self._journal.receipt is None:
+            self._journal.keep_receipt(receipt.number)
+        self._reservation = Reservation(ledger, households.name or "", past["token"], self._journal)
+        self._reservation.check(self.budget, self.neighbours)
+        self._reservation.catch_up()
+        return receipt
+
+    def _digest_of_rows(self, key: str) -> str | None:
+        """Tells other private rows from these; a run that cannot be resumed needs none."""
+        if not self._journal.on_disk:
+            return None
+        codes = self._households.codes.open_at_the_privacy_border()
+        return digest_of_rows(codes, bytes.fromhex(key), drawn_by_lot=self._households.oversize == "subsample")
 
     def close(self) -> None:
         """End the run here; the journal can then be resumed by another."""
@@ -400,7 +439,7 @@ class PrivateTables(Unsharable):
     def __repr__(self) -> str:
         return (
             f"PrivateTables({self.neighbours.unit.kind}, {len(self.rounds)} rounds, "
-            f"ρ = {as_decimal(self.spent)} spent of {as_decimal(self._total)})"
+            f"ρ = {as_decimal(self.spent)} spent of {as_decimal(self._total, up=False)})"
         )
 
 

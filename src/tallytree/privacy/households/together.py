@@ -18,13 +18,15 @@ Each was made under a relation of its own. A statement about both needs one rela
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from tallytree.errors import BudgetError, SpecError
+from tallytree.privacy.accounts import Account
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
-from tallytree.privacy.ledger import Account, Ledger
+from tallytree.privacy.ledger import Ledger, holding
 from tallytree.privacy.neighbours import Neighbours
 
 
@@ -43,20 +45,20 @@ class Together:
         """The whole cost."""
         return self.release + self.synthesis
 
-    def in_words(self, delta: Fraction | None) -> str:
-        """The promise of both together."""
+    def in_words(self, delta: Fraction | None, shown: Callable[[Fraction], str] = as_decimal) -> str:
+        """The promise of both together, with amounts rounded up (or as `shown` does, for older statements)."""
         text = (
             f"The released table of sizes and these synthetic households together are zero-concentrated "
-            f"differentially private with ρ = {as_decimal(self.rho)}"
+            f"differentially private with ρ = {shown(self.rho)}"
         )
         if delta is not None:
             text += (
-                f", hence (ε, δ)-differentially private with ε = {as_decimal(epsilon_of(self.rho, delta))} at "
-                f"δ = {as_decimal(delta)}"
+                f", hence (ε, δ)-differentially private with ε = {shown(epsilon_of(self.rho, delta))} at "
+                f"δ = {shown(delta)}"
             )
         counted = "" if self.times == 1 else " (twice the ε, four times the ρ: a household may change its region)"
         return (
-            f"{text}: ρ = {as_decimal(self.release)} for the table{counted} and ρ = {as_decimal(self.synthesis)} for "
+            f"{text}: ρ = {shown(self.release)} for the table{counted} and ρ = {shown(self.synthesis)} for "
             f"the synthesis. {self.relation}"
         )
 
@@ -105,23 +107,23 @@ def together(table: Neighbours, spent: Budget, households: HouseholdNeighbours, 
 def check_account(ledger: Ledger, name: str | None, both: Together, release_id: str | None, *, begun: bool) -> None:
     """Refuse unless the account can pay for the release, if it has not yet, and for the synthesis, unless it began."""
     account = ledger.account(name or "")
-    for_release = Fraction(0) if _is_charged(account, release_id) else both.release
-    needed = for_release + (Fraction(0) if begun else both.synthesis)
+    paid = _is_charged(account, release_id) or holding(account, _token(release_id)) is not None
     if account.currency != "rho":
         raise BudgetError("synthesis is charged in ρ: the ledger must have opened the data set in rho")
-    if needed > account.left:
-        raise BudgetError(
-            f"{name!r} has ρ = {as_decimal(account.left)} left; the released table and the synthesis together would "
-            f"cost ρ = {as_decimal(needed)}. Nothing was spent."
-        )
+    costs = [] if paid else [both.release]
+    costs += [] if begun else [both.synthesis]
+    account.refuse_beyond([Budget(rho=cost) for cost in costs], "the released table and the synthesis together")
 
 
 def charge_release(
     ledger: Ledger, name: str | None, neighbours: HouseholdNeighbours, both: Together, release_id: str | None
 ) -> None:
-    """Charge the release, once, to the account of the households that are to agree with it."""
+    """Charge the release, once, to the account of the households that are to agree with it.
+
+    Its id is the token, so that a run that is killed here and resumed does not charge it again.
+    """
     if not _is_charged(ledger.account(name or ""), release_id):
-        receipt = ledger.reserve(name, Budget(rho=both.release), neighbours)
+        receipt = ledger.reserve(name, Budget(rho=both.release), neighbours, token=_token(release_id))
         receipt.record(release_id or "")
 
 
@@ -129,3 +131,7 @@ def _is_charged(account: Account, release_id: str | None) -> bool:
     if release_id is None:
         raise SpecError("with a ledger, give the release as its directory: its id tells whether it was charged before")
     return any(spending.release_id == release_id for spending in account.spendings)
+
+
+def _token(release_id: str | None) -> str:
+    return f"agreement with {release_id}"

@@ -60,6 +60,11 @@ class SynthesisContents:
         return self.receipt is not None
 
     @property
+    def same_data_as(self) -> tuple[str, ...]:
+        """Other accounts of the ledger that the same data are charged to."""
+        return () if self.receipt is None else self.receipt.same_data_as
+
+    @property
     def evidence(self) -> Evidence:
         """What was measured, as the report of errors takes it."""
         return Evidence(self.schema, self.fitted.measured, self.exact)

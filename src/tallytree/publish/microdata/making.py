@@ -42,6 +42,7 @@ def synthesize(
     method: str = DEFAULT,
     options: Mapping[str, Any] | None = None,
     ledger: str | PathLike[str] | Ledger | None = None,
+    same_data: bool = False,
     folder: str | PathLike[str] | None = None,
     number: int | None = None,
     release: AnyRelease | None = None,
@@ -53,8 +54,10 @@ def synthesize(
 
     `workload` are the tables to get right: without one all sets of up to three attributes, or a sample of them.
     `number` is how many households to draw, by default as many as there are. With a `ledger` the whole budget is
-    taken from the data set's account first. `folder` keeps the journal of rounds and the newest model: calling again
-    with the same folder and the same arguments goes on where a killed run stopped, and spends nothing twice.
+    taken from the data set's account first; `same_data` takes files that another account was charged for, as in
+    `release`. `folder` keeps the journal of rounds and the newest model: calling again with the same folder and the
+    same arguments goes on where a killed run stopped, and spends nothing twice. With a ledger a copy of the folder
+    cannot draw a round again; without one, nothing guards against copies.
 
     With a `release` of group sizes (or its directory) and the household attribute `region`, whose values are its leaf
     regions, households are drawn so that their numbers by region and size are the released ones exactly. Both then
@@ -69,7 +72,7 @@ def synthesize(
         both = together(table.neighbours, table.budget, neighbours, budget)
         check_account(book, households.name, both, table.release_id, begun=has_begun(folder))
 
-    tables = PrivateTables(households, neighbours, budget, ledger=book, journal=folder)
+    tables = PrivateTables(households, neighbours, budget, ledger=book, journal=folder, same_data=same_data)
     try:
         if book is not None and table is not None:
             charge_release(book, households.name, neighbours, both, table.release_id)

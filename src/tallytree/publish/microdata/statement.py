@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import isqrt
 from typing import Any
@@ -13,11 +14,25 @@ from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.households.together import Together
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.publish.microdata.contents import SynthesisContents
-from tallytree.publish.statement import FORMAT, LEDGER, NO_LEDGER, SOURCES, guarantee, resource, software
+from tallytree.publish.statement import (
+    FORMAT,
+    LEDGER,
+    NO_LEDGER,
+    SOURCES,
+    guarantee,
+    resource,
+    same_data_in_words,
+    shown_in,
+    software,
+)
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.trust import CONFIDENCE
 
 KIND = "synthetic households"
+COPIES = (
+    "Nor was there a guard against copies of the folder that the run kept its rounds in: a copy that was resumed too "
+    "would have drawn rounds again, and each adds to the cost."
+)
 
 
 def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: int) -> dict[str, Any]:
@@ -29,7 +44,9 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
         "format": FORMAT,
         "kind": KIND,
         "title": synthesis.title,
-        "statement": in_words(budget, neighbours, both, ledgered=synthesis.ledgered),
+        "statement": in_words(
+            budget, neighbours, both, ledgered=synthesis.ledgered, same_data_as=synthesis.same_data_as
+        ),
         "unit": neighbours.unit.kind,
         "neighbours": neighbours.to_json(),
         "neighbours_in_words": neighbours.describe(),
@@ -51,6 +68,7 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
             *(["the regions of households"] if both is not None and both.regions_are_public else []),
         ],
         "ledger": LEDGER if synthesis.ledgered else NO_LEDGER,
+        "same_data_as": list(synthesis.same_data_as),
         "method": {
             "name": synthesis.method,
             "paper": synthesis.made_by.paper,
@@ -67,18 +85,29 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
     }
 
 
-def in_words(budget: Budget, neighbours: HouseholdNeighbours, both: Together | None, *, ledgered: bool) -> str:
-    """The guarantee in a few sentences.
+def in_words(
+    budget: Budget,
+    neighbours: HouseholdNeighbours,
+    both: Together | None,
+    *,
+    ledgered: bool,
+    same_data_as: Sequence[str] = (),
+    format: int = FORMAT,  # noqa: A002
+) -> str:
+    """The guarantee in a few sentences; statements of format 1 wrote amounts otherwise, and nothing of copies.
 
     Households that agree with a released table depend on that release too, so all that can be promised of them is what
     both promise together.
     """
-    text = f"These synthetic households are {guarantee(budget)}. {neighbours.describe()}"
+    shown = shown_in({"format": format})
+    text = f"These synthetic households are {guarantee(budget, shown)}. {neighbours.describe()}"
     if both is not None:
-        text = f"These synthetic households depend on a released table. {both.in_words(budget.delta)}"
+        text = f"These synthetic households depend on a released table. {both.in_words(budget.delta, shown)}"
     if not ledgered:
         text += " They were made without a ledger: other releases about the same data add to their cost."
-    return text
+        if format != 1:
+            text += f" {COPIES}"
+    return text + same_data_in_words(same_data_as)
 
 
 def not_protected(neighbours: HouseholdNeighbours, both: Together | None) -> list[str]:
@@ -213,7 +242,11 @@ def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
         "name": "tallytree-synthetic-households",
         "title": synthesis.title,
         "description": in_words(
-            synthesis.budget, synthesis.neighbours, synthesis.together, ledgered=synthesis.ledgered
+            synthesis.budget,
+            synthesis.neighbours,
+            synthesis.together,
+            ledgered=synthesis.ledgered,
+            same_data_as=synthesis.same_data_as,
         ),
         "resources": [
             resource("households.parquet", homes),

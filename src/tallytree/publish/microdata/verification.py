@@ -39,7 +39,7 @@ from tallytree.publish.microdata.files import (
     write_report,
 )
 from tallytree.publish.microdata.statement import in_words, not_protected, sensitivity_of
-from tallytree.publish.statement import NO_LEDGER
+from tallytree.publish.statement import NO_LEDGER, shown_in
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally
@@ -213,7 +213,8 @@ def _privacy_adds_up(stored: StoredMicrodata) -> Iterator[str]:
     if statement["not_protected"] != not_protected(neighbours, both):
         yield f"{PRIVACY} does not say all that is not protected"
     ledgered = statement["ledger"] != NO_LEDGER
-    if statement["statement"] != in_words(budget, neighbours, both, ledgered=ledgered):
+    told = {"same_data_as": statement.get("same_data_as", ()), "format": statement["format"]}
+    if statement["statement"] != in_words(budget, neighbours, both, ledgered=ledgered, **told):
         yield f"{PRIVACY}: the statement in words does not follow from the budget and the relation"
     spent = Fraction(0)
     for place, row in enumerate(statement["rounds"], start=1):
@@ -356,7 +357,10 @@ def _together(stored: StoredMicrodata) -> Iterator[str]:
     stated = agreed["steps_of_the_release"], agreed["release_rho"], agreed["synthesis_rho"], agreed["rho"]
     if stated != (both.times, str(both.release), str(both.synthesis), str(both.rho)):
         yield f"{PRIVACY}: the cost of both together does not follow from their relations and budgets"
-    if agreed["statement"] != both.in_words(budget.delta) or agreed["relation"] != both.relation:
+    if (
+        agreed["statement"] != both.in_words(budget.delta, shown_in(stored.statement))
+        or agreed["relation"] != both.relation
+    ):
         yield f"{PRIVACY}: what both promise together is not what follows"
 
 

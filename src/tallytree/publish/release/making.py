@@ -43,6 +43,7 @@ def release(
     priority: str | None = None,
     prior: Any = None,
     ledger: str | PathLike[str] | Ledger | None = None,
+    same_data: bool = False,
     noise: NoiseSource = "tallytree",
     title: str | None = None,
     intervals: Which = "all",
@@ -55,9 +56,11 @@ def release(
     `shares` divides the budget over the levels, or `priority` does ("upper", "balanced" or "leaves"); equally if
     neither is given. `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the
     one with the least predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
-    data set's account first. `keep` names a folder that receives the measurements as soon as they are made, so that
-    `resume` can go on from there and spends nothing more. `intervals` says which error bars the counts get, at the
-    level `confidence`: "all", "guaranteed" (typical ones take 25 more estimates) or "none".
+    data set's account first; files that another account was charged for are refused, unless the accounts are linked or
+    `same_data` says that it is meant: the privacy statement then names these accounts. `keep` names a folder that
+    receives the measurements as soon as they are made, so that `resume` can go on from there and spends nothing more.
+    `intervals` says which error bars the counts get, at the level `confidence`: "all", "guaranteed" (typical ones take
+    25 more estimates) or "none".
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     neighbours = Neighbours.of(group_sizes, unit)
@@ -76,7 +79,7 @@ def release(
     folder = None if keep is None else _fresh_folder(Path(keep))
     progress(Stage("measuring"))
     try:
-        measurements = measure(group_sizes, plan, ledger=book, noise=noise, settle=chosen.settle)
+        measurements = measure(group_sizes, plan, ledger=book, noise=noise, settle=chosen.settle, same_data=same_data)
     except BaseException:
         if folder is not None:
             folder.rmdir()

@@ -40,6 +40,7 @@ def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> 
         "region_totals": None if measurements.region_totals is None else measurements.region_totals.tolist(),
         "noise_source": measurements.noise_source,
         "ledgered": measurements.ledgered,
+        "same_data_as": list(measurements.same_data_as),
         "regions_declared_public": measurements.regions_declared_public,
         "settled": {
             "totals": None if settled.totals is None else settled.totals.tolist(),
@@ -90,6 +91,7 @@ def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
         region_totals=_totals(facts["region_totals"], hierarchy),
         noise_source=facts["noise_source"],
         ledgered=facts["ledgered"],
+        same_data_as=tuple(facts.get("same_data_as", ())),
         regions_declared_public=facts["regions_declared_public"],
         settled=Settled(_totals(settled["totals"], hierarchy), settled["max_size"]),
     )

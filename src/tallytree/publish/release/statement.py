@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from tallytree.histogram import size_label
@@ -9,7 +11,16 @@ from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.publish.release.contents import ReleaseContents, size_description
-from tallytree.publish.statement import FORMAT, LEDGER, NO_LEDGER, SOURCES, guarantee, resource, software
+from tallytree.publish.statement import (
+    FORMAT,
+    LEDGER,
+    NO_LEDGER,
+    SOURCES,
+    guarantee,
+    resource,
+    same_data_in_words,
+    software,
+)
 
 LEFT_OUT = (
     "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
@@ -63,11 +74,11 @@ def described(part: Measurement, measurements: Measurements) -> dict[str, Any]:
     }
 
 
-def measured_first(measurements: Measurements) -> list[str]:
+def measured_first(measurements: Measurements, shown: Callable[[Fraction], str] = as_decimal) -> list[str]:
     """What was not public but measured before anything else, in words; nothing for most releases."""
     facts = []
     for part in measurements.measured:
-        paid = f"with {as_decimal(part.share * measurements.budget.amount)} of the budget"
+        paid = f"with {shown(part.share * measurements.budget.amount)} of the budget"
         if part.view == "largest":
             facts.append(
                 f"a largest size was measured {paid}, and raised by the noise it may lack: groups larger than "
@@ -102,7 +113,7 @@ def in_words(measurements: Measurements) -> str:
     text = f"This release is {guarantee(measurements.budget)}. {measurements.neighbours.describe()}"
     if not measurements.ledgered:
         text += " It was made without a ledger: other releases about the same data add to its cost."
-    return text
+    return text + same_data_in_words(measurements.same_data_as)
 
 
 def totals_in_words(measurements: Measurements, mechanism: Mechanism) -> str:

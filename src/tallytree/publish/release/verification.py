@@ -39,7 +39,7 @@ from tallytree.publish.release.files import (
 )
 from tallytree.publish.release.measurements_file import load_measurements
 from tallytree.publish.release.statement import LEFT_OUT, described, measured_first
-from tallytree.publish.statement import guarantee
+from tallytree.publish.statement import guarantee, shown_in
 from tallytree.version import VERSION
 
 
@@ -228,7 +228,7 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
     budget, neighbours = Budget.from_json(statement["budget"]), Neighbours.from_json(statement["neighbours"])
     if statement["unit"] != neighbours.unit.kind or statement["neighbours_in_words"] != neighbours.describe():
         yield f"{PRIVACY}: the unit or its description does not fit the neighbour relation"
-    if guarantee(budget) not in statement["statement"]:
+    if guarantee(budget, shown_in(statement)) not in statement["statement"]:
         yield f"{PRIVACY}: the statement in words does not give the stated budget"
     charged = Fraction(0)
     for row in statement["measurements"]:
@@ -251,7 +251,7 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
         yield f"{PRIVACY} and {MEASUREMENTS} state different privacy"
     if statement["measurements"] != [described(part, stored.measurements) for part in stored.measurements.measured]:
         yield f"{PRIVACY} and {MEASUREMENTS} describe different measurements"
-    if statement.get("measured_first", []) != measured_first(stored.measurements):
+    if statement.get("measured_first", []) != measured_first(stored.measurements, shown_in(statement)):
         yield f"{PRIVACY} does not say what was measured first"
 
 

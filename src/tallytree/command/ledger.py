@@ -1,0 +1,105 @@
+"""`tallytree ledger`: open accounts, show them, link those of the same people, accept a ledger without an anchor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ledger_app = typer.Typer(
+    help="What each data set may spend and has spent.", no_args_is_help=True, rich_markup_mode=None
+)
+
+LedgerPath = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
+Epsilon = Annotated[str | None, typer.Option(help="Total budget in pure ε.")]
+Rho = Annotated[str | None, typer.Option(help="Total budget in ρ (zCDP).")]
+Delta = Annotated[str | None, typer.Option(help="With --epsilon: the largest ρ for (ε, δ).")]
+
+
+@ledger_app.command("open")
+def ledger_open(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.")],
+    epsilon: Epsilon = None,
+    rho: Rho = None,
+    delta: Delta = None,
+) -> None:
+    """Give the data set of a spec its total budget, once. Its name and neighbour relation come from the spec."""
+    from tallytree.command import screen
+    from tallytree.command.release_spec import ReleaseSpec
+    from tallytree.command.spec import is_for_synthesis
+    from tallytree.command.synthesis_spec import SynthesisSpec
+    from tallytree.privacy.budget import Budget
+    from tallytree.privacy.ledger import Ledger
+
+    loaded = SynthesisSpec.load(spec) if is_for_synthesis(spec) else ReleaseSpec.load(spec)
+    path, name = loaded.account()
+    account = Ledger(path).open(name, Budget(epsilon=epsilon, rho=rho, delta=delta), loaded.neighbours())
+    screen.show(f"Opened {name!r} in {path}.", screen.accounts([account]))
+
+
+@ledger_app.command("show")
+def ledger_show(path: LedgerPath, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show what each data set may spend and has spent. Confidential: for the data holder. Nothing is changed."""
+    from dataclasses import asdict
+
+    from tallytree.command import screen
+    from tallytree.privacy.ledger import Ledger
+
+    ledger = Ledger(path)
+    accounts = ledger.accounts()
+    if as_json:
+        amounts = ("currency", "total", "spent", "left")
+        screen.show_json([asdict(account) | {name: getattr(account, name) for name in amounts} for account in accounts])
+    else:
+        screen.show(screen.accounts(accounts, ledger.links()))
+
+
+@ledger_app.command("link")
+def ledger_link(
+    path: LedgerPath,
+    names: Annotated[list[str], typer.Argument(metavar="NAME NAME…", help="Accounts that concern the same people.")],
+    epsilon: Epsilon = None,
+    rho: Rho = None,
+    delta: Delta = None,
+) -> None:
+    """Give accounts that concern the same people one joint total, once.
+
+    Each release is then charged to its own account and has to fit into the joint total too. See docs/ledger.md for what
+    the sum promises.
+    """
+    from tallytree.command import screen
+    from tallytree.privacy.budget import Budget
+    from tallytree.privacy.ledger import Ledger
+
+    link = Ledger(path).link(names, Budget(epsilon=epsilon, rho=rho, delta=delta))
+    screen.show(f"Linked {' and '.join(map(repr, link.names))}.", screen.accounts([], [link]))
+
+
+@ledger_app.command("anchor")
+def ledger_anchor(
+    path: LedgerPath,
+    accept: Annotated[
+        str | None, typer.Option(metavar="DIGEST", help="How the last entry's digest begins: 8 digits or more.")
+    ] = None,
+) -> None:
+    """Show the last entries of a ledger that lost its anchor and, with --accept, make a new one.
+
+    Without an anchor nobody can tell whether entries are missing at the end. Compare the last entries with what you
+    know was released before you accept them: what a missing entry reserved is spent, and would be spent again.
+    """
+    from tallytree.command import screen
+    from tallytree.privacy.ledger import Ledger
+
+    ledger = Ledger(path)
+    entries = ledger.entries(anchored=False)
+    if accept is not None:
+        last = ledger.anchor(accept)
+        screen.show(f"The anchor of {path} is entry {last.number} now.")
+        return
+    screen.show(screen.last_entries(entries), "")
+    if entries:
+        screen.show(
+            "If nothing was reserved after the last of these entries, and only then, make an anchor with:",
+            f"  tallytree ledger anchor {path} --accept {entries[-1].digest[:16]}",
+        )
