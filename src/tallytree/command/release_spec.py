@@ -213,4 +213,5 @@ class ReleaseSpec(Spec):
             rows_per_entity=(self.data.rows_per_entity or 1) if entity else 1,
             entity_column=self.data.entity is not None and entity,
             groups_were_split=self.data.on_spanning_group == "split",
+            rows_were_bounded=self.data.rows_per_entity is not None,
         )

@@ -32,6 +32,7 @@ from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
 from tallytree.publish.release.statement import totals_in_words
+from tallytree.publish.release.truncation import truncation
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
 from tallytree.publish.verify import Verification
@@ -110,6 +111,7 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
         facts(
             {
                 "privacy": f"{guarantee(measurements.budget)}. {measurements.neighbours.describe()}",
+                **({"truncated": told} if (told := truncation(measurements.neighbours)) else {}),
                 "ledger": _of_ledger(measurements.ledgered),
                 "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
                 f"{totals_in_words(measurements, mechanism)}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 from tallytree.publish.release.statement import data_package, privacy_statement
+from tallytree.publish.release.truncation import truncation
 
 COUNTS, COUNTS_CSV, REGIONS = "counts.parquet", "counts.csv", "regions.csv"
 FILES = (COUNTS, COUNTS_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
@@ -98,7 +99,7 @@ def read_release(folder: Path) -> ReleaseContents:
             made_by=stated_mechanism(statement),
             certificate=statement["certificate"],
             title=statement["title"],
-            error_bars=stored_error_bars(cells, statement.get("intervals")),
+            error_bars=stored_error_bars(cells, statement.get("intervals"), truncation(measurements.neighbours)),
         )
     except (KeyError, TypeError) as error:
         raise ReleaseError(f"{folder / PRIVACY} lacks {error}") from None
@@ -181,20 +182,20 @@ def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mappin
     return Cells(counts, ends, problems)
 
 
-def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None) -> ErrorBars:
-    """The error bars that were read, with what the privacy statement says of them."""
+def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: str) -> ErrorBars:
+    """The error bars that were read, with what the privacy statement says of them; `told` is what was left out."""
     if intervals is None:
-        return NO_ERROR_BARS
+        return replace(NO_ERROR_BARS, truncation=told)
     which, confidence = checked_which(intervals["which"]), checked_level(intervals["confidence"])
 
     def found(kind: Kind, names: tuple[str, str]) -> tuple[Intervals | None, str]:
-        told = intervals.get(kind, "")
-        if told != "given":
-            return None, told
+        given = intervals.get(kind, "")
+        if given != "given":
+            return None, given
         return Intervals(cells.ends[names[0]], cells.ends[names[1]], confidence, kind), ""
 
     (guaranteed, no_guaranteed), (typical, no_typical) = found("guaranteed", GUARANTEED), found("typical", TYPICAL)
-    return ErrorBars(which, confidence, guaranteed, typical, no_guaranteed, no_typical)
+    return ErrorBars(which, confidence, guaranteed, typical, no_guaranteed, no_typical, told)
 
 
 def _fill_left_out(
