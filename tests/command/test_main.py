@@ -53,6 +53,20 @@ def test_validate_says_what_is_wrong_in_counts_and_never_in_values(folder):
     assert "77" not in out
 
 
+def test_validate_tells_the_data_holder_what_is_left_out_and_marks_it_as_not_private(folder):
+    out = run("validate", "release.toml", folder=folder)
+    assert "For your eyes only: not private." in out
+    assert "0 % of 3 groups with rows (0) have 4 or more" in " ".join(out.split())
+    rows = "".join(f"{trip},{trip % 2 + 1:02},{trip % 5}\n" for trip in range(100))
+    (folder / "people.csv").write_text(f"household,county,driver\n{rows}")
+    bounded = GOOD.replace("max_size = 4", 'max_size = 4\nentity = "driver"\nrows_per_entity = 3')
+    (folder / "release.toml").write_text(bounded)
+    words = " ".join(run("validate", "release.toml", folder=folder).split())
+    assert "85 % of 100 rows (85) are dropped; 100 % of 5 entities (5) lose some" in words
+    assert "your eyes" not in run("validate", "release.toml", "--quiet", folder=folder)
+    assert run("validate", "release.toml", "--quiet", folder=folder) == ""
+
+
 def test_a_release_with_a_ledger_from_opening_to_overspending(folder):
     spec = GOOD.replace("epsilon = 0.1", 'epsilon = 0.1\nledger = "ledger.db"')
     (folder / "release.toml").write_text(spec)

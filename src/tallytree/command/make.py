@@ -33,7 +33,7 @@ def run_validate(path: Path, *, quiet: bool) -> None:
             done, found = "synthesized", _validated_synthesis(SynthesisSpec.load(path), progress)
         else:
             done, found = "released", _validated_release(ReleaseSpec.load(path), progress)
-    screen.show(f"{path} and its data can be {done}. Nothing was spent.", found, quiet=quiet)
+    screen.show(f"{path} and its data can be {done}. Nothing was spent.", *found, quiet=quiet)
 
 
 def run_release(path: Path, out: Path, *, resumed: bool, quiet: bool) -> None:
@@ -109,7 +109,7 @@ def _kept(out: Path, holding: str, *, resumed: bool) -> Path:
 # -------------------------------------------------------------------- releases
 
 
-def _validated_release(spec: ReleaseSpec, progress: Progress) -> Any:
+def _validated_release(spec: ReleaseSpec, progress: Progress) -> list[Any]:
     _ = spec.budget
     progress(Stage("reading the data"))
     group_sizes = spec.read()
@@ -126,7 +126,9 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Any:
         prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
         progress=progress,
     )
-    return screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism)
+    ready = screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism)
+    progress(Stage("counting what is left out"))
+    return [ready, screen.for_the_data_holder(spec.left_out())]
 
 
 def _released(
@@ -169,12 +171,14 @@ def _released(
 # -------------------------------------------------------------------- syntheses
 
 
-def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> Any:
+def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> list[Any]:
     arguments = _arguments(spec)
     progress(Stage("reading the data"))
     households = spec.read()
     ready = check(households, **arguments)
-    return screen.synthesis_readiness(households.schema, ready, spec.budget, households.truncation())
+    facts = screen.synthesis_readiness(households.schema, ready, spec.budget, households.truncation())
+    progress(Stage("counting what is left out"))
+    return [facts, screen.for_the_data_holder(spec.left_out())]
 
 
 def _arguments(spec: SynthesisSpec) -> dict[str, Any]:

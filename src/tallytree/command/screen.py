@@ -1,6 +1,7 @@
 """What a person sees of releases and syntheses in the terminal, of verifications, accounts and mechanisms.
 
-Public values only. What the other commands show is made of the same few pieces.
+Public values only, but for `for_the_data_holder`, which says so. What the other commands show is made of the same few
+pieces.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.folder import PRIVACY
 from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS
 from tallytree.publish.microdata.making import Ready
-from tallytree.publish.microdata.statement import in_words
+from tallytree.publish.microdata.statement import in_words, left_out_before
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
@@ -170,6 +171,15 @@ def release_readiness(
     )
 
 
+def for_the_data_holder(told: dict[str, str]) -> RenderableType:
+    """Exact numbers of the private data, marked as what they are; nothing where there are none."""
+    if not told:
+        return Group()
+    return Group(
+        Text("\nFor your eyes only: not private. Exact numbers of your data, not to be published:"), facts(told)
+    )
+
+
 # -------------------------------------------------------------------- syntheses
 
 
@@ -183,7 +193,7 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
         "asked": _rounds_in_words(synthesis),
         "privacy": in_words(synthesis.budget, synthesis.neighbours, both, ledgered=True),
         "ledger": _of_ledger(synthesis.ledgered),
-        "oversize": synthesis.truncation,
+        "oversize": left_out_before(synthesis) or synthesis.truncation,
     }
     if table is not None:
         rows["agrees"] = f"with the released table: as many households for every {table.region} and size"

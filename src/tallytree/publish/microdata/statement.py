@@ -29,7 +29,9 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
         "format": FORMAT,
         "kind": KIND,
         "title": synthesis.title,
-        "statement": in_words(budget, neighbours, both, ledgered=synthesis.ledgered),
+        "statement": in_words(
+            budget, neighbours, both, ledgered=synthesis.ledgered, left_out=left_out_before(synthesis)
+        ),
         "unit": neighbours.unit.kind,
         "neighbours": neighbours.to_json(),
         "neighbours_in_words": neighbours.describe(),
@@ -43,6 +45,7 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
         ],
         "measured": [part.marginal.to_json() for part in synthesis.fitted.measured],
         "truncation": synthesis.truncation,
+        "truncated": synthesis.truncated,
         "noise": SOURCES["tallytree"],
         "public": [
             "the schema: attributes, their values and bins, and the most persons of a household",
@@ -67,7 +70,19 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
     }
 
 
-def in_words(budget: Budget, neighbours: HouseholdNeighbours, both: Together | None, *, ledgered: bool) -> str:
+def left_out_before(synthesis: SynthesisContents) -> str:
+    """What was left out of the data before anything was counted, in words; empty where nothing can have been."""
+    return as_truncated(synthesis.truncation) if synthesis.truncated else ""
+
+
+def as_truncated(rule: str) -> str:
+    """What is said wherever households that were cut are described."""
+    return f"All counts and errors describe the data as truncated. {rule}"
+
+
+def in_words(
+    budget: Budget, neighbours: HouseholdNeighbours, both: Together | None, *, ledgered: bool, left_out: str = ""
+) -> str:
     """The guarantee in a few sentences.
 
     Households that agree with a released table depend on that release too, so all that can be promised of them is what
@@ -76,6 +91,8 @@ def in_words(budget: Budget, neighbours: HouseholdNeighbours, both: Together | N
     text = f"These synthetic households are {guarantee(budget)}. {neighbours.describe()}"
     if both is not None:
         text = f"These synthetic households depend on a released table. {both.in_words(budget.delta)}"
+    if left_out:
+        text += f" {left_out}"
     if not ledgered:
         text += " They were made without a ledger: other releases about the same data add to their cost."
     return text
@@ -209,11 +226,18 @@ def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
         "and how far it may be from the truth with a chance of 95 %"
     )
     measurements = "the noisy counts that the model was fitted to; variance 0: published exactly"
+    left_out = left_out_before(synthesis)
+    if left_out:
+        questions, answers, measurements = (f"{text}. {left_out}" for text in (questions, answers, measurements))
     return {
         "name": "tallytree-synthetic-households",
         "title": synthesis.title,
         "description": in_words(
-            synthesis.budget, synthesis.neighbours, synthesis.together, ledgered=synthesis.ledgered
+            synthesis.budget,
+            synthesis.neighbours,
+            synthesis.together,
+            ledgered=synthesis.ledgered,
+            left_out=left_out,
         ),
         "resources": [
             resource("households.parquet", homes),
