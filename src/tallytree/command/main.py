@@ -32,6 +32,12 @@ SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
 NewDirectory = Annotated[Path, typer.Option("--out", help="The directory to write; must not exist yet.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Finish an interrupted run; nothing is spent twice.")]
+LedgerPath = Annotated[
+    Path | None, typer.Option("--ledger", help="The ledger to charge, instead of the one in the spec.")
+]
+NoLedger = Annotated[
+    bool, typer.Option("--no-ledger", help="Charge none: what else is released about these data is not checked.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -57,7 +63,10 @@ def demo(
     households: Annotated[int, typer.Option(min=1000, help="How many households the country has.")] = 100_000,
     quiet: Quiet = False,
 ) -> None:
-    """Make up a country, release it with ε = 1, and verify the release."""
+    """Make up a country, release it with ε = 1, and verify the release.
+
+    Its ledger is made anew beside its data, with ε = 2 in all, each time that the country is made up.
+    """
     from tallytree.command.make import run_demo
 
     run_demo(out, data, households=households, quiet=quiet)
@@ -111,24 +120,41 @@ def plan(
 
 
 @app.command()
-def release(spec: SpecPath, out: NewDirectory, resume: Resume = False, quiet: Quiet = False) -> None:
-    """Read, measure, estimate and write a release. The budget is spent once the noise is drawn."""
+def release(
+    spec: SpecPath,
+    out: NewDirectory,
+    ledger: LedgerPath = None,
+    no_ledger: NoLedger = False,
+    resume: Resume = False,
+    quiet: Quiet = False,
+) -> None:
+    """Read, measure, estimate and write a release. The budget is spent once the noise is drawn.
+
+    It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless it is
+    told --no-ledger.
+    """
     from tallytree.command.make import run_release
 
-    run_release(spec, out, resumed=resume, quiet=quiet)
+    run_release(spec, out, ledger=ledger, no_ledger=no_ledger, resumed=resume, quiet=quiet)
 
 
 @app.command()
 def synthesize(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/synthesis.md.")],
     out: NewDirectory,
+    ledger: LedgerPath = None,
+    no_ledger: NoLedger = False,
     resume: Resume = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make synthetic households and persons from private ones. The budget is spent, round by round."""
+    """Make synthetic households and persons from private ones. The budget is spent, round by round.
+
+    It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless it is
+    told --no-ledger.
+    """
     from tallytree.command.make import run_synthesis
 
-    run_synthesis(spec, out, resumed=resume, quiet=quiet)
+    run_synthesis(spec, out, ledger=ledger, no_ledger=no_ledger, resumed=resume, quiet=quiet)
 
 
 @app.command()

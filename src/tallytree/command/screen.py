@@ -155,7 +155,7 @@ def _histogram(release: Release) -> Table:
 
 
 def release_readiness(
-    group_sizes: GroupSizes, neighbours: Neighbours, budget: Budget, mechanism: Mechanism
+    group_sizes: GroupSizes, neighbours: Neighbours, budget: Budget, mechanism: Mechanism, ledger: str
 ) -> RenderableType:
     """What a valid spec would release; public facts only."""
     hierarchy = group_sizes.hierarchy
@@ -167,6 +167,7 @@ def release_readiness(
             "budget": str(budget),
             "protects": neighbours.describe(),
             "mechanism": mechanism.name,
+            "ledger": ledger,
         }
     )
 
@@ -255,7 +256,7 @@ def _rounds_in_words(synthesis: Synthesis) -> str:
     return text
 
 
-def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation: str) -> RenderableType:
+def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation: str, ledger: str) -> RenderableType:
     """What a valid spec would do; public facts only."""
 
     def side(attributes: tuple[Attribute, ...]) -> str:
@@ -270,6 +271,7 @@ def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation
         "protects": ready.neighbours.describe(),
         "oversize": truncation,
         "method": ready.method.name,
+        "ledger": ledger,
     }
     if ready.table is not None:
         rows["agrees"] = f"with {ready.table.number:,} released households by {ready.table.region} and size"
