@@ -117,7 +117,8 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
                 "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
                 f"{totals_in_words(measurements, mechanism)}",
                 "error bars": _error_bars(release),
-                "made by": f"{mechanism.name} ({mechanism.symbol} of the paper)",
+                "made by": f"{mechanism.name} ({mechanism.symbol} of the paper)"
+                + (f": {release.fallback.in_words(mechanism)}" if release.fallback else ""),
                 "files": f"{directory}{os.sep} ({', '.join(FILES)})",
                 "release id": release_id,
                 "check it": f"tallytree verify {directory} --id {release_id[:16]}",

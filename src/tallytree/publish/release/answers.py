@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError, TallytreeError
+from tallytree.errors import ReleaseError
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import LinearSum
@@ -322,7 +322,7 @@ class _Answering:
                 functions=self._functions,
                 progress=self.progress,
             )
-        except TallytreeError as error:
+        except Exception as error:  # of public values alone
             return f"There is no typical interval: {release.mechanism} cannot estimate from fresh noise ({error})."
 
     def _typical(self, number: int, released: float | None, notes: list[str]) -> Ends | None:

@@ -13,6 +13,7 @@ from tallytree.long_table import key_columns, region_blocks
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
+from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.truncation import count_description
 
 
@@ -29,6 +30,7 @@ class ReleaseContents:
     certificate: str
     title: str
     error_bars: ErrorBars = NO_ERROR_BARS
+    fallback: Fallback | None = None  # where the mechanism that was asked for failed
 
     @property
     def mechanism(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tallytree.arrays import Integers
-from tallytree.errors import SpecError, TallytreeError
+from tallytree.errors import SpecError
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals
 from tallytree.hierarchy import Hierarchy
@@ -129,7 +129,7 @@ def error_bars(
         return ErrorBars(which, confidence, sure, None, why, truncation=told)
     try:
         likely = replicated(measurements, counts, mechanism, confidence=confidence, seconds=seconds, progress=progress)
-    except TallytreeError as error:
+    except Exception as error:  # of public values alone; whatever a solver raises, the release stands
         unable = f"there are no typical intervals: {mechanism.name} cannot estimate from fresh noise ({error})"
         return ErrorBars(which, confidence, sure, None, why, unable, told)
     return ErrorBars(which, confidence, sure, likely.intervals, why, truncation=told)

@@ -19,6 +19,7 @@ from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, read_json, write_json, write_whole
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
+from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 from tallytree.publish.release.statement import data_package, privacy_statement
 from tallytree.publish.release.truncation import truncation
@@ -99,6 +100,7 @@ def read_release(folder: Path) -> ReleaseContents:
             made_by=stated_mechanism(statement),
             certificate=statement["certificate"],
             title=statement["title"],
+            fallback=stated_fallback(statement),
             error_bars=stored_error_bars(cells, statement.get("intervals"), truncation(measurements.neighbours)),
         )
     except (KeyError, TypeError) as error:
@@ -111,6 +113,15 @@ def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
     """The mechanism that a privacy statement names, with its options; older statements have none."""
     stated = statement["mechanism"]
     return mechanism_named(stated["name"]).configured(stated.get("options", {}))
+
+
+def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
+    """Which mechanism failed before the stated one was used, if one did."""
+    stated = statement["mechanism"]
+    if "asked_for" not in stated:
+        return None
+    asked = stated["asked_for"]
+    return Fallback(mechanism_named(asked["name"]).configured(asked["options"]), stated["failed_because"])
 
 
 def read_regions(path: Path) -> tuple[Hierarchy, list[str]]:

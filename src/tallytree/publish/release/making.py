@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from os import PathLike
@@ -22,6 +21,7 @@ from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.folder import MEASUREMENTS, read_json, write_json
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
+from tallytree.publish.release.fallback import surely_estimated
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 from tallytree.publish.release.value import Release
 from tallytree.tables.group_sizes import GroupSizes
@@ -97,26 +97,27 @@ def estimated(
 ) -> Release:
     """The release that follows from measurements: pure post-processing, the same every time but for typical intervals.
 
-    Those come from fresh noise of the same law.
+    Those come from fresh noise of the same law. Where the mechanism fails another one takes over, and the release says
+    so (`fallback`).
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     progress(Stage("estimating"))
-    start = time.perf_counter()
-    estimate = mechanism.estimate(measurements)
+    made = surely_estimated(measurements, mechanism)
     bars = error_bars(
         measurements,
-        estimate.counts,
-        mechanism,
+        made.estimate.counts,
+        made.by,
         which=intervals,
         confidence=confidence,
-        seconds=time.perf_counter() - start,
+        seconds=made.seconds,
         progress=progress,
     )
     return Release(
-        counts=estimate.counts,
+        counts=made.estimate.counts,
         measurements=measurements,
-        made_by=mechanism,
-        certificate=estimate.certificate,
+        made_by=made.by,
+        certificate=made.certificate,
+        fallback=made.fallback,
         title=title or "Groups by region and size",
         error_bars=bars,
     )

@@ -39,6 +39,7 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
             "options": mechanism.options,
             "paper": mechanism.paper,
             "keeps": mechanism.keeps,
+            **({} if release.fallback is None else release.fallback.to_json()),
         },
         "measured_first": measured_first(measurements),
         "certificate": release.certificate,

@@ -15,7 +15,7 @@ from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import most_groups
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import Mechanism
+from tallytree.mechanisms import Mechanism, instead_of
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import FIRST
@@ -34,6 +34,7 @@ from tallytree.publish.release.files import (
     count_columns,
     read_cells,
     read_regions,
+    stated_fallback,
     stated_mechanism,
     stored_error_bars,
 )
@@ -295,17 +296,24 @@ def _follows(stored: StoredRelease) -> Iterator[str]:
     """Estimation is a pure function of the measurements. Another version may differ, so only our own is run again."""
     if stored.statement["software"]["tallytree"] != VERSION:
         return
-    measurements = stored.measurements
-    plan = stored.mechanism.plan(
+    measurements, fallback = stored.measurements, stated_fallback(stored.statement)
+    asking = stored.mechanism if fallback is None else fallback.asked
+    plan = asking.plan(
         measurements.hierarchy, measurements.budget, measurements.neighbours.unit, measurements.level_shares
     )
     asked = {(ask.view, ask.level, ask.share) for ask in plan.questions}
     if asked != {(part.view, part.level, part.share) for part in measurements.measured}:
-        yield f"{stored.mechanism.name} with the options in {PRIVACY} does not ask for what was measured"
+        yield f"{asking.name} with the options in {PRIVACY} does not ask for what was measured"
     first = replace(measurements, measured=tuple(part for part in measurements.measured if part.view in FIRST))
-    settled = stored.mechanism.settle(replace(first, settled=Settled()))
+    settled = asking.settle(replace(first, settled=Settled()))
     if settled.max_size != measurements.settled.max_size or not _same(settled.totals, measurements.settled.totals):
         yield f"the totals or the largest size in {MEASUREMENTS} do not follow from what was measured of them"
+    if fallback is not None:
+        used = stored.mechanism
+        if (used.name, used.options) not in [(one.name, one.options) for one in instead_of(asking, measurements)]:
+            yield f"{PRIVACY}: {used.name} is none of those that stand in for {asking.name}"
+        if not stored.statement["certificate"].endswith(fallback.in_words(used)):
+            yield f"{PRIVACY}: the certificate does not say that {used.name} stands in for {asking.name}"
     estimate = stored.mechanism.estimate(measurements)
     if not np.array_equal(estimate.counts, stored.counts):
         yield f"{COUNTS} is not what {stored.statement['mechanism']['name']} estimates from {MEASUREMENTS}"
