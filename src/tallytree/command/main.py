@@ -77,7 +77,8 @@ def demo(
 def validate(spec: SpecPath, quiet: Quiet = False) -> None:
     """Check spec and data: every problem at once, with counts and how to fix it. Nothing is spent.
 
-    The counts of problems are computed from private data without noise: they are for the data holder's eyes only.
+    The counts of problems, and the shares of what is left out, are computed from private data without noise: they are
+    for the data holder's eyes only.
     """
     from tallytree.command.make import run_validate
 

@@ -55,9 +55,11 @@ def release(
     `shares` divides the budget over the levels, or `priority` does ("upper", "balanced" or "leaves"); equally if
     neither is given. `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the
     one with the least predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
-    data set's account first. `keep` names a folder that receives the measurements as soon as they are made, so that
-    `resume` can go on from there and spends nothing more. `intervals` says which error bars the counts get, at the
-    level `confidence`: "all", "guaranteed" (typical ones take 25 more estimates) or "none".
+    data set's account first; without one nothing checks what else was released, and the privacy statement says so.
+    (The command asks first; who calls this function chose.) `keep` names a folder that receives the measurements as
+    soon as they are made, so that `resume` can go on from there and spends nothing more. `intervals` says which error
+    bars the counts get, at the level `confidence`: "all", "guaranteed" (typical ones take 25 more estimates) or
+    "none".
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     neighbours = Neighbours.of(group_sizes, unit)
