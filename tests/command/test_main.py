@@ -39,6 +39,9 @@ def test_the_demo_makes_a_release_that_verifies_and_can_be_run_again(tmp_path):
     assert all(len(line) <= 80 for line in out.splitlines()), out
     assert "keeps all its promises" in run("verify", "demo-release", folder=tmp_path)
     run("demo", "--households", 2000, "--quiet", folder=tmp_path)
+    account = json.loads(run("ledger", "show", "demo-data/demo-ledger.db", "--json", folder=tmp_path))[0]
+    assert [spending["cost"] for spending in account["spendings"]] == ["1"]
+    assert account["total"] == "2"
     counts = tmp_path / "demo-release" / "counts.csv"
     counts.write_text(counts.read_text().replace(",1\n", ",2\n", 1))
     assert "counts.csv was changed" in run("verify", "demo-release", folder=tmp_path, code=2)
@@ -51,6 +54,20 @@ def test_validate_says_what_is_wrong_in_counts_and_never_in_values(folder):
     assert "data holder" in out
     assert "SECRET" not in out
     assert "77" not in out
+
+
+def test_validate_tells_the_data_holder_what_is_left_out_and_marks_it_as_not_private(folder):
+    out = run("validate", "release.toml", folder=folder)
+    assert "For your eyes only: not private." in out
+    assert "0 % of 3 groups with rows (0) have 4 or more" in " ".join(out.split())
+    rows = "".join(f"{trip},{trip % 2 + 1:02},{trip % 5}\n" for trip in range(100))
+    (folder / "people.csv").write_text(f"household,county,driver\n{rows}")
+    bounded = GOOD.replace("max_size = 4", 'max_size = 4\nentity = "driver"\nrows_per_entity = 3')
+    (folder / "release.toml").write_text(bounded)
+    words = " ".join(run("validate", "release.toml", folder=folder).split())
+    assert "85 % of 100 rows (85) are dropped; 100 % of 5 entities (5) lose some" in words
+    assert "your eyes" not in run("validate", "release.toml", "--quiet", folder=folder)
+    assert run("validate", "release.toml", "--quiet", folder=folder) == ""
 
 
 def test_a_release_with_a_ledger_from_opening_to_overspending(folder):
@@ -69,6 +86,35 @@ def test_a_release_with_a_ledger_from_opening_to_overspending(folder):
     assert not (folder / "second").exists()
 
 
+def test_without_a_ledger_a_release_asks_whether_that_is_meant(folder, here):
+    out = here("release", "release.toml", "--out", "first", code=3)
+    assert "no ledger was named" in out
+    assert "--no-ledger" in out
+    assert "Nothing was spent." in out
+    assert "--ledger PATH or --no-ledger will be asked for" in here("validate", "release.toml")
+    assert not list(folder.glob("first*"))
+    here("release", "release.toml", "--out", "first", "--no-ledger")
+    assert "without a ledger" in json.loads((folder / "first" / "privacy.json").read_text())["statement"]
+    (folder / "release.toml").write_text(GOOD.replace("epsilon = 0.1", "epsilon = 0.1\nledger = false"))
+    assert "none, as the spec says" in here("validate", "release.toml")
+    here("release", "release.toml", "--out", "second")
+    (folder / "release.toml").write_text(GOOD.replace("epsilon = 0.1", "epsilon = 0.1\nledger = true"))
+    assert "ledger" in here("validate", "release.toml", code=2)
+
+
+def test_a_ledger_on_the_command_line_goes_before_that_of_the_spec(folder, here):
+    with_options(folder, 'method = "cumulative"', mechanism="bottom-up")
+    here("ledger", "open", "release.toml", "--epsilon", "0.1")
+    (folder / "ledger.db").rename(folder / "other.db")
+    here("release", "release.toml", "--out", "mine", code=3)
+    here("release", "release.toml", "--out", "mine", "--ledger", "other.db")
+    assert len(json.loads(here("ledger", "show", "other.db", "--json"))[0]["spendings"]) == 1
+    assert "Nothing was spent" in here("release", "release.toml", "--out", "more", "--ledger", "other.db", code=3)
+    here("release", "release.toml", "--out", "more", "--no-ledger")
+    both = here("release", "release.toml", "--out", "x", "--ledger", "other.db", "--no-ledger", code=2)
+    assert "exclude each other" in both
+
+
 def test_an_existing_target_is_refused_before_anything_is_spent(folder):
     (folder / "taken").mkdir()
     assert "is there already" in run("release", "release.toml", "--out", "taken", folder=folder, code=2)
@@ -81,11 +127,14 @@ def test_an_interrupted_release_can_be_finished(folder):
         "tallytree.command.main.main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "release", "release.toml", "--out", "mine"], cwd=folder, check=False, timeout=300
+        [sys.executable, "-c", code, "release", "release.toml", "--out", "mine", "--no-ledger"],
+        cwd=folder,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 9
     assert not (folder / "mine").exists()
-    assert "--resume" in run("release", "release.toml", "--out", "mine", folder=folder, code=2)
+    assert "--resume" in run("release", "release.toml", "--out", "mine", "--no-ledger", folder=folder, code=2)
     run("release", "release.toml", "--out", "mine", "--resume", folder=folder)
     run("verify", "mine", "--quiet", folder=folder)
     assert not (folder / "mine.partial").exists()

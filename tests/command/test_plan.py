@@ -166,6 +166,13 @@ def test_mistakes_are_told(folder, run, change, words, message):
     assert message in out
 
 
+def test_a_plan_for_data_whose_rows_will_be_dropped_says_so(folder, run):
+    assert "truncated" not in run("plan", "release.toml")
+    (folder / "release.toml").write_text(SPEC.replace("[data]", '[data]\nentity = "person"\nrows_per_entity = 4', 1))
+    words = " ".join(run("plan", "release.toml").split())
+    assert "describe the data as truncated: at most 4 rows of each entity were kept" in words
+
+
 def test_a_budget_out_of_range_is_a_budget_error(folder, run):
     assert "epsilon" in run("plan", "release.toml", "--epsilon", "-1", code=3)
 
@@ -175,6 +182,6 @@ def test_a_release_takes_the_mechanism_that_the_prior_speaks_for(folder, run):
     (folder / "people.csv").write_text("household,county\n" + people)
     (folder / "release.toml").write_text(SPEC + '[release]\npriority = "upper"\n')
     assert "mechanism" in run("validate", "release.toml")
-    out = run("release", "release.toml", "--out", "made")
+    out = run("release", "release.toml", "--out", "made", "--no-ledger")
     assert "ε = 0.571" in out
     run("verify", "made", "--quiet")

@@ -1,5 +1,6 @@
 """`tallytree synthesize` as a user types it: from a spec to a directory, killed and resumed, and with bad input."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -88,9 +89,43 @@ def test_from_a_spec_to_a_directory_that_verifies(folder, typed):
     assert not list(folder.glob("second*"))
 
 
-def killed(folder, code):
+def test_without_a_ledger_a_synthesis_asks_whether_that_is_meant(folder, typed):
+    out = typed("synthesize", "synth.toml", "--out", "first", code=3)
+    assert "no ledger was named" in out
+    assert "--no-ledger" in out
+    assert not list(folder.glob("first*"))
+    typed("synthesize", "synth.toml", "--out", "first", "--no-ledger", "--quiet")
+    assert "without a ledger" in json.loads((folder / "first" / "privacy.json").read_text())["statement"]
+    (folder / "synth.toml").write_text(GOOD.replace("rho = 0.5", "rho = 0.5\nledger = false"))
+    typed("synthesize", "synth.toml", "--out", "second", "--quiet")
+
+
+def test_households_that_were_cut_are_said_to_be(folder, typed):
+    rule = "Of a household with more than 3 persons, the first 3 persons in the order of column 'line' were kept"
+    words = typed("validate", "synth.toml")
+    assert "For your eyes only: not private." in words
+    assert "10 % of 120 persons (12) are left out; 25 % of 48 households with persons (12) lose some" in words
+    out = typed("synthesize", "synth.toml", "--out", "s", "--no-ledger")
+    assert f"All counts and errors describe the data as truncated. {rule}" in out
+    statement = json.loads((folder / "s" / "privacy.json").read_text())
+    package = json.loads((folder / "s" / "datapackage.json").read_text())
+    assert statement["truncated"] is True
+    told = [part["description"] for part in package["resources"] if part["name"] not in ("households", "persons")]
+    for text in (statement["statement"], package["description"], *told):
+        assert f"the data as truncated. {rule}" in text
+    typed("verify", "s")
+    for change in ({"truncated": False}, {"statement": statement["statement"].replace(" as truncated", "")}):
+        path = folder / "s" / "privacy.json"
+        path.write_text(json.dumps({**statement, **change}))
+        manifest = json.loads((folder / "s" / "manifest.json").read_text())
+        manifest["files"]["privacy.json"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        (folder / "s" / "manifest.json").write_text(json.dumps(manifest))
+        assert "do not use this release" in typed("verify", "s", code=2)
+
+
+def killed(folder, code, *more):
     """Run the command until it kills itself, and return the lines of its journal."""
-    words = [sys.executable, "-c", code, "synthesize", "synth.toml", "--out", "mine"]
+    words = [sys.executable, "-c", code, "synthesize", "synth.toml", "--out", "mine", *more]
     done = subprocess.run(words, cwd=folder, capture_output=True, timeout=300, check=False, env=dict(os.environ))
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (folder / "mine").exists()
@@ -98,8 +133,8 @@ def killed(folder, code):
 
 
 def test_a_run_that_was_killed_while_writing_has_all_its_rounds(folder, typed):
-    before = killed(folder, KILLED_WHILE_WRITING)
-    typed("synthesize", "synth.toml", "--out", "mine", "--resume", "--quiet")
+    before = killed(folder, KILLED_WHILE_WRITING, "--no-ledger")
+    typed("synthesize", "synth.toml", "--out", "mine", "--no-ledger", "--resume", "--quiet")
     told = json.loads((folder / "mine" / "privacy.json").read_text())
     assert [row["cost"] for row in told["rounds"]] == [line["cost"] for line in before if "reserved" in line]
     assert not any(row["lost"] for row in told["rounds"])
@@ -128,7 +163,7 @@ def test_a_killed_run_is_resumed_and_spends_nothing_twice(folder, typed):
 def test_bad_data_are_told_in_counts_and_never_in_values(folder, typed):
     rows = (folder / "households.csv").read_text()
     (folder / "households.csv").write_text(rows.replace("1,rented,02", "1,SECRET,02"))
-    text = typed("synthesize", "synth.toml", "--out", "s", code=2)
+    text = typed("synthesize", "synth.toml", "--out", "s", "--no-ledger", code=2)
     assert "SECRET" not in text
     assert "'tenure'" in text
     (folder / "households.csv").write_text(rows)
@@ -139,7 +174,7 @@ def test_bad_data_are_told_in_counts_and_never_in_values(folder, typed):
     (folder / "persons.csv").write_text(PERSONS)
     spec = GOOD.replace('oversize = "drop"\n', "").replace('order = "line"\n', "")
     (folder / "synth.toml").write_text(spec)
-    assert "oversize='drop'" in typed("synthesize", "synth.toml", "--out", "s", code=2)
+    assert "oversize='drop'" in typed("synthesize", "synth.toml", "--out", "s", "--no-ledger", code=2)
     assert not list(folder.glob("s*.partial"))
     assert not (folder / "s").exists()
 
@@ -159,13 +194,13 @@ def test_bad_data_are_told_in_counts_and_never_in_values(folder, typed):
 def test_mistakes_are_told_before_anything_is_kept(folder, typed, change, code, message):
     assert change[0] in GOOD
     (folder / "synth.toml").write_text(GOOD.replace(*change))
-    assert message in typed("synthesize", "synth.toml", "--out", "s", code=code)
+    assert message in typed("synthesize", "synth.toml", "--out", "s", "--no-ledger", code=code)
     assert not (folder / "s.partial").exists()
 
 
 def test_an_existing_target_is_refused(folder, typed):
     (folder / "s").mkdir()
-    assert "is there already" in typed("synthesize", "synth.toml", "--out", "s", code=2)
+    assert "is there already" in typed("synthesize", "synth.toml", "--out", "s", "--no-ledger", code=2)
 
 
 def test_agreement_with_a_release_from_the_command(folder, typed):
@@ -188,13 +223,13 @@ max_size = 3
 unit = "one_group"
 rho = 0.2
 """)
-    typed("release", "release.toml", "--out", "release")
+    typed("release", "release.toml", "--out", "release", "--no-ledger")
     spec = GOOD.replace("households = 40\n", "").replace(
         "[synthesis]", '[agreement]\nrelease = "release"\nregion = "county"\n\n[synthesis]'
     )
     (folder / "synth.toml").write_text(spec)
     assert "with 60 released households by county and size" in typed("validate", "synth.toml")
-    text = typed("synthesize", "synth.toml", "--out", "s")
+    text = typed("synthesize", "synth.toml", "--out", "s", "--no-ledger")
     assert "together are zero-concentrated differentially private with ρ = 0.7" in text
     typed("verify", "s")
 

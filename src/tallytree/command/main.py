@@ -37,6 +37,12 @@ SameData = Annotated[
         help="Charge files that another account was charged for; the privacy statement names it: budgets add up.",
     ),
 ]
+LedgerPath = Annotated[
+    Path | None, typer.Option("--ledger", help="The ledger to charge, instead of the one in the spec.")
+]
+NoLedger = Annotated[
+    bool, typer.Option("--no-ledger", help="Charge none: what else is released about these data is not checked.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -62,7 +68,10 @@ def demo(
     households: Annotated[int, typer.Option(min=1000, help="How many households the country has.")] = 100_000,
     quiet: Quiet = False,
 ) -> None:
-    """Make up a country, release it with ε = 1, and verify the release."""
+    """Make up a country, release it with ε = 1, and verify the release.
+
+    Its ledger is made anew beside its data, with ε = 2 in all, each time that the country is made up.
+    """
     from tallytree.command.make import run_demo
 
     run_demo(out, data, households=households, quiet=quiet)
@@ -73,7 +82,8 @@ def demo(
 def validate(spec: SpecPath, quiet: Quiet = False) -> None:
     """Check spec and data: every problem at once, with counts and how to fix it. Nothing is spent.
 
-    The counts of problems are computed from private data without noise: they are for the data holder's eyes only.
+    The counts of problems, and the shares of what is left out, are computed from private data without noise: they are
+    for the data holder's eyes only.
     """
     from tallytree.command.make import run_validate
 
@@ -117,30 +127,43 @@ def plan(
 
 @app.command()
 def release(
-    spec: SpecPath, out: NewDirectory, resume: Resume = False, same_data: SameData = False, quiet: Quiet = False
+    spec: SpecPath,
+    out: NewDirectory,
+    ledger: LedgerPath = None,
+    no_ledger: NoLedger = False,
+    same_data: SameData = False,
+    resume: Resume = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Read, measure, estimate and write a release. The budget is spent once the noise is drawn."""
+    """Read, measure, estimate and write a release. The budget is spent once the noise is drawn.
+
+    It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless it is
+    told --no-ledger.
+    """
     from tallytree.command.make import run_release
 
-    run_release(spec, out, resumed=resume, same_data=same_data, quiet=quiet)
+    run_release(spec, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data, resumed=resume, quiet=quiet)
 
 
 @app.command()
 def synthesize(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/synthesis.md.")],
     out: NewDirectory,
+    ledger: LedgerPath = None,
+    no_ledger: NoLedger = False,
     resume: Resume = False,
     same_data: SameData = False,
     quiet: Quiet = False,
 ) -> None:
     """Make synthetic households and persons from private ones. The budget is spent, round by round.
 
-    Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a ledger nothing guards
-    against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
+    It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless it is
+    told --no-ledger. Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a
+    ledger nothing guards against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
     """
     from tallytree.command.make import run_synthesis
 
-    run_synthesis(spec, out, resumed=resume, same_data=same_data, quiet=quiet)
+    run_synthesis(spec, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data, resumed=resume, quiet=quiet)
 
 
 @app.command()

@@ -16,6 +16,8 @@ from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.evaluate.people import make_country
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import refuse_existing
@@ -23,6 +25,8 @@ from tallytree.publish.microdata.making import check, check_public, synthesize
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
 from tallytree.synthesis.methods import DEFAULT
+
+DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
 
 def run_validate(path: Path, *, quiet: bool) -> None:
@@ -33,22 +37,28 @@ def run_validate(path: Path, *, quiet: bool) -> None:
             done, found = "synthesized", _validated_synthesis(SynthesisSpec.load(path), progress)
         else:
             done, found = "released", _validated_release(ReleaseSpec.load(path), progress)
-    screen.show(f"{path} and its data can be {done}. Nothing was spent.", found, quiet=quiet)
+    screen.show(f"{path} and its data can be {done}. Nothing was spent.", *found, quiet=quiet)
 
 
-def run_release(path: Path, out: Path, *, resumed: bool, same_data: bool = False, quiet: bool) -> None:
-    """Make the release of a spec."""
+def run_release(
+    path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool, resumed: bool, quiet: bool
+) -> None:
+    """Make the release of a spec. One that is resumed was charged before it was interrupted."""
     refuse_existing(out)
     spec = ReleaseSpec.load(path)
+    charged = None if resumed else spec.ledger_to_charge(ledger, without=no_ledger)
     with shown(quiet) as progress:
-        made, release_id = _released(spec, out, progress, resumed=resumed, same_data=same_data)
+        made, release_id = _released(spec, out, progress, ledger=charged, same_data=same_data, resumed=resumed)
     screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
 
 
-def run_synthesis(path: Path, out: Path, *, resumed: bool, same_data: bool = False, quiet: bool) -> None:
+def run_synthesis(
+    path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool, resumed: bool, quiet: bool
+) -> None:
     """Make the synthesis of a spec."""
     refuse_existing(out)
     spec = SynthesisSpec.load(path)
+    charged = spec.ledger_to_charge(ledger, without=no_ledger)
     kept = _kept(out, "the rounds of an interrupted synthesis", resumed=resumed)
     with shown(quiet) as progress:
         progress(Stage("checking the spec"))
@@ -60,7 +70,7 @@ def run_synthesis(path: Path, out: Path, *, resumed: bool, same_data: bool = Fal
             made = synthesize(
                 households,
                 **arguments,
-                ledger=spec.ledger,
+                ledger=charged,
                 same_data=same_data,
                 folder=kept,
                 title=spec.synthesis.title,
@@ -83,15 +93,26 @@ def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
     with shown(quiet) as progress:
         progress(Stage("making up a country"))
         country = make_country(data, households=households)
-        made, release_id = _released(ReleaseSpec.load(country.spec), out, progress, replace=True)
+        spec = ReleaseSpec.load(country.spec)
+        ledger = _demo_ledger(spec)
+        made, release_id = _released(spec, out, progress, ledger=ledger, replace=True)
     screen.show(
         f"{country.people}: {country.households:,} households, {country.persons:,} persons, made up",
         f"{country.regions}: their states and counties",
         f"{country.spec}: what was released; point it at files of your own",
+        f"{country.spec.with_name(ledger.name)}: what was spent, of ε = {DEMO_TOTAL} in all",
         screen.release_summary(made, out, release_id),
         "",
         quiet=quiet,
     )
+
+
+def _demo_ledger(spec: ReleaseSpec) -> Path:
+    """A new ledger for a country that was made up this moment: like its other files, it replaces that of a past run."""
+    path, name = spec.account()
+    path.unlink(missing_ok=True)
+    Ledger(path).open(name, Budget(epsilon=DEMO_TOTAL), spec.neighbours())
+    return path
 
 
 def _kept(out: Path, holding: str, *, resumed: bool) -> Path:
@@ -110,7 +131,7 @@ def _kept(out: Path, holding: str, *, resumed: bool) -> Path:
 # -------------------------------------------------------------------- releases
 
 
-def _validated_release(spec: ReleaseSpec, progress: Progress) -> Any:
+def _validated_release(spec: ReleaseSpec, progress: Progress) -> list[Any]:
     _ = spec.budget
     progress(Stage("reading the data"))
     group_sizes = spec.read()
@@ -127,7 +148,9 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Any:
         prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
         progress=progress,
     )
-    return screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism)
+    ready = screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism, spec.ledger_in_words())
+    progress(Stage("counting what is left out"))
+    return [ready, screen.for_the_data_holder(spec.left_out())]
 
 
 def _released(
@@ -135,9 +158,10 @@ def _released(
     out: Path,
     progress: Progress,
     *,
+    ledger: Path | None,
+    same_data: bool = False,
     resumed: bool = False,
     replace: bool = False,
-    same_data: bool = False,
 ) -> tuple[Release, str]:
     """The release and its id."""
     kept = _kept(out, "the measurements of an interrupted release", resumed=resumed)
@@ -162,7 +186,7 @@ def _released(
             shares=wanted.shares,
             priority=wanted.priority,
             prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
-            ledger=spec.ledger,
+            ledger=ledger,
             same_data=same_data,
             noise=spec.privacy.noise,
             keep=kept,
@@ -177,12 +201,16 @@ def _released(
 # -------------------------------------------------------------------- syntheses
 
 
-def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> Any:
+def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> list[Any]:
     arguments = _arguments(spec)
     progress(Stage("reading the data"))
     households = spec.read()
     ready = check(households, **arguments)
-    return screen.synthesis_readiness(households.schema, ready, spec.budget, households.truncation())
+    facts = screen.synthesis_readiness(
+        households.schema, ready, spec.budget, households.truncation(), spec.ledger_in_words()
+    )
+    progress(Stage("counting what is left out"))
+    return [facts, screen.for_the_data_holder(spec.left_out())]
 
 
 def _arguments(spec: SynthesisSpec) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tallytree.planning.goals import Suggestion, in_words, suggest
 from tallytree.planning.report import PlanReport, Prediction, planned, splits_with
 from tallytree.privacy.budget import Budget
 from tallytree.progress import Stage
+from tallytree.publish.release.truncation import truncation
 
 WIDTH = 80  # characters of a line
 NOTHING_SPENT = "Nothing was spent, and no private data were opened."
@@ -67,6 +68,8 @@ def run_plan(
             if plot is not None:
                 charts.save(plots.page(*facts, budget=budgets[0], **known), plot)
                 parts.append(f"picture: {plot}")
+    if told := truncation(facts[1]):
+        parts.append(Text(f"· {told}"))
     if as_json:
         show_json(content)
     else:

@@ -19,6 +19,7 @@ from tallytree.progress import Stage
 from tallytree.publish.release.answers import Answer, answers
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.questions import Asked, places, regions_of_level
+from tallytree.publish.release.truncation import truncation
 from tallytree.publish.release.value import Release
 
 
@@ -75,7 +76,7 @@ def answer(found: Answer) -> RenderableType:
         source = "straight from the measurements" if sums else "of two unbiased estimates"
         table.add_row("unbiased" if sums else "measured", found.shown(found.unbiased), source)
     kinds = {
-        "guaranteed": (found.guaranteed, f"at least {percent}, whatever the truth is"),
+        "guaranteed": (found.guaranteed, f"at least {percent}, whatever {found.truth} is"),
         "typical": (found.typical, f"about {percent}, for data like the released"),
     }
     for kind, (ends, text) in kinds.items():
@@ -127,4 +128,6 @@ def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None
     parts.append(
         Text(f"With at least {level} the intervals of all sizes of a region hold together, whatever the truth is.")
     )
+    if told := truncation(release.measurements.neighbours):
+        parts.append(Text(told))
     return Group(*parts)

@@ -18,15 +18,21 @@ from tallytree.command.spec import Microdata, Number, Privacy, Section, Spec
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import ROOT, Hierarchy
+from tallytree.histogram import size_label
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
 from tallytree.tables import GroupSizes, read
+from tallytree.tables.left_out import groups_at_largest, rows_left_out
+from tallytree.tables.options import Options, region_columns
 from tallytree.tables.reading import read_groups
 from tallytree.tables.regions import region_keys
 from tallytree.tables.same_source import refuse_own_list, refuse_private_file
 
 if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
+
+
+WHAT = ("rows", "entities")
 
 
 class RegionsSection(Section):
@@ -207,6 +213,26 @@ class ReleaseSpec(Spec):
             **self.data.model_dump(exclude={"source", "groups", "name"}),
         )
 
+    def left_out(self) -> dict[str, str]:
+        """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
+        data = self.data
+        options = Options(
+            data.group,
+            region_columns(data.region),
+            None,
+            data.on_spanning_group,
+            with_groups=True,  # so that no hierarchy is asked for: none is needed here
+            **data.model_dump(include={"max_size", "quantity", "quantity_bound", "entity", "rows_per_entity"}),
+        )
+        source, how = self.placed(data.source), {"table": data.table, "memory_limit": data.memory_limit}
+        largest = groups_at_largest(source, options, **how)
+        label = size_label(data.max_size, data.max_size)
+        told = {"max_size": f"{largest.for_the_data_holder('groups with rows')} have {label}"}
+        if found := rows_left_out(source, options, **how):
+            rows, entities = (part.for_the_data_holder(what) for part, what in zip(found, WHAT, strict=True))
+            told["rows_per_entity"] = f"{rows} are dropped; {entities} lose some"
+        return told
+
     def neighbours(self) -> Neighbours:
         """The neighbour relation that `read` would give, without opening the private data."""
         entity = self.privacy.unit == "one_entity"
@@ -218,4 +244,5 @@ class ReleaseSpec(Spec):
             rows_per_entity=(self.data.rows_per_entity or 1) if entity else 1,
             entity_column=self.data.entity is not None and entity,
             groups_were_split=self.data.on_spanning_group == "split",
+            rows_were_bounded=self.data.rows_per_entity is not None,
         )

@@ -1,6 +1,7 @@
 """What a person sees of releases and syntheses in the terminal, of verifications, accounts and mechanisms.
 
-Public values only. What the other commands show is made of the same few pieces.
+Public values only, but for `for_the_data_holder`, which says so. What the other commands show is made of the same few
+pieces.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.folder import PRIVACY
 from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS
 from tallytree.publish.microdata.making import Ready
-from tallytree.publish.microdata.statement import in_words
+from tallytree.publish.microdata.statement import in_words, left_out_before
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
 from tallytree.publish.release.statement import totals_in_words
+from tallytree.publish.release.truncation import truncation
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
 from tallytree.publish.verify import Verification
@@ -112,11 +114,13 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
         facts(
             {
                 "privacy": f"{guarantee(measurements.budget)}. {measurements.neighbours.describe()}",
+                **({"truncated": told} if (told := truncation(measurements.neighbours)) else {}),
                 "ledger": _of_ledger(measurements.ledgered),
                 "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
                 f"{totals_in_words(measurements, mechanism)}",
                 "error bars": _error_bars(release),
-                "made by": f"{mechanism.name} ({mechanism.symbol} of the paper)",
+                "made by": f"{mechanism.name} ({mechanism.symbol} of the paper)"
+                + (f": {release.fallback.in_words(mechanism)}" if release.fallback else ""),
                 "files": f"{directory}{os.sep} ({', '.join(FILES)})",
                 "release id": release_id,
                 "check it": f"tallytree verify {directory} --id {release_id[:16]}",
@@ -154,7 +158,7 @@ def _histogram(release: Release) -> Table:
 
 
 def release_readiness(
-    group_sizes: GroupSizes, neighbours: Neighbours, budget: Budget, mechanism: Mechanism
+    group_sizes: GroupSizes, neighbours: Neighbours, budget: Budget, mechanism: Mechanism, ledger: str
 ) -> RenderableType:
     """What a valid spec would release; public facts only."""
     hierarchy = group_sizes.hierarchy
@@ -166,7 +170,17 @@ def release_readiness(
             "budget": str(budget),
             "protects": neighbours.describe(),
             "mechanism": mechanism.name,
+            "ledger": ledger,
         }
+    )
+
+
+def for_the_data_holder(told: dict[str, str]) -> RenderableType:
+    """Exact numbers of the private data, marked as what they are; nothing where there are none."""
+    if not told:
+        return Group()
+    return Group(
+        Text("\nFor your eyes only: not private. Exact numbers of your data, not to be published:"), facts(told)
     )
 
 
@@ -185,7 +199,7 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
             synthesis.budget, synthesis.neighbours, both, ledgered=True, same_data_as=synthesis.same_data_as
         ),
         "ledger": _of_ledger(synthesis.ledgered),
-        "oversize": synthesis.truncation,
+        "oversize": left_out_before(synthesis) or synthesis.truncation,
     }
     if table is not None:
         rows["agrees"] = f"with the released table: as many households for every {table.region} and size"
@@ -247,7 +261,7 @@ def _rounds_in_words(synthesis: Synthesis) -> str:
     return text
 
 
-def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation: str) -> RenderableType:
+def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation: str, ledger: str) -> RenderableType:
     """What a valid spec would do; public facts only."""
 
     def side(attributes: tuple[Attribute, ...]) -> str:
@@ -262,6 +276,7 @@ def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation
         "protects": ready.neighbours.describe(),
         "oversize": truncation,
         "method": ready.method.name,
+        "ledger": ledger,
     }
     if ready.table is not None:
         rows["agrees"] = f"with {ready.table.number:,} released households by {ready.table.region} and size"

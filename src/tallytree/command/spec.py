@@ -9,7 +9,7 @@ import tomllib
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
@@ -40,7 +40,7 @@ class Privacy(Section):
     epsilon: Number | None = None
     rho: Number | None = None
     delta: Number | None = None
-    ledger: str | None = None
+    ledger: str | Literal[False] | None = None  # false: the user wants none
 
 
 class Spec(Section):
@@ -76,7 +76,29 @@ class Spec(Section):
     @property
     def ledger(self) -> Path | None:
         """The ledger's path."""
-        return None if self.privacy.ledger is None else self.folder / self.privacy.ledger
+        return self.folder / self.privacy.ledger if isinstance(self.privacy.ledger, str) else None
+
+    def ledger_to_charge(self, given: Path | None = None, *, without: bool = False) -> Path | None:
+        """The ledger that `--ledger` or the spec names; None if `--no-ledger` or the spec says so, and only then."""
+        if given is not None and without:
+            raise SpecError("--ledger and --no-ledger exclude each other; give one of them")
+        if given is not None:
+            return given.absolute()
+        if without or self.privacy.ledger is False:
+            return None
+        if self.ledger is None:
+            raise BudgetError(
+                "no ledger was named. All that is ever released about the same data adds up, and a ledger keeps that "
+                'sum: name one with --ledger PATH or [privacy] ledger = "…" (`tallytree ledger open` makes it). To go '
+                "without, say so: --no-ledger, or ledger = false. Nothing was spent."
+            )
+        return self.ledger
+
+    def ledger_in_words(self) -> str:
+        """Which ledger the spec names, or what its user will be asked for."""
+        if self.privacy.ledger is False:
+            return "none, as the spec says"
+        return "none named: --ledger PATH or --no-ledger will be asked for" if self.ledger is None else str(self.ledger)
 
     @property
     def name(self) -> str | None:

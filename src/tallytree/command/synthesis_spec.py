@@ -19,6 +19,7 @@ from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.workload import Workload, all_sets, named, sampled_sets
 from tallytree.tables.codebook import bin_names, schema_from_codebook
 from tallytree.tables.households import Households, Oversize, read_households
+from tallytree.tables.left_out import persons_left_out
 from tallytree.tables.same_source import refuse_private_file
 
 
@@ -174,6 +175,20 @@ class SynthesisSpec(Spec):
             name=self.name,
             memory_limit=self.households.memory_limit,
         )
+
+    def left_out(self) -> dict[str, str]:
+        """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
+        if self.schema_.oversize == "error":
+            return {}
+        persons, households = persons_left_out(
+            self.placed(self.persons.source),
+            self.households.id,
+            self.schema_.max_persons,
+            memory_limit=self.households.memory_limit,
+        )
+        dropped = persons.for_the_data_holder("persons")
+        cut = households.for_the_data_holder("households with persons")
+        return {"max_persons": f"{dropped} are left out; {cut} lose some"}
 
     def neighbours(self) -> HouseholdNeighbours:
         """The neighbour relation, without opening the private data."""

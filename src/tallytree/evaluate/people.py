@@ -256,6 +256,7 @@ max_size = {COUNTRY_MAX_SIZE}
 [privacy]
 unit = "one_entity"
 epsilon = 1
+ledger = "demo-ledger.db"      # what all releases of these data may cost together
 
 [release]
 title = "Households of Tallia by size"

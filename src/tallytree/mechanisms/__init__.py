@@ -19,23 +19,28 @@ that measures something else, or takes options, is a subclass: `count_of_counts`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import baselines, count_of_counts, joint, pgsr
+from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.measure import FIRST
+from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.neighbours import Neighbours, View
 from tallytree.privacy.plan import Plan, Shares, divided
 
-__all__ = ["MECHANISMS", "Estimate", "Mechanism", "choose", "mechanism_named", "prepare"]
+__all__ = ["MECHANISMS", "Estimate", "Mechanism", "choose", "instead_of", "mechanism_named", "prepare"]
 
 MECHANISMS: dict[str, Mechanism] = {
     row.name: row for family in (pgsr, joint, baselines, count_of_counts) for row in family.ROWS
 }
+
+NEAREST: dict[View, str] = {"counts": "pgsr-hierarchical-dp", "at_least": "pgsr-cumulative-dp"}
 
 
 def mechanism_named(name: str) -> Mechanism:
@@ -83,5 +88,29 @@ def prepare(
     shares = divided(hierarchy, shares, None if chosen.leaves_only and priority == "leaves" else priority)
     chosen = chosen.suited_to(neighbours, hierarchy, totals)
     plan = chosen.plan(hierarchy, budget, neighbours.unit, shares)
-    chosen.check(neighbours, hierarchy, plan)
+    try:
+        chosen.check(neighbours, hierarchy, plan)
+    except SpecError:
+        if mechanism != "auto" or options or chosen.view not in NEAREST:
+            raise
+        chosen = MECHANISMS[NEAREST[chosen.view]]  # asks for the same and can do with it
+        chosen.check(neighbours, hierarchy, plan)
     return chosen, plan
+
+
+def instead_of(mechanism: Mechanism, measurements: Measurements) -> Iterator[Mechanism]:
+    """Those that can estimate from what another one measured, should that one fail: the more accurate first.
+
+    The nearest consistent counts where one view was measured on every level; then the leaves added up, which takes
+    nothing but each leaf by itself. What was settled of totals is kept by the leaves alone.
+    """
+    parts = [part for part in measurements.measured if part.view not in FIRST]
+    views, settled = {part.view for part in parts}, measurements.settled
+    found = []
+    unsettled = settled.totals is None and settled.max_size is None
+    if len(views) == 1 and len(parts) == measurements.hierarchy.depth and unsettled:
+        found += [MECHANISMS[name] for view, name in NEAREST.items() if view in views]
+    last = [part.view for part in parts if part.level == measurements.hierarchy.depth - 1]
+    if last and last[0] in LEAVES_METHOD and not (last[0] == "counts" and measurements.known_totals is None):
+        found.append(MECHANISMS["bottom-up"].configured({"method": LEAVES_METHOD[last[0]]}))
+    return (one for one in found if (one.name, one.options) != (mechanism.name, mechanism.options))

@@ -108,6 +108,7 @@ _Exact = partial(
     Mechanism,
     cost="an integer program (SCIP): small cases only; exact optimum",
     most_cells=solvers.MOST_CELLS,
+    needs=("pyscipopt", "clarabel", "scipy"),
     unplanned=_SLOW,
 )
 _Relaxed = partial(

@@ -54,6 +54,7 @@ METHODS = {
     "sorted-sizes-l1": Method("Hg", "sorted_sizes", 1, 1),
     "naive": Method("H", "counts", 2, 0),
 }
+LEAVES_METHOD: dict[View, str] = {"at_least": "cumulative", "sorted_sizes": "sorted-sizes", "counts": "naive"}
 MATCHED = tuple(name for name in METHODS if name != "naive")
 
 _COC = "Kuo, Chiu, Kifer, Hay, Machanavajjhala: Differentially Private Hierarchical Count-of-Counts Histograms (2018)"

@@ -8,15 +8,24 @@ estimate.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
-from tallytree.errors import ReleaseError
-from tallytree.estimate.joint.alternating import Proved
+import numpy as np
+
+from tallytree.errors import ReleaseError, SpecError
+from tallytree.estimate.joint.alternating import WEIGHT_RATIO_LIMIT, Proved
 from tallytree.estimate.joint.counts import joint_counts as nearest_counts
 from tallytree.estimate.joint.cumulative import joint_cumulative as nearest_at_least
+from tallytree.estimate.tree.variances import LEAST_VARIANCE
+from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.mechanism import ALL_TOTALS, PGSR, Estimate, Mechanism, precisions
+from tallytree.privacy.accounting import NOISE_FOR, scale_for
 from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
+from tallytree.privacy.plan import Plan
 
 
 def joint_cumulative(measurements: Measurements) -> Estimate:
@@ -57,8 +66,31 @@ def _words(found: Proved) -> str:
     return f"their squared distance, weighted by precision, is within {shown} % of a proved lower bound"
 
 
+@dataclass(frozen=True)
+class JointMechanism(Mechanism):
+    """A mechanism that weighs levels by their precision, which must not differ too much for its arithmetic."""
+
+    def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
+        """Refuse shares that make one level's noise all but vanish beside another's, before anything is spent."""
+        super().fits(neighbours, hierarchy, plan)
+        if hierarchy is None or plan is None:
+            return
+        noise, regions = NOISE_FOR[plan.budget.currency], np.diff(hierarchy.level_starts).tolist()
+        variance = laplace_variance if noise == "discrete_laplace" else gaussian_variance
+        found = [
+            max(LEAST_VARIANCE, variance(scale_for(noise, neighbours.sensitivity(ask.view, regions[ask.level]), cost)))
+            for ask, cost in ((ask, plan.cost(ask)) for ask in plan.questions)
+        ]
+        if max(found) > WEIGHT_RATIO_LIMIT * min(found):
+            raise SpecError(
+                f"{self.name} weighs levels by their precision, and with these shares the noise of one level has more "
+                f"than 10⁹ times the variance of another's. Divide the budget more evenly, or use "
+                f"{'pgsr-cumulative-dp' if self.view == 'at_least' else 'pgsr-hierarchical-dp'}. Nothing was spent."
+            )
+
+
 _Joint = partial(
-    Mechanism,
+    JointMechanism,
     keeps=ALL_TOTALS,
     keeps_totals=True,
     cost="some tens of times the time of drawing the noise; the distance to a proved bound is stated",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from tallytree.arrays import Integers
@@ -48,6 +49,7 @@ class Mechanism:
     needs_public_totals: bool = False
     most_cells: int | None = None  # regions × sizes; more are refused
     refused: str = ""  # why it may not be released, if it may not; `evaluate` may run it
+    needs: tuple[str, ...] = ()  # modules of the extra `solvers`
     unplanned: str = ""  # why a plan leaves it out unless it is named, if it does
 
     leaves_only: ClassVar[bool] = False  # is nothing but the lowest level measured? Then there is nothing to divide.
@@ -92,6 +94,8 @@ class Mechanism:
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
         """Refuse data and plans that it cannot work on, whatever for."""
+        if missing := [module for module in self.needs if find_spec(module) is None]:
+            raise SpecError(f"{self.name} needs {', '.join(missing)}: pip install 'tallytree[solvers]'")
         if self.needs_public_totals and not neighbours.public_totals:
             raise SpecError(
                 f"{self.name} needs the public number of groups in every region, and here totals are private; "

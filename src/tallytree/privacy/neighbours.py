@@ -6,7 +6,7 @@ and a brute-force test over all small neighbouring data sets.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from tallytree.errors import SpecError
@@ -57,6 +57,7 @@ class Neighbours:
     rows_per_entity: int = 1
     entity_column: bool = False
     groups_were_split: bool = False
+    rows_were_bounded: bool = field(default=False, compare=False)  # how the data came to fit, not what a neighbour is
 
     def __post_init__(self) -> None:
         for bound in ("max_size", "quantity_bound", "rows_per_entity"):
@@ -89,7 +90,13 @@ class Neighbours:
             rows_per_entity=group_sizes.rows_per_entity if unit.kind == "one_entity" else 1,
             entity_column=group_sizes.entity_column and unit.kind == "one_entity",
             groups_were_split=group_sizes.groups_were_split,
+            rows_were_bounded=group_sizes.rows_were_bounded,
         )
+
+    @property
+    def truncated(self) -> bool:
+        """May rows have been dropped to keep to rows_per_entity? (Older files have only the bound to tell it.)"""
+        return self.rows_were_bounded or self.rows_per_entity > 1
 
     def sensitivity(self, view: View, regions: int | None = None) -> Sensitivity:
         """The most that `view`, over all regions of one level together, changes between neighbours.
@@ -167,7 +174,7 @@ class Neighbours:
         rows = "one row" if self.rows_per_entity == 1 else f"at most {self.rows_per_entity} rows"
         who = (
             f"one entity with all its rows ({rows}; more were dropped blindly)"
-            if self.rows_per_entity > 1
+            if self.truncated
             else "one entity (one row each, checked)"
             if self.entity_column
             else "one row (no entity column was given, so a row is what is protected, not a person with several rows)"

@@ -26,6 +26,8 @@ from tallytree.tables.source import KINDS, Opened, as_text, open_in_order, paths
 
 Oversize = Literal["error", "drop", "subsample"]
 
+NOT_CUT = "Households with more than {most} persons were refused, not cut."
+
 UNKNOWN, EMPTY = -1, -2
 
 
@@ -49,7 +51,7 @@ class Households(Bound):
         """The rule in words, for the privacy statement."""
         most = self.schema.max_persons
         if self.oversize == "error":
-            return f"Households with more than {most} persons were refused, not cut."
+            return NOT_CUT.format(most=most)
         who = f"{most} persons drawn by lot"
         if self.oversize == "drop":
             order = "the file" if self.person_order is None else f"column {self.person_order!r}"

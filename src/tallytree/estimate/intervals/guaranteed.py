@@ -1,5 +1,7 @@
 """Guaranteed intervals: for any true counts, each holds its cell's with at least the stated probability.
 
+True counts are those of the data as they were counted: of what was kept, where rows were dropped before.
+
 Two bounds, each with a part of the error probability.
 
 *Direct.* Least squares on the tree (`least_squares`) is unbiased and linear in the measurements, with an exact

@@ -1,7 +1,8 @@
 """`Intervals`: a lower and an upper end for every released count, and what both kinds of interval have in common.
 
 *Guaranteed* intervals (`guaranteed`) hold for any truth; *typical* ones (`typical`) are several times narrower and hold
-for data like the released ones. Both follow from public measurements and released counts alone: no privacy is spent.
+for data like the released ones. The truth is the counts of what was kept, where rows were dropped before counting. Both
+follow from public measurements and released counts alone: no privacy is spent.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ class SynthesisContents:
     number: int
     title: str
     table: SizeTable | None = None  # with which the households agree
+    truncated: bool = False  # may persons have been left out, by the rule in `truncation`?
     receipt: Receipt | None = field(default=None, repr=False)  # stays with the data holder; in no file
 
     @property

@@ -93,6 +93,7 @@ def synthesize(
         rounds=tables.rounds,
         exact=exact,
         truncation=households.truncation(),
+        truncated=households.truncated_by_rule,
         number=table.number if table is not None else fitted.number if number is None else number,
         title=title or "Synthetic households and persons",
         table=table,

@@ -45,7 +45,12 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
         "kind": KIND,
         "title": synthesis.title,
         "statement": in_words(
-            budget, neighbours, both, ledgered=synthesis.ledgered, same_data_as=synthesis.same_data_as
+            budget,
+            neighbours,
+            both,
+            ledgered=synthesis.ledgered,
+            left_out=left_out_before(synthesis),
+            same_data_as=synthesis.same_data_as,
         ),
         "unit": neighbours.unit.kind,
         "neighbours": neighbours.to_json(),
@@ -60,6 +65,7 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
         ],
         "measured": [part.marginal.to_json() for part in synthesis.fitted.measured],
         "truncation": synthesis.truncation,
+        "truncated": synthesis.truncated,
         "noise": SOURCES["tallytree"],
         "public": [
             "the schema: attributes, their values and bins, and the most persons of a household",
@@ -85,12 +91,23 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
     }
 
 
+def left_out_before(synthesis: SynthesisContents) -> str:
+    """What was left out of the data before anything was counted, in words; empty where nothing can have been."""
+    return as_truncated(synthesis.truncation) if synthesis.truncated else ""
+
+
+def as_truncated(rule: str) -> str:
+    """What is said wherever households that were cut are described."""
+    return f"All counts and errors describe the data as truncated. {rule}"
+
+
 def in_words(
     budget: Budget,
     neighbours: HouseholdNeighbours,
     both: Together | None,
     *,
     ledgered: bool,
+    left_out: str = "",
     same_data_as: Sequence[str] = (),
     format: int = FORMAT,  # noqa: A002
 ) -> str:
@@ -103,6 +120,8 @@ def in_words(
     text = f"These synthetic households are {guarantee(budget, shown)}. {neighbours.describe()}"
     if both is not None:
         text = f"These synthetic households depend on a released table. {both.in_words(budget.delta, shown)}"
+    if left_out:
+        text += f" {left_out}"
     if not ledgered:
         text += " They were made without a ledger: other releases about the same data add to their cost."
         if format != 1:
@@ -238,6 +257,9 @@ def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
         "and how far it may be from the truth with a chance of 95 %"
     )
     measurements = "the noisy counts that the model was fitted to; variance 0: published exactly"
+    left_out = left_out_before(synthesis)
+    if left_out:
+        questions, answers, measurements = (f"{text}. {left_out}" for text in (questions, answers, measurements))
     return {
         "name": "tallytree-synthetic-households",
         "title": synthesis.title,
@@ -247,6 +269,7 @@ def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
             synthesis.together,
             ledgered=synthesis.ledgered,
             same_data_as=synthesis.same_data_as,
+            left_out=left_out,
         ),
         "resources": [
             resource("households.parquet", homes),

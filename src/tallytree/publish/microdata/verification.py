@@ -38,12 +38,13 @@ from tallytree.publish.microdata.files import (
     workload_of,
     write_report,
 )
-from tallytree.publish.microdata.statement import in_words, not_protected, sensitivity_of
+from tallytree.publish.microdata.statement import as_truncated, in_words, not_protected, sensitivity_of
 from tallytree.publish.statement import NO_LEDGER, shown_in
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence
+from tallytree.tables.households import NOT_CUT
 
 
 def is_microdata(folder: Path) -> bool:
@@ -213,7 +214,12 @@ def _privacy_adds_up(stored: StoredMicrodata) -> Iterator[str]:
     if statement["not_protected"] != not_protected(neighbours, both):
         yield f"{PRIVACY} does not say all that is not protected"
     ledgered = statement["ledger"] != NO_LEDGER
-    told = {"same_data_as": statement.get("same_data_as", ()), "format": statement["format"]}
+    cut = statement["truncation"] != NOT_CUT.format(most=schema.max_persons)
+    if statement.get("truncated", cut) != cut:
+        yield f"{PRIVACY} does not say whether persons were left out: {statement['truncation']}"
+    # Early versions gave the rule and did not repeat it in their statement.
+    left_out = as_truncated(statement["truncation"]) if cut and "truncated" in statement else ""
+    told = {"left_out": left_out, "same_data_as": statement.get("same_data_as", ()), "format": statement["format"]}
     if statement["statement"] != in_words(budget, neighbours, both, ledgered=ledgered, **told):
         yield f"{PRIVACY}: the statement in words does not follow from the budget and the relation"
     spent = Fraction(0)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError, TallytreeError
+from tallytree.errors import ReleaseError
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import LinearSum
@@ -29,6 +29,7 @@ from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import in_percent, replicated
 from tallytree.publish.release.questions import Asked, Ends, QuestionKind, Regions, Sizes, Sum, named_regions, sizes_in
+from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
 
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
@@ -49,6 +50,7 @@ class Answer:
     confidence: float
     notes: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()  # ids
+    truncated: bool = False  # were rows dropped before counting? A note says which, and the intervals are of the rest
 
     def shown(self, value: float | None) -> str:
         """A value of this answer for people: a count, a percentage or a number with four digits."""
@@ -69,6 +71,12 @@ class Answer:
         return "none" if ends is None else f"{self.shown(ends[0])} … {self.shown(ends[1])}"
 
     @property
+    def truth(self) -> str:
+        """What the intervals are about."""
+        what = "the truncated mean" if self.kind == "mean" else "the truth"
+        return f"{what} {AS_TRUNCATED}" if self.truncated else what
+
+    @property
     def sentence(self) -> str:
         """The answer in words."""
         percent, what = in_percent(self.confidence), f"{self.question[0].upper()}{self.question[1:]}"
@@ -78,7 +86,7 @@ class Answer:
                 told.append("It is known exactly.")
             elif all(map(math.isfinite, self.guaranteed)):
                 told.append(
-                    f"Whatever the data are, the truth lies from {self.shown(self.guaranteed[0])} to "
+                    f"Whatever the data are, {self.truth} lies from {self.shown(self.guaranteed[0])} to "
                     f"{self.shown(self.guaranteed[1])} with a probability of at least {percent}."
                 )
             else:
@@ -106,6 +114,7 @@ class Answer:
             "typical": ends(self.typical),
             "confidence": self.confidence,
             "notes": list(self.notes),
+            "truncated": self.truncated,
             "sentence": self.sentence,
         }
 
@@ -180,6 +189,9 @@ class _Answering:
                 notes.append(unsure)
         else:
             notes.append(self.why_not)
+        truncated = self.release.measurements.neighbours.truncated and not exact  # a public total lost nothing
+        if truncated:
+            notes.append(truncation(self.release.measurements.neighbours))
         likely = None
         if self.wants_typical:
             likely = sure if exact else self._typical(number, released, notes)
@@ -188,6 +200,7 @@ class _Answering:
             question=question.words,
             kind=question.kind,
             released=released,
+            truncated=truncated,
             unbiased=None if unbiased is None or math.isnan(unbiased) else unbiased,
             guaranteed=sure,
             typical=likely,
@@ -309,7 +322,7 @@ class _Answering:
                 functions=self._functions,
                 progress=self.progress,
             )
-        except TallytreeError as error:
+        except Exception as error:  # of public values alone
             return f"There is no typical interval: {release.mechanism} cannot estimate from fresh noise ({error})."
 
     def _typical(self, number: int, released: float | None, notes: list[str]) -> Ends | None:

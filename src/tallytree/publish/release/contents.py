@@ -13,6 +13,8 @@ from tallytree.long_table import key_columns, region_blocks
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
+from tallytree.publish.release.fallback import Fallback
+from tallytree.publish.release.truncation import count_description
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +30,7 @@ class ReleaseContents:
     certificate: str
     title: str
     error_bars: ErrorBars = NO_ERROR_BARS
+    fallback: Fallback | None = None  # where the mechanism that was asked for failed
 
     @property
     def mechanism(self) -> str:
@@ -65,7 +68,9 @@ class ReleaseContents:
                 ("level", pa.string()),
                 ("region", pa.string()),
                 pa.field("size", pa.int32(), metadata={"description": size_description(self.sizes[-1])}),
-                ("count", pa.int64()),
+                pa.field(
+                    "count", pa.int64(), metadata={"description": count_description(self.measurements.neighbours)}
+                ),
                 *(
                     pa.field(name, pa.int64(), metadata={"description": text, "confidence": confidence})
                     for name, text in self.error_bars.describe().items()

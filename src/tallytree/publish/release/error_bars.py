@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tallytree.arrays import Integers
-from tallytree.errors import SpecError, TallytreeError
+from tallytree.errors import SpecError
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
 from tallytree.progress import Progress, Stage, silent
+from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
 
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
@@ -38,6 +39,7 @@ class ErrorBars:
     typical: Intervals | None = None
     no_guaranteed: str = ""
     no_typical: str = ""
+    truncation: str = ""  # what was left out before counting, if anything may have been
 
     @property
     def columns(self) -> dict[str, Integers | None]:
@@ -54,14 +56,16 @@ class ErrorBars:
 
     def _sentences(self) -> dict[str, str]:
         percent = in_percent(self.confidence)
+        true = f"true count {AS_TRUNCATED}" if self.truncation else "true count"
+        after = f". {self.truncation}" if self.truncation else ""
         sure = (
-            f"for any truth the interval from lower to upper holds the true count with a probability of at least "
-            f"{percent} over the noise, each cell by itself and not all together"
+            f"for any truth the interval from lower to upper holds the {true} with a probability of at least "
+            f"{percent} over the noise, each cell by itself and not all together{after}"
         )
         likely = (
-            f"for data like the released ones the interval from typical_lower to typical_upper holds the true count "
+            f"for data like the released ones the interval from typical_lower to typical_upper holds the {true} "
             f"with a probability of about {percent} over the noise, each cell by itself and not all together; it fails "
-            "where the release smoothed something away, such as ten groups of one odd size in one small region"
+            f"where the release smoothed something away, such as ten groups of one odd size in one small region{after}"
         )
         return {
             "lower": self.no_guaranteed or f"lower end of the guaranteed interval: {sure}",
@@ -113,21 +117,22 @@ def error_bars(
     `seconds` is how long one estimate took: typical intervals take 25 of them, and `progress` says so where that is
     long. An estimate that fails on fresh noise leaves the typical columns empty; the release itself stands.
     """
+    told = truncation(measurements.neighbours)
     if which == "none":
-        return ErrorBars(confidence=confidence)
+        return ErrorBars(confidence=confidence, truncation=told)
     from tallytree.estimate.intervals.guaranteed import guaranteed
 
     progress(Stage("guaranteed intervals"))
     sure = guaranteed(measurements, counts, level=confidence)
     why = no_guarantee(measurements) or ""
     if which == "guaranteed":
-        return ErrorBars(which, confidence, sure, None, why)
+        return ErrorBars(which, confidence, sure, None, why, truncation=told)
     try:
         likely = replicated(measurements, counts, mechanism, confidence=confidence, seconds=seconds, progress=progress)
-    except TallytreeError as error:
+    except Exception as error:  # of public values alone; whatever a solver raises, the release stands
         unable = f"there are no typical intervals: {mechanism.name} cannot estimate from fresh noise ({error})"
-        return ErrorBars(which, confidence, sure, None, why, unable)
-    return ErrorBars(which, confidence, sure, likely.intervals, why)
+        return ErrorBars(which, confidence, sure, None, why, unable, told)
+    return ErrorBars(which, confidence, sure, likely.intervals, why, truncation=told)
 
 
 def replicated(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, read_json, write_json, write_whole
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
+from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 from tallytree.publish.release.statement import data_package, privacy_statement
+from tallytree.publish.release.truncation import truncation
 
 COUNTS, COUNTS_CSV, REGIONS = "counts.parquet", "counts.csv", "regions.csv"
 FILES = (COUNTS, COUNTS_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
@@ -98,7 +100,8 @@ def read_release(folder: Path) -> ReleaseContents:
             made_by=stated_mechanism(statement),
             certificate=statement["certificate"],
             title=statement["title"],
-            error_bars=stored_error_bars(cells, statement.get("intervals")),
+            fallback=stated_fallback(statement),
+            error_bars=stored_error_bars(cells, statement.get("intervals"), truncation(measurements.neighbours)),
         )
     except (KeyError, TypeError) as error:
         raise ReleaseError(f"{folder / PRIVACY} lacks {error}") from None
@@ -110,6 +113,15 @@ def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
     """The mechanism that a privacy statement names, with its options; older statements have none."""
     stated = statement["mechanism"]
     return mechanism_named(stated["name"]).configured(stated.get("options", {}))
+
+
+def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
+    """Which mechanism failed before the stated one was used, if one did."""
+    stated = statement["mechanism"]
+    if "asked_for" not in stated:
+        return None
+    asked = stated["asked_for"]
+    return Fallback(mechanism_named(asked["name"]).configured(asked["options"]), stated["failed_because"])
 
 
 def read_regions(path: Path) -> tuple[Hierarchy, list[str]]:
@@ -181,20 +193,20 @@ def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mappin
     return Cells(counts, ends, problems)
 
 
-def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None) -> ErrorBars:
-    """The error bars that were read, with what the privacy statement says of them."""
+def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: str) -> ErrorBars:
+    """The error bars that were read, with what the privacy statement says of them; `told` is what was left out."""
     if intervals is None:
-        return NO_ERROR_BARS
+        return replace(NO_ERROR_BARS, truncation=told)
     which, confidence = checked_which(intervals["which"]), checked_level(intervals["confidence"])
 
     def found(kind: Kind, names: tuple[str, str]) -> tuple[Intervals | None, str]:
-        told = intervals.get(kind, "")
-        if told != "given":
-            return None, told
+        given = intervals.get(kind, "")
+        if given != "given":
+            return None, given
         return Intervals(cells.ends[names[0]], cells.ends[names[1]], confidence, kind), ""
 
     (guaranteed, no_guaranteed), (typical, no_typical) = found("guaranteed", GUARANTEED), found("typical", TYPICAL)
-    return ErrorBars(which, confidence, guaranteed, typical, no_guaranteed, no_typical)
+    return ErrorBars(which, confidence, guaranteed, typical, no_guaranteed, no_typical, told)
 
 
 def _fill_left_out(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from os import PathLike
@@ -22,6 +21,7 @@ from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.folder import MEASUREMENTS, read_json, write_json
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
+from tallytree.publish.release.fallback import surely_estimated
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 from tallytree.publish.release.value import Release
 from tallytree.tables.group_sizes import GroupSizes
@@ -57,10 +57,11 @@ def release(
     neither is given. `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the
     one with the least predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
     data set's account first; files that another account was charged for are refused, unless the accounts are linked or
-    `same_data` says that it is meant: the privacy statement then names these accounts. `keep` names a folder that
-    receives the measurements as soon as they are made, so that `resume` can go on from there and spends nothing more.
-    `intervals` says which error bars the counts get, at the level `confidence`: "all", "guaranteed" (typical ones take
-    25 more estimates) or "none".
+    `same_data` says that it is meant: the privacy statement then names these accounts. Without a ledger nothing checks
+    what else was released, and the privacy statement says so. (The command asks first; who calls this function chose.)
+    `keep` names a folder that receives the measurements as soon as they are made, so that `resume` can go on from there
+    and spends nothing more. `intervals` says which error bars the counts get, at the level `confidence`: "all",
+    "guaranteed" (typical ones take 25 more estimates) or "none".
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     neighbours = Neighbours.of(group_sizes, unit)
@@ -100,26 +101,27 @@ def estimated(
 ) -> Release:
     """The release that follows from measurements: pure post-processing, the same every time but for typical intervals.
 
-    Those come from fresh noise of the same law.
+    Those come from fresh noise of the same law. Where the mechanism fails another one takes over, and the release says
+    so (`fallback`).
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     progress(Stage("estimating"))
-    start = time.perf_counter()
-    estimate = mechanism.estimate(measurements)
+    made = surely_estimated(measurements, mechanism)
     bars = error_bars(
         measurements,
-        estimate.counts,
-        mechanism,
+        made.estimate.counts,
+        made.by,
         which=intervals,
         confidence=confidence,
-        seconds=time.perf_counter() - start,
+        seconds=made.seconds,
         progress=progress,
     )
     return Release(
-        counts=estimate.counts,
+        counts=made.estimate.counts,
         measurements=measurements,
-        made_by=mechanism,
-        certificate=estimate.certificate,
+        made_by=made.by,
+        certificate=made.certificate,
+        fallback=made.fallback,
         title=title or "Groups by region and size",
         error_bars=bars,
     )

@@ -11,6 +11,7 @@ from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.publish.release.contents import ReleaseContents, size_description
+from tallytree.publish.release.truncation import count_description, truncation
 from tallytree.publish.statement import (
     FORMAT,
     LEDGER,
@@ -42,12 +43,14 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
         "measurements": [described(part, measurements) for part in measurements.measured],
         "noise": SOURCES[measurements.noise_source],
         "public": public_facts(measurements),
+        "truncation": truncation(measurements.neighbours) or None,
         "ledger": LEDGER if measurements.ledgered else NO_LEDGER,
         "mechanism": {
             "name": mechanism.name,
             "options": mechanism.options,
             "paper": mechanism.paper,
             "keeps": mechanism.keeps,
+            **({} if release.fallback is None else release.fallback.to_json()),
         },
         "measured_first": measured_first(measurements),
         "certificate": release.certificate,
@@ -103,7 +106,7 @@ def public_facts(measurements: Measurements) -> list[str]:
         facts.append("the list of groups with their regions, hence every region's number of groups")
     if measurements.neighbours.quantity_bound > 1:
         facts.append(f"the bound on one row's quantity, {measurements.neighbours.quantity_bound}")
-    if measurements.neighbours.rows_per_entity > 1:
+    if measurements.neighbours.truncated:
         facts.append(f"the bound on one entity's rows, {measurements.neighbours.rows_per_entity}")
     return facts
 
@@ -111,6 +114,8 @@ def public_facts(measurements: Measurements) -> list[str]:
 def in_words(measurements: Measurements) -> str:
     """The guarantee in a few sentences."""
     text = f"This release is {guarantee(measurements.budget)}. {measurements.neighbours.describe()}"
+    if told := truncation(measurements.neighbours):
+        text += f" {told}"
     if not measurements.ledgered:
         text += " It was made without a ledger: other releases about the same data add to its cost."
     return text + same_data_in_words(measurements.same_data_as)
@@ -167,7 +172,7 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
     count = {
         "name": "count",
         "type": "integer",
-        "description": "number of groups of that size in that region, with noise for privacy",
+        "description": count_description(release.measurements.neighbours),
         "constraints": {"required": True, "minimum": 0},
     }
     told = "" if zeros else "; cells that are zero are left out"

@@ -15,7 +15,7 @@ from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import most_groups
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import Mechanism
+from tallytree.mechanisms import Mechanism, instead_of
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import FIRST
@@ -34,11 +34,13 @@ from tallytree.publish.release.files import (
     count_columns,
     read_cells,
     read_regions,
+    stated_fallback,
     stated_mechanism,
     stored_error_bars,
 )
 from tallytree.publish.release.measurements_file import load_measurements
 from tallytree.publish.release.statement import LEFT_OUT, described, measured_first
+from tallytree.publish.release.truncation import count_description, truncation
 from tallytree.publish.statement import guarantee, shown_in
 from tallytree.version import VERSION
 
@@ -97,7 +99,17 @@ class StoredRelease(Stored):
     @property
     def error_bars(self) -> ErrorBars:
         """The released intervals."""
-        return stored_error_bars(self.cells, self.intervals)
+        return stored_error_bars(self.cells, self.intervals, self.truncation)
+
+    @property
+    def says_if_truncated(self) -> bool:
+        """Do the files say whether rows were dropped? Those of early versions do not, and were not asked to."""
+        return "rows_were_bounded" in self.statement["neighbours"] or self.measurements.neighbours.rows_were_bounded
+
+    @property
+    def truncation(self) -> str:
+        """What the files must say of what was left out before counting."""
+        return truncation(self.measurements.neighbours) if self.says_if_truncated else ""
 
 
 def _faults_at(wrong: NDArray[np.bool_], fault: str, stored: StoredRelease) -> Iterator[str]:
@@ -247,7 +259,11 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
         charged += share * budget.amount
     if charged != budget.amount:
         yield f"{PRIVACY}: the charges add up to {charged}, not to the budget {budget.amount}"
-    if neighbours != stored.measurements.neighbours or budget.to_json() != stored.measurements.budget.to_json():
+    known = stored.measurements.neighbours
+    if (neighbours, neighbours.truncated) != (
+        known,
+        known.truncated,
+    ) or budget.to_json() != stored.measurements.budget.to_json():
         yield f"{PRIVACY} and {MEASUREMENTS} state different privacy"
     if statement["measurements"] != [described(part, stored.measurements) for part in stored.measurements.measured]:
         yield f"{PRIVACY} and {MEASUREMENTS} describe different measurements"
@@ -255,21 +271,49 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
         yield f"{PRIVACY} does not say what was measured first"
 
 
+def _says_what_was_left_out(stored: StoredRelease) -> Iterator[str]:
+    """Where rows may have been dropped, statement, data package and table all say so; and nowhere else."""
+    import pyarrow.parquet as pq
+
+    if not stored.says_if_truncated:
+        return
+    told, statement, package = stored.truncation, stored.statement, read_json(stored.directory / PACKAGE)
+    if (statement["truncation"] or "") != told or told not in statement["statement"]:
+        yield f"{PRIVACY} does not say what was left out before counting: {told or 'nothing'}"
+    if told not in package["description"]:
+        yield f"{PACKAGE} does not say what was left out before counting: {told}"
+    wanted = count_description(stored.measurements.neighbours)
+    for resource in package["resources"]:
+        for field in resource["schema"]["fields"]:
+            if field["name"] == "count" and field["description"] != wanted:
+                yield f"{PACKAGE}: {resource['name']} does not say what its counts describe"
+    metadata = pq.read_schema(stored.directory / COUNTS).field("count").metadata or {}
+    if metadata.get(b"description", b"").decode() != wanted:
+        yield f"{COUNTS} does not say what its counts describe"
+
+
 def _follows(stored: StoredRelease) -> Iterator[str]:
     """Estimation is a pure function of the measurements. Another version may differ, so only our own is run again."""
     if stored.statement["software"]["tallytree"] != VERSION:
         return
-    measurements = stored.measurements
-    plan = stored.mechanism.plan(
+    measurements, fallback = stored.measurements, stated_fallback(stored.statement)
+    asking = stored.mechanism if fallback is None else fallback.asked
+    plan = asking.plan(
         measurements.hierarchy, measurements.budget, measurements.neighbours.unit, measurements.level_shares
     )
     asked = {(ask.view, ask.level, ask.share) for ask in plan.questions}
     if asked != {(part.view, part.level, part.share) for part in measurements.measured}:
-        yield f"{stored.mechanism.name} with the options in {PRIVACY} does not ask for what was measured"
+        yield f"{asking.name} with the options in {PRIVACY} does not ask for what was measured"
     first = replace(measurements, measured=tuple(part for part in measurements.measured if part.view in FIRST))
-    settled = stored.mechanism.settle(replace(first, settled=Settled()))
+    settled = asking.settle(replace(first, settled=Settled()))
     if settled.max_size != measurements.settled.max_size or not _same(settled.totals, measurements.settled.totals):
         yield f"the totals or the largest size in {MEASUREMENTS} do not follow from what was measured of them"
+    if fallback is not None:
+        used = stored.mechanism
+        if (used.name, used.options) not in [(one.name, one.options) for one in instead_of(asking, measurements)]:
+            yield f"{PRIVACY}: {used.name} is none of those that stand in for {asking.name}"
+        if not stored.statement["certificate"].endswith(fallback.in_words(used)):
+            yield f"{PRIVACY}: the certificate does not say that {used.name} stands in for {asking.name}"
     estimate = stored.mechanism.estimate(measurements)
     if not np.array_equal(estimate.counts, stored.counts):
         yield f"{COUNTS} is not what {stored.statement['mechanism']['name']} estimates from {MEASUREMENTS}"
@@ -365,6 +409,7 @@ PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
     "counts and measurements are about the same regions": _same_regions,
     "the last size is described as 'or more'": _last_size,
     "the privacy costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,
+    "what was left out before counting is said wherever counts are described": _says_what_was_left_out,
     "the counts follow from the measurements": _follows,
     "what is said of intervals is the same everywhere": _interval_words,
     "every interval holds its count and stays within what is possible": _intervals_in_order,

@@ -1,0 +1,164 @@
+"""Estimators that fail once the budget is spent: another one takes over, and the release says so."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tallytree as tt
+from tallytree.mechanisms import MECHANISMS, instead_of, prepare
+from tallytree.publish.folder import MANIFEST, digest, write_json
+from tallytree.publish.release.fallback import MechanismReplaced, NotEstimated, surely_estimated
+from tallytree.publish.release.making import estimated, resume
+from tallytree.publish.release.measurements_file import save_measurements
+
+TREE = tt.Hierarchy.from_levels(pa.table({"state": ["A", "A", "B"], "county": ["1", "2", "3"]}), ["state", "county"])
+ROWS = pa.table({"group": [n // 2 for n in range(300)], "county": ["123"[n // 2 % 3] for n in range(300)]})
+GROUPS = pa.table({"group": list(range(150)), "county": ["123"[n % 3] for n in range(150)]})
+
+
+def private(**more):
+    return tt.read(ROWS, **{"group": "group", "region": "county", "hierarchy": TREE, "max_size": 5, **more})
+
+
+def released(mechanism, epsilon, data=None, **how):
+    how = {"intervals": "guaranteed", **how}
+    budget = tt.Budget(epsilon=epsilon)
+    return tt.release(data or private(), budget=budget, unit=tt.one_entity(), mechanism=mechanism, **how)
+
+
+def with_values(release, change):
+    """The measurements of a release with other noisy numbers, as unlucky noise would make them."""
+    parts = tuple(replace(part, values=change(part)) for part in release.measurements.measured)
+    return replace(release.measurements, measured=parts)
+
+
+def very_noisy(release):
+    """Fixed numbers as with ε = 0.000001: the solvers' tolerances are relative, and nothing adds up for them."""
+    dice = np.random.default_rng(1)
+    return with_values(release, lambda part: np.round(dice.laplace(0, 6e6, part.values.shape)).astype(np.int64))
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [("pgsr-hierarchical-exact", "pgsr-hierarchical-dp"), ("pgsr-cumulative-exact", "pgsr-cumulative-dp")],
+)
+def test_where_a_solver_gives_up_another_mechanism_of_the_same_view_takes_over(asked, used, tmp_path):
+    pytest.importorskip("pyscipopt")
+    noisy = very_noisy(released(used, "1/1000000"))
+    with pytest.raises(tt.ReleaseError, match=r"Clarabel|SCIP"):
+        MECHANISMS[asked].estimate(noisy)
+    with pytest.warns(MechanismReplaced, match=f"{asked} was asked for and failed"):
+        release = estimated(noisy, MECHANISMS[asked], intervals="guaranteed")
+    assert release.mechanism == used
+    assert release.fallback.asked.name == asked
+    assert np.array_equal(release.counts, MECHANISMS[used].estimate(release.measurements).counts)
+    assert f"so {used} estimated from them instead" in release.certificate
+    release.save(tmp_path / "release")
+    outcome = tt.verify(tmp_path / "release")
+    assert outcome.ok, outcome
+    stated = json.loads((tmp_path / "release" / "privacy.json").read_text())["mechanism"]
+    assert (stated["name"], stated["asked_for"]) == (used, {"name": asked, "options": {}})
+    assert "Clarabel" in stated["failed_because"] or "SCIP" in stated["failed_because"]
+    assert tt.Release.load(tmp_path / "release").fallback == release.fallback
+
+
+def test_a_release_that_goes_as_asked_says_nothing_of_it(tmp_path):
+    release = released("pgsr-cumulative-dp", 1)
+    assert release.fallback is None
+    release.save(tmp_path / "release")
+    assert "asked_for" not in (tmp_path / "release" / "privacy.json").read_text()
+
+
+def test_tables_without_a_solution_fall_back():
+    release = released("pgsr-hierarchical-tables", 20)
+    unlucky = with_values(release, lambda part: part.values - 10**6 if part.level == 2 else part.values)
+    with pytest.raises(tt.SpecError, match="domains are empty"):
+        MECHANISMS["pgsr-hierarchical-tables"].estimate(unlucky)
+    with pytest.warns(MechanismReplaced):
+        again = estimated(unlucky, MECHANISMS["pgsr-hierarchical-tables"], intervals="all")
+    assert again.mechanism == "pgsr-hierarchical-dp"
+    assert again.error_bars.typical is not None  # they are those of the mechanism that was used
+    assert "domains are empty" in again.certificate
+
+
+def test_matching_that_fails_falls_back_to_the_leaves_it_measured(tmp_path):
+    release = released("coc-matching", 1, private(groups=GROUPS))
+    asked = release.made_by
+    assert [one.name for one in instead_of(asked, release.measurements)] == ["pgsr-cumulative-dp", "bottom-up"]
+    assert [one.name for one in instead_of(MECHANISMS["pgsr-cumulative-dp"], release.measurements)] == ["bottom-up"]
+    private_totals = released("coc-matching", 1, options={"totals_share": "0.1"})
+    (only,) = instead_of(private_totals.made_by, private_totals.measurements)
+    counts = only.estimate(private_totals.measurements).counts
+    assert np.array_equal(counts.sum(axis=1)[3:], private_totals.measurements.settled.totals[3:])
+
+
+def test_joint_mechanisms_refuse_shares_that_they_cannot_weigh_before_anything_is_spent(tmp_path):
+    ledger = tt.Ledger(tmp_path / "ledger.db")
+    data = private(name="people")
+    ledger.open("people", tt.Budget(epsilon=1), tt.Neighbours.of(data, tt.one_entity()))
+    shares = {"total": "1/1000000", "state": 1, "county": 1}
+    with pytest.raises(tt.SpecError, match="Nothing was spent"):
+        released("joint-cumulative", 1, data, shares=shares, ledger=ledger)
+    with pytest.raises(tt.SpecError, match="pgsr-hierarchical-dp"):
+        released("joint-counts", 1, private(groups=GROUPS), shares=shares)
+    assert ledger.account("people").spent == 0
+    assert released("auto", 1, data, shares=shares, ledger=ledger).mechanism == "pgsr-cumulative-dp"
+    assert released("auto", 1, data).mechanism == "joint-cumulative"
+
+
+@pytest.mark.parametrize("ratio", [20_000, 40_000])
+def test_the_refusal_stands_exactly_where_the_estimate_would_fail(ratio):
+    neighbours = tt.Neighbours.of(private(), tt.one_entity())
+    known = {"neighbours": neighbours, "hierarchy": TREE, "totals": None, "budget": tt.Budget(epsilon="1/10")}
+    shares = [1, ratio, ratio]
+    release = released("pgsr-cumulative-dp", "1/10", shares=shares)
+    if ratio == 20_000:
+        assert prepare("joint-cumulative", **known, shares=shares)[0].name == "joint-cumulative"
+        MECHANISMS["joint-cumulative"].estimate(release.measurements)
+    else:
+        with pytest.raises(tt.SpecError, match="10⁹"):
+            prepare("joint-cumulative", **known, shares=shares)
+        with pytest.raises(tt.SpecError, match="10⁹"):
+            MECHANISMS["joint-cumulative"].estimate(release.measurements)
+
+
+def test_where_nothing_can_estimate_the_measurements_are_not_lost(tmp_path):
+    release = released("pgsr-hierarchical-dp", 1)
+    absurd = with_values(release, lambda part: part.values + (1 << 60))
+    with pytest.raises(NotEstimated, match="--resume") as stop:
+        surely_estimated(absurd, MECHANISMS["pgsr-hierarchical-dp"])
+    assert stop.value.measurements is absurd
+    (tmp_path / "kept").mkdir()
+    save_measurements(release.measurements, tmp_path / "kept" / "measurements.parquet")
+    assert resume(tmp_path / "kept", mechanism="topdown", intervals="none").mechanism == "topdown"
+
+
+@pytest.mark.parametrize("change", ["used", "certificate"])
+def test_verify_finds_a_false_word_about_what_was_used(change, tmp_path):
+    release = released("pgsr-hierarchical-tables", 20, intervals="none")
+    unlucky = with_values(release, lambda part: part.values - 10**6 if part.level == 2 else part.values)
+    with pytest.warns(MechanismReplaced):
+        again = estimated(unlucky, MECHANISMS["pgsr-hierarchical-tables"], intervals="none")
+    again.save(tmp_path / "release")
+    assert tt.verify(tmp_path / "release").ok
+    path = tmp_path / "release" / "privacy.json"
+    statement = json.loads(path.read_text())
+    if change == "used":
+        statement["mechanism"]["name"] = "topdown"
+    else:
+        statement["certificate"] = statement["certificate"].split(";")[0]
+    write_json(path, statement)
+    manifest = json.loads((tmp_path / "release" / MANIFEST).read_text())
+    manifest["files"]["privacy.json"] = digest(path)
+    write_json(tmp_path / "release" / MANIFEST, manifest)
+    outcome = tt.verify(tmp_path / "release")
+    assert [check.promise for check in outcome.checks if check.faults] == ["the counts follow from the measurements"]
+
+
+def test_a_solver_that_is_not_installed_is_missed_before_anything_is_spent():
+    row = replace(MECHANISMS["pgsr-cumulative-exact"], needs=("no_such_solver",))
+    with pytest.raises(tt.SpecError, match="no_such_solver"):
+        row.check(tt.Neighbours.of(private(), tt.one_entity()))
