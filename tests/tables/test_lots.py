@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from hashlib import sha256
 from functools import partial
+from hashlib import sha256
 from itertools import combinations_with_replacement, product
 
 import ibis

@@ -36,7 +36,7 @@ def _same(source: Any, table: str | None, groups: Any, groups_table: str | None)
         return True
     if is_ibis(source) and is_ibis(groups):
         # All tables of the microdata are in the list, too. (Microdata that were joined with a public list are not.)
-        return source.equals(groups) or bool(_tables_of(source)) and _tables_of(source) <= _tables_of(groups)
+        return source.equals(groups) or (bool(_tables_of(source)) and _tables_of(source) <= _tables_of(groups))
     shared = _shared_files(groups, source)
     if not shared or kind_of(shared, "groups") != "duckdb":
         return bool(shared)
