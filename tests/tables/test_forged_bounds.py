@@ -1,4 +1,4 @@
-"""Bounds travel with the counts: there is no way to measure private data under other bounds than they were read with."""
+"""Bounds travel with the counts: private data are measured under the bounds that they were read with."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ In this order: the plan is checked against the data's public facts, the cost of 
 noise is drawn and the counts are opened. Noise comes before the counts but for lists of sizes: these may be as long as
 there are groups, so the noise of each part is drawn when its sizes are added. (The order of these two is for the
 reader's ease and not for privacy: a draw depends on its scale and number, which are public, and on nothing else.)
-What holds counts raises from outside, so that no traceback shows them. Totals and the largest size, where a plan asks for them, are measured first: what follows from them (`Settled`) shapes
-the other questions.
+What holds counts raises from outside, so that no traceback shows them. Totals and the largest size, where a plan asks
+for them, are measured first: what follows from them (`Settled`) shapes the other questions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Errors leave private data behind: the frames that held them, and messages that may quote them.
 
-Many tools show a traceback with the variables of its frames. So whatever holds private arrays runs behind a guard, which
+Many tools show a traceback with the variables of its frames. So what holds private arrays runs behind a guard, which
 raises from outside: without the frames within, without causes and contexts, and, where an error is not one of our own,
 without its message.
 """

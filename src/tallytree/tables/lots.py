@@ -84,11 +84,11 @@ def _hexadecimal(text: Any) -> Any:
 def _postgres(text: Any) -> Any:
     import ibis
 
-    @ibis.udf.scalar.builtin
-    def convert_to(text: str, encoding: str) -> bytes: ...  # type: ignore[empty-body]
+    @ibis.udf.scalar.builtin  # type: ignore[untyped-decorator]
+    def convert_to(text: str, encoding: str) -> bytes: ...
 
-    @ibis.udf.scalar.builtin
-    def sha256(content: bytes) -> bytes: ...  # type: ignore[empty-body]
+    @ibis.udf.scalar.builtin  # type: ignore[untyped-decorator]
+    def sha256(content: bytes) -> bytes: ...
 
     return sha256(convert_to(text, "UTF8"))
 

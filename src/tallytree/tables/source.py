@@ -1,6 +1,7 @@
 """Open anything that holds rows as an Ibis table: a path, a glob, Arrow data, or an Ibis table on any engine.
 
-Files and Arrow data are read by a new DuckDB connection, which spills to a private directory (`spill`), encrypted. An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
+Files and Arrow data are read by a new DuckDB connection, which spills to a private directory (`spill`), encrypted.
+An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
 """
 
 from __future__ import annotations
