@@ -23,9 +23,7 @@ round), j > l otherwise (an older ledger was put back).
 from __future__ import annotations
 
 from tallytree.errors import ReleaseError
-from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.journal import Round, RoundJournal
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 
 
@@ -35,22 +33,13 @@ class Reservation:
     def __init__(self, ledger: Ledger, name: str, token: str, journal: RoundJournal) -> None:
         self._ledger, self._name, self._token, self._journal = ledger, name, token, journal
 
-    def check(self, budget: Budget, neighbours: HouseholdNeighbours) -> None:
+    def check(self) -> None:
         """Refuse to resume unless the ledger holds this reservation, and no other run went on from its rounds."""
-        account = self._ledger.account(self._name)
-        held, ours = holding(account, self._token), self._journal.rounds
-        if (
-            held is None
-            or held.number != self._journal.receipt
-            or (account.neighbours, held.budget)
-            != (
-                neighbours,
-                budget,
-            )
-        ):
+        held, ours = holding(self._ledger.account(self._name), self._token), self._journal.rounds
+        if held is None or held.number != self._journal.receipt:
             raise ReleaseError(
                 "the ledger does not hold the reservation that this journal was begun with: resume with the ledger "
-                "and the options of the first run"
+                "of the first run"
             )
         begun = [(each.mark, each.cost) for each in held.rounds]
         known = [(each.mark, each.cost) for each in ours]

@@ -382,8 +382,7 @@ class PrivateTables(Unsharable):
         """Begin the journal and reserve the whole budget, or check that the journal there is this run's."""
         households, past = self._households, self._journal.facts
         if past is not None and ledger is not None and self._journal.receipt is not None:
-            self._reservation = Reservation(ledger, households.name or "", past["token"], self._journal)
-            self._reservation.check(self.budget, self.neighbours)
+            Reservation(ledger, past["name"] or "", past["token"], self._journal).check()
         facts: Values = {
             "name": households.name,
             "schema": self.schema.to_json(),
@@ -421,7 +420,7 @@ class PrivateTables(Unsharable):
         if self._journal.receipt is None:
             self._journal.keep_receipt(receipt.number)
         self._reservation = Reservation(ledger, households.name or "", past["token"], self._journal)
-        self._reservation.check(self.budget, self.neighbours)
+        self._reservation.check()
         self._reservation.catch_up()
         return receipt
 
