@@ -100,4 +100,4 @@ def _binned(losses: Floats, chances: Floats) -> tuple[Floats, Floats]:
     """The same distribution on a grid, losses rounded down."""
     places = np.floor(losses / GRID).astype(np.int64)
     there, which = np.unique(places, return_inverse=True)
-    return there * GRID, np.bincount(which, weights=chances)
+    return (there * GRID).astype(np.float64), np.bincount(which, weights=chances).astype(np.float64)

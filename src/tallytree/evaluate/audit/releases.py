@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import ReleaseError
 from tallytree.evaluate.audit.bounds import CONFIDENCE, lower_bound
 from tallytree.evaluate.audit.loss import exact_epsilon, exact_loss, log_ratios
-from tallytree.evaluate.audit.results import Row
+from tallytree.evaluate.audit.results import Row, stated
 from tallytree.evaluate.audit.worlds import (
     MAX_SIZE,
     PEOPLE,
@@ -33,18 +34,19 @@ from tallytree.evaluate.audit.worlds import (
     Pair,
     Rows,
     group_sizes,
+    leaf_counts,
     pairs,
     read_files,
     write_files,
 )
 from tallytree.evaluate.truth import measured_without_noise
 from tallytree.mechanisms import MECHANISMS, Mechanism
-from tallytree.privacy.budget import Budget, epsilon_of
+from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
-from tallytree.privacy.plan import Plan
+from tallytree.privacy.plan import Plan, Question
 from tallytree.privacy.size_lists import list_starts
 from tallytree.publish.release.making import decided, release
 from tallytree.publish.release.value import Release
@@ -52,7 +54,7 @@ from tallytree.tables.group_sizes import GroupSizes
 
 # A δ far larger than one would release with: runs show events that are more likely than about one over their number.
 BUDGETS = (Budget(epsilon=1), Budget(rho="1/2", delta="1/100"))
-ROOT_SHARE = 1000  # a nation above many gadgets gets one part in so many and one, so that they have nearly all
+SHARES = (1, 500, 500)  # a nation above many gadgets gets next to nothing, so that they have nearly all
 GADGETS = 1000
 CELLS = MAX_SIZE + 1
 
@@ -75,19 +77,22 @@ class Setting:
 
     @property
     def gadgets(self) -> int:
-        """How many may be in one release: their outputs must be independent, and the mechanism must take so many."""
+        """How many may be in one release: their outputs must be independent, and the mechanism must take so many.
+
+        Even, so that half are here and half there, but for 1.
+        """
         row = MECHANISMS[self.mechanism]
         lists = any("sorted" in name for name in [*self.options.get("methods", ()), self.options.get("method", "")])
         together = (lists and not self.public_totals) or "largest_share" in self.options
         if self.one_region or together or row.view == "chain" or row.name == "pgsr-hierarchical-tables":
             return 1
-        return GADGETS if row.most_cells is None else min(GADGETS, (row.most_cells // CELLS - 1) // 3)
+        return GADGETS if row.most_cells is None else (row.most_cells // CELLS - 1) // 6 * 2
 
     def arguments(self, gadgets: int) -> dict[str, Any]:
         """What `release` and `decided` are asked for."""
         shares = None
         if gadgets > 1 and not MECHANISMS[self.mechanism].leaves_only:
-            shares = [2, ROOT_SHARE, ROOT_SHARE]
+            shares = list(SHARES)
         return {
             "budget": self.budget,
             "mechanism": self.mechanism,
@@ -104,7 +109,9 @@ class Setting:
 
     def words(self) -> str:
         """The setting in words, but for mechanism, unit and budget."""
-        options = "".join(f", {key} {value if isinstance(value, str) else value[0]}" for key, value in self.options.items())
+        options = "".join(
+            f", {key} {value if isinstance(value, str) else value[0]}" for key, value in self.options.items()
+        )
         return f"{'public' if self.public_totals else 'private'} totals, {self.kind.name}{options}"
 
 
@@ -121,7 +128,10 @@ def settings(mechanisms: list[str] | None = None, *, quick: bool = False) -> Ite
             public = row.needs_public_totals
             for kind in (QUANTITIES, SEVERAL_ROWS):
                 yield Setting(row.name, "one_entity", public, BUDGETS[0], kind, _needed(row, public))
-    for name, option, method in (("coc-matching", "methods", ["sorted-sizes"]), ("bottom-up", "method", "sorted-sizes")):
+    for name, option, method in (
+        ("coc-matching", "methods", ["sorted-sizes"]),
+        ("bottom-up", "method", "sorted-sizes"),
+    ):
         if (mechanisms is None or name in mechanisms) and not quick:
             for unit in ("one_entity", "one_group"):
                 for budget in BUDGETS:
@@ -134,18 +144,9 @@ def _needed(row: Mechanism, public_totals: bool) -> dict[str, Any]:
     return {"totals_share": "0.3"} if row.name in ("coc-matching", "naive") and not public_totals else {}
 
 
-def claimed(budget: Budget) -> tuple[float, float]:
-    """The ε that a release states, and at which δ."""
-    if budget.rho is None or budget.delta is None:
-        return float(budget.amount), 0.0
-    return float(epsilon_of(budget.rho, budget.delta)), float(budget.delta)
-
-
-def audited(
-    setting: Setting, *, runs: int, count_runs: int, command: bool, confidence: float = CONFIDENCE
-) -> Row:
+def audited(setting: Setting, *, runs: int, count_runs: int, command: bool, confidence: float = CONFIDENCE) -> Row:
     """The bounds for one setting: exact ones, and from `runs` outputs of each data set."""
-    epsilon, delta = claimed(setting.budget)
+    epsilon, delta = stated(setting.budget)
     pair, exact = worst_pair(setting)
 
     def bound(scores: tuple[Floats, Floats]) -> float:
@@ -194,8 +195,8 @@ def worst_pair(setting: Setting) -> tuple[Pair, float]:
             worst = loss, pair, plan, settled
     assert worst is not None
     _, pair, plan, settled = worst
-    views = (look(rows, plan, settled).measured for rows in (pair.here, pair.there))
-    return pair, exact_epsilon(*views, claimed(setting.budget)[1])
+    here_seen, there_seen = (look(rows, plan, settled).measured for rows in (pair.here, pair.there))
+    return pair, exact_epsilon(here_seen, there_seen, stated(setting.budget)[1])
 
 
 def _likely(setting: Setting, plan: Plan, here: GroupSizes, there: GroupSizes) -> Settled | None:
@@ -210,10 +211,6 @@ def _likely(setting: Setting, plan: Plan, here: GroupSizes, there: GroupSizes) -
 
 def _totals(private: GroupSizes) -> Integers:
     """The number of groups in each leaf of made-up data, by a question without noise."""
-    from fractions import Fraction
-
-    from tallytree.privacy.plan import Question
-
     leaves = private.hierarchy.depth - 1
     ask = Plan(Budget(epsilon=1), PrivacyUnit("one_entity"), (Question("counts", leaves, Fraction(1)),))
     counts: Integers = measured_without_noise(private, ask).measured[0].values.sum(axis=1)
@@ -314,7 +311,7 @@ class Scorer:
 def _by_region(ratios: Floats, output: Measurements, level: int, *, lists: bool) -> Floats:
     """Sums over the numbers of each region."""
     if not lists:
-        return ratios.sum(axis=1)
+        return np.asarray(ratios.sum(axis=1), np.float64)
     starts = list_starts(output.lengths(level))
     sums = np.concatenate([[0.0], np.cumsum(ratios)])
     found: Floats = sums[starts[1:]] - sums[starts[:-1]]
@@ -329,14 +326,10 @@ def _alternating(pair: Pair, gadgets: int) -> list[Rows]:
 
 
 def _private(setting: Setting, states: list[Rows]) -> GroupSizes:
-    return group_sizes(
-        states, setting.kind, public_totals=setting.public_totals, one_region=setting.one_region
-    )
+    return group_sizes(states, setting.kind, public_totals=setting.public_totals, one_region=setting.one_region)
 
 
 def _leaf_counts(setting: Setting, rows: Rows) -> Integers:
-    from tallytree.evaluate.audit.worlds import leaf_counts
-
     return leaf_counts(rows, public_totals=setting.public_totals, one_region=setting.one_region)
 
 

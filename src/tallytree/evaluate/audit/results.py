@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tallytree.charts import available
+from tallytree.privacy.budget import Budget, epsilon_of
 from tallytree.version import VERSION
 
 WARNING = "NOT PRIVATE: an audit runs on made-up data and compares outputs with the truth. It is no part of a release."
@@ -90,7 +91,9 @@ class Audit:
         writer = csv.DictWriter(text, list(plain[0]) if plain else ["version"], lineterminator="\n")
         writer.writeheader()
         for row in plain:
-            writer.writerow({key: f"{v:.4f}" if isinstance(v, float) and key != "delta" else v for key, v in row.items()})
+            writer.writerow(
+                {key: f"{v:.4f}" if isinstance(v, float) and key != "delta" else v for key, v in row.items()}
+            )
         return text.getvalue()
 
     def save(self, folder: Path) -> list[Path]:
@@ -105,6 +108,13 @@ class Audit:
 
             written.append(save(claimed_against_found(self), folder / "audit.png"))
         return written
+
+
+def stated(budget: Budget) -> tuple[float, float]:
+    """The ε that a budget is stated as, and at which δ."""
+    if budget.rho is None or budget.delta is None:
+        return float(budget.amount), 0.0
+    return float(epsilon_of(budget.rho, budget.delta)), float(budget.delta)
 
 
 def _failed(row: Row) -> bool:
