@@ -59,9 +59,9 @@ def _report(found: Audit) -> RenderableType:
     parts += [
         below(table),
         Text(
-            "\nLower bounds on the real ε, at the δ of the claim. Exact: over all neighbours of a tiny data set. Outputs: "
-            "from measurements, by their likelihood ratio; counts: from final counts alone; command: from a folder that "
-            f"`tallytree release` wrote. Each of the last three holds with {100 * found.confidence:g} %.",
+            "\nLower bounds on the real ε, at the δ of the claim. Exact: over all neighbours of a tiny data set. "
+            "Outputs: from measurements, by their likelihood ratio; counts: from final counts alone; command: from a "
+            f"folder that `tallytree release` wrote. Each of the last three holds with {100 * found.confidence:g} %.",
             style="dim",
         ),
         Text(_conclusion(found), style="bold" if found.ok else "bold red"),

@@ -1,10 +1,10 @@
 """From the scores of a distinguisher on two neighbouring data sets to a lower confidence bound on ε.
 
-If a mechanism is (ε, δ)-differentially private, each set S of outputs has P(S) ≤ e^ε Q(S) + δ for neighbours with output
-distributions P and Q. So ε ≥ log((P(S) − δ) / Q(S)), and a set that a distinguisher picks out gives a bound: P(S) is
-bounded from below and Q(S) from above by the exact binomial bounds of Clopper and Pearson. S is "the score is at least
-t" or "at most t"; which, and t, is chosen on one half of the scores and the bound is computed on the other half, so that
-the choice costs no confidence.
+If a mechanism is (ε, δ)-differentially private, each set S of outputs has P(S) ≤ e^ε Q(S) + δ for neighbours with
+output distributions P and Q. So ε ≥ log((P(S) − δ) / Q(S)), and a set that a distinguisher picks out gives a bound:
+P(S) is bounded from below and Q(S) from above by the exact binomial bounds of Clopper and Pearson. S is "the score is
+at least t" or "at most t"; which, and t, is chosen on one half of the scores and the bound is computed on the other
+half, so that the choice costs no confidence.
 """
 
 from __future__ import annotations

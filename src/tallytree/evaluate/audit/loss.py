@@ -2,8 +2,8 @@
 
 Independent integer noise is added to each number. Discrete Laplace noise of scale b has P(v) ∝ exp(−|v|/b): where the
 true numbers differ by d, the log ratio of an output's probabilities is at most |d|/b, and outputs beyond both reach it.
-So the worst log ratio is exactly Σ |d|/b, a fraction. Discrete Gaussian noise of parameter σ² costs Σ d²/(2σ²) in ρ; the
-log ratio is a linear function of Σ d z, whose distribution is a convolution, and from that follows the least ε at a δ.
+So the worst log ratio is exactly Σ |d|/b, a fraction. Discrete Gaussian noise of parameter σ² costs Σ d²/(2σ²) in ρ;
+the log ratio is a linear function of Σ d z, whose distribution is a convolution; from that follows the least ε at a δ.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def exact_epsilon(here: Sequence[Measurement], there: Sequence[Measurement], del
 
 
 def least_epsilon(losses: Floats, chances: Floats, delta: float) -> float:
-    """The least ε ≥ 0 with Σ P max(0, 1 − e^(ε − loss)) ≤ δ: the privacy loss of P against Q, and its chances under P."""
+    """The least ε ≥ 0 with Σ P max(0, 1 − e^(ε − loss)) ≤ δ: losses log(P/Q), and their chances under P."""
     low, high = 0.0, max(0.0, float(losses.max()))
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,7 +1,7 @@
 """NOT PRIVATE: defects planted on purpose, which an audit must catch from outputs, each against the ε that it claims.
 
-Each is a way in which noise, sensitivities, budgets or lots have gone wrong in published code, or could in ours. All but
-the defect is what a release runs. Noise is seeded, so that a planted defect is caught every time or never.
+Each is a way in which noise, sensitivities, budgets or lots have gone wrong in published code, or could in ours. All
+but the defect is what a release runs. Noise is seeded, so that a planted defect is caught every time or never.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _repeated(pair: Pair, runs: int) -> Scores:
 
 
 def _by_position(runs: int) -> Scores:
-    """Of each person's two rows one is kept, by a lot that belongs to the line of the file, as a seeded engine draws it.
+    """Of each person's two rows one is kept, by a lot that belongs to the line of the file: a seeded engine does so.
 
     Without the first line all lots fall on other rows: one person moves the rows of all. (To keep each person's first
     row would be no such defect: it depends on nobody else's rows.)

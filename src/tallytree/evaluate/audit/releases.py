@@ -1,9 +1,9 @@
 """NOT PRIVATE: every mechanism that can be released, audited from files to measurements, counts and published folders.
 
-Three ways to the outputs. Measurements: files are read, `decided` and `measure` run, as `release` does, and an output is
-scored by the log-likelihood ratio of the two data sets, the best score there is. Counts: `release` runs to its end and
-its counts are scored alone. Command: `tallytree release` runs as a process of its own on a spec and files, with a ledger,
-and the measurements are those of the folder that it wrote.
+Three ways to the outputs. Measurements: files are read, `decided` and `measure` run, as `release` does, and an output
+is scored by the log-likelihood ratio of the two data sets, the best score there is. Counts: `release` runs to its end
+and its counts are scored alone. Command: `tallytree release` runs as a process of its own on a spec and files, with a
+ledger, and the measurements are those of the folder that it wrote.
 """
 
 from __future__ import annotations

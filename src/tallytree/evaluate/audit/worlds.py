@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from tallytree.arrays import Integers
-from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.reading import read
@@ -133,7 +132,13 @@ def region_table(gadgets: int) -> dict[str, list[str]]:
 
 
 def group_sizes(
-    states: Sequence[Rows], kind: Kind, *, public_totals: bool, one_region: bool = False, declared: Kind | None = None
+    states: Sequence[Rows],
+    kind: Kind,
+    *,
+    public_totals: bool,
+    one_region: bool = False,
+    declared: Kind | None = None,
+    name: str | None = None,
 ) -> GroupSizes:
     """The counts of gadgets as `read` would give them; `declared` has other bounds, for planted defects."""
     known: dict[Rows, Integers] = {}
@@ -141,13 +146,13 @@ def group_sizes(
         if rows not in known:
             known[rows] = leaf_counts(rows, public_totals=public_totals, one_region=one_region)
     counts = np.concatenate([known[rows] for rows in states])
-    truth = Truth("made up", tree(len(states), one_region=one_region), counts, public_totals)
     bounds = declared or kind
     return GroupSizes(
-        hierarchy=truth.hierarchy,
+        hierarchy=tree(len(states), one_region=one_region),
         max_size=MAX_SIZE,
         counts=Sealed(counts),
         leaf_totals=counts.sum(axis=1) if public_totals else None,
+        name=name,
         quantity_bound=bounds.quantity_bound,
         rows_per_entity=bounds.rows_per_entity,
         entity_column=bounds.rows_per_entity > 1,
