@@ -261,7 +261,7 @@ def evaluate(
 @app.command()
 def audit(
     mechanism: Annotated[list[str] | None, typer.Option(help="Repeat for several; all if not given.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Outputs of each of two neighbours; 40,000 if not given.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Outputs of each of two neighbours; 20,000 if not given.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and settings.")] = False,
     planted: Annotated[bool, typer.Option("--planted", help="Audit planted defects: each must be caught.")] = False,
     confidence: Annotated[float, typer.Option(help="Of each bound from outputs.")] = 0.999,

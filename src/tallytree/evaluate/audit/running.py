@@ -18,9 +18,9 @@ from tallytree.evaluate.audit.worlds import PEOPLE
 from tallytree.mechanisms import MECHANISMS, mechanism_named
 from tallytree.progress import Progress, Stage, silent
 
-RUNS, QUICK_RUNS = 40_000, 5_000
-ALONE = 20  # outputs that take a release or a round each: one for so many runs
-COUNTS = 40  # outputs that are estimated too
+RUNS, QUICK_RUNS = 20_000, 5_000
+ALONE = 10  # outputs that take a release or a round each: one for so many runs
+COUNTS = 20  # outputs that are estimated too
 
 Task = Callable[[], Row]
 
@@ -37,7 +37,7 @@ def audit(
 ) -> Audit:
     """NOT PRIVATE: lower bounds on the real ε of every mechanism and round, or (`planted`) of planted defects.
 
-    `runs` is the number of outputs on each of two neighbours; where each takes a release of its own, a twentieth.
+    `runs` is the number of outputs on each of two neighbours; where each takes a release of its own, a tenth.
     `mechanisms` leaves others out, and the rounds of synthesis too. `quick` asks for less: fewer runs, private totals,
     one row per person. A bound from outputs is wrong with a chance of 1 − confidence, row by row.
     """
