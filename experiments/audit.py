@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tallytree.evaluate.audit.plot import save_all
 from tallytree.evaluate.audit.results import Audit, Row
 from tallytree.evaluate.audit.running import audit
 from tallytree.version import VERSION
@@ -30,7 +31,7 @@ def main() -> None:
     defects = audit(planted=True)
     both = Audit((*claims.rows, *defects.rows), claims.confidence)
     with TemporaryDirectory() as place:
-        for path in both.save(Path(place)):
+        for path in save_all(both, Path(place)):
             if path.suffix in (".csv", ".png"):
                 (FIGURES / path.name).write_bytes(path.read_bytes())
     text = PAGE.read_text(encoding="utf-8")

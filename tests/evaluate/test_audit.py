@@ -113,7 +113,9 @@ def test_rounds_of_synthesis_stay_within_their_price(kind, case):
 @pytest.mark.parametrize("case", rounds.CASES, ids=lambda case: case.unit)
 def test_a_selection_diverges_by_no_more_than_it_costs_in_rho(case):
     cost = float(cost_of_selection(rounds.EPSILON))
-    assert 0.5 * cost < rounds.choice_rho(case) <= cost
+    for falling in (1, 2, rounds.FALLING):
+        assert rounds.choice_rho(case, falling) <= cost
+    assert rounds.choice_rho(case, 1) > 0.9 * cost
     halved = [np.array(chances) for chances in rounds.choice_chances(case, Fraction(1, 2))]
     assert max(np.abs(np.log(halved[0] / halved[1]))) > float(rounds.EPSILON)
 

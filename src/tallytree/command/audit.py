@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
+from tallytree.evaluate.audit.plot import save_all
 from tallytree.evaluate.audit.results import WARNING, Audit, Row
 from tallytree.evaluate.audit.running import audit
 
@@ -37,7 +38,7 @@ def run_audit(
             jobs=jobs,
             progress=progress,
         )
-    written = [] if out is None else found.save(out)
+    written = [] if out is None else save_all(found, out)
     if as_json and not quiet:
         show_json(found.to_json())
     else:

@@ -1,15 +1,28 @@
-"""NOT PRIVATE: the picture of an audit: what was found against what is claimed. Needs the extra `plots`."""
+"""NOT PRIVATE: an audit kept in a folder, and its picture: what was found against what is claimed."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from tallytree.charts import altair, page_title, styled
+from tallytree.charts import altair, available, page_title, save, styled
 from tallytree.evaluate.audit.results import Audit, Row
 
 KINDS = {"release": "mechanisms", "synthesis": "rounds of synthesis", "planted": "planted defects"}
 COLORS = ["#0072b2", "#009e73", "#d55e00"]
 MARKS = {"sampled": "bound from outputs", "exact": "exact, this pair of neighbours"}
+
+
+def save_all(audit: Audit, folder: Path) -> list[Path]:
+    """`audit.json`, `audit.csv` and, with the extra `plots`, `audit.png`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "audit.json", folder / "audit.csv"]
+    written[0].write_text(json.dumps(audit.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    written[1].write_text(audit.to_csv(), encoding="utf-8")
+    if available() and audit.rows:
+        written.append(save(claimed_against_found(audit), folder / "audit.png"))
+    return written
 
 
 def claimed_against_found(audit: Audit) -> Any:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from tallytree.charts import available
 from tallytree.privacy.budget import Budget, epsilon_of
 from tallytree.version import VERSION
 
@@ -95,19 +92,6 @@ class Audit:
                 {key: f"{v:.4f}" if isinstance(v, float) and key != "delta" else v for key, v in row.items()}
             )
         return text.getvalue()
-
-    def save(self, folder: Path) -> list[Path]:
-        """`audit.json`, `audit.csv` and, with the extra `plots`, `audit.png`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        written = [folder / "audit.json", folder / "audit.csv"]
-        written[0].write_text(json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        written[1].write_text(self.to_csv(), encoding="utf-8")
-        if available() and self.rows:
-            from tallytree.charts import save
-            from tallytree.evaluate.audit.plot import claimed_against_found
-
-            written.append(save(claimed_against_found(self), folder / "audit.png"))
-        return written
 
 
 def stated(budget: Budget) -> tuple[float, float]:

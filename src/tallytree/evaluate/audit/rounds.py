@@ -107,9 +107,11 @@ def _exact_choice(case: Case) -> float:
     return max(abs(log(one / two)) for one, two in zip(*choice_chances(case), strict=True))
 
 
-def choice_chances(case: Case, sensitivity_factor: Fraction = Fraction(1)) -> tuple[list[float], list[float]]:
+def choice_chances(
+    case: Case, sensitivity_factor: Fraction = Fraction(1), falling: int = FALLING
+) -> tuple[list[float], list[float]]:
     """The chances of each place, on either data set: P ∝ exp(ε u / 2) with u the score over its sensitivity."""
-    estimates = _estimates(case)
+    estimates = _estimates(case, falling)
     bound = float(case.neighbours.sensitivity(TABLE, SCHEMA).l1 * sensitivity_factor)
     found = []
     for homes in (case.here, case.there):
@@ -119,14 +121,14 @@ def choice_chances(case: Case, sensitivity_factor: Fraction = Fraction(1)) -> tu
     return found[0], found[1]
 
 
-def _estimates(case: Case) -> list[Integers]:
+def _estimates(case: Case, falling: int = FALLING) -> list[Integers]:
     """An estimate that is right here, so that its score rises, and others that are right there."""
-    return [_counts(case.here, TABLE), *(_counts(case.there, TABLE) for _ in range(FALLING))]
+    return [_counts(case.here, TABLE), *(_counts(case.there, TABLE) for _ in range(falling))]
 
 
-def choice_rho(case: Case) -> float:
-    """The least ρ such that the choice is ρ-zCDP on these two data sets: the worst D_α/α over many orders α."""
-    one, two = (np.array(chances) for chances in choice_chances(case))
+def choice_rho(case: Case, falling: int) -> float:
+    """A ρ below which the choice is not ρ-zCDP on these two data sets: the worst D_α/α over many orders α."""
+    one, two = (np.array(chances) for chances in choice_chances(case, falling=falling))
     orders = 1 + np.geomspace(1e-3, 1e4, 400)
     logs = [np.logaddexp.reduce(order * np.log(one) + (1 - order) * np.log(two)) / (order - 1) for order in orders]
     return float(max(np.array(logs) / orders))
