@@ -24,16 +24,18 @@ PAGE, FIGURES = DOCS / "audit.md", DOCS / "figures"
 
 def main() -> None:
     """Audit, then write `docs/figures/audit.csv`, `docs/figures/audit.png` and the tables of `docs/audit.md`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--from", dest="folder", type=Path)
-    folder = parser.parse_args().folder
+    parser = argparse.ArgumentParser(prog="python -m experiments.audit", description=__doc__)
+    parser.add_argument("--from", dest="folder", type=Path, help="where tallytree audit --out has kept its rows")
+    parser.add_argument("--out", type=Path, default=FIGURES, help="folder for table and plot (default: docs/figures)")
+    given = parser.parse_args()
+    folder = given.folder
     claims = audit() if folder is None else kept(folder)
     defects = audit(planted=True)
     both = Audit((*claims.rows, *defects.rows), claims.confidence)
     with TemporaryDirectory() as place:
         for path in save_all(both, Path(place)):
             if path.suffix in (".csv", ".png"):
-                (FIGURES / path.name).write_bytes(path.read_bytes())
+                (given.out / path.name).write_bytes(path.read_bytes())
     text = PAGE.read_text(encoding="utf-8")
     text = placed(text, "results", results_table(claims))
     PAGE.write_text(placed(text, "planted", planted_table(defects)), encoding="utf-8")
