@@ -18,7 +18,7 @@ from tallytree.evaluate.audit.worlds import PEOPLE
 from tallytree.mechanisms import MECHANISMS, mechanism_named
 from tallytree.progress import Progress, Stage, silent
 
-RUNS, QUICK_RUNS = 20_000, 5_000
+RUNS, QUICK_RUNS = 20_000, 2_000
 ALONE = 10  # outputs that take a release or a round each: one for so many runs
 COUNTS = 20  # outputs that are estimated too
 
