@@ -50,6 +50,7 @@ figures: $(DEV)
 	$(BIN)/python -m experiments.picture
 	$(BIN)/python -m experiments.figures
 	$(BIN)/python -m experiments.pgsr
+	$(BIN)/python -m experiments.audit
 
 clean:
 	rm -rf $(VENV) demo-release demo-data

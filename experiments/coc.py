@@ -27,10 +27,10 @@ import pyarrow.compute as pc
 import tallytree as tt
 from experiments.named_files import load
 from experiments.omniscient import omniscient_errors
-from experiments.shared_noise import estimate_with_shared_noise
 from tallytree import charts
 from tallytree.charts import COLORS
 from tallytree.evaluate import Results, Truth, compare, plots
+from tallytree.evaluate.audit.shared_noise import estimate_with_shared_noise
 from tallytree.evaluate.datasets import make
 from tallytree.evaluate.metrics import level_errors
 from tallytree.evaluate.truth import seeded_measurements

@@ -12,9 +12,9 @@ import argparse
 from pathlib import Path
 
 import tallytree as tt
-from experiments.as_printed import CHAIN_AS_PRINTED
 from tallytree import charts
 from tallytree.evaluate import compare, plots
+from tallytree.evaluate.audit.as_printed import CHAIN_AS_PRINTED
 from tallytree.evaluate.datasets import make
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"

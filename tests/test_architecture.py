@@ -146,9 +146,16 @@ def test_a_release_can_only_be_drawn_with_cryptographic_randomness():
 
     assert calls(makes_one) == {"privacy.noise.randomness", "evaluate.truth"}
     # Nobody else takes one apart to change it, or hands one to the border.
-    assert users("Randomness", "cryptographic") == {"privacy.measure", "privacy.households.rounds", "evaluate.truth"}
-    assert users("measure_with") == {"evaluate.truth"}
-    assert users("seeded") == {"evaluate.microdata"}
+    assert users("Randomness", "cryptographic") == {
+        "privacy.measure",
+        "privacy.households.rounds",
+        "evaluate.truth",
+        "evaluate.audit.planted",
+    }
+    # Planted defects of the audit are seeded too.
+    planted = {"evaluate.audit.planted", "evaluate.audit.shared_noise"}
+    assert users("measure_with") == {"evaluate.truth", *planted}
+    assert users("seeded") == {"evaluate.microdata", *planted}
     assert calls(lambda call: any(word.arg == "randomness" for word in call.keywords)) == {"evaluate.microdata"}
 
 

@@ -8,16 +8,15 @@ multiply: the worst log ratio of two data sets is exactly Σ |d|/b, a fraction.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.evaluate.truth import seeded
+from tallytree.evaluate.truth import measured_without_noise as without_noise
 from tallytree.hierarchy import Hierarchy
-from tallytree.privacy.measure import measure_with
-from tallytree.privacy.measurements import Settle
+from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.privacy.plan import Plan
 from tallytree.tables import GroupSizes, Sealed
@@ -50,7 +49,7 @@ def leaf_counts(data: DataSet, public_totals: bool) -> NDArray[np.int64]:
 
 
 def measured_without_noise(
-    data: DataSet, plan: Plan, public_totals: bool, settle: Settle | None = None
+    data: DataSet, plan: Plan, public_totals: bool, settle: Callable[[Any], Settled] | None = None
 ) -> list[tuple[NDArray[np.int64], Fraction]]:
     """What `measure` adds its noise to, and the scale of that noise: the very code that a release runs.
 
@@ -61,11 +60,8 @@ def measured_without_noise(
     totals = np.array([3, 3]) if public_totals else None
     group_sizes = GroupSizes(US, MAX_SIZE, Sealed(counts), leaf_totals=totals)
 
-    def silence(scale: Fraction, count: int) -> NDArray[np.int64]:
-        return np.zeros(count, dtype=np.int64)
-
-    quiet = replace(seeded(0), name="silence: for tests", laplace=silence)
-    measurements = measure_with(quiet, group_sizes, plan, settle=settle)
+    known = None if settle is None else settle(None)
+    measurements = without_noise(group_sizes, plan, known)
     return [(part.values, part.scale) for part in measurements.measured]
 
 

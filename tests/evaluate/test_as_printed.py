@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from experiments.as_printed import CHAIN_AS_PRINTED, real_epsilon, real_epsilon_from_the_front
 
 from tallytree import Budget, Hierarchy, SpecError, one_entity, one_group
 from tallytree.evaluate import Truth
+from tallytree.evaluate.audit.as_printed import CHAIN_AS_PRINTED, real_epsilon, real_epsilon_from_the_front
 from tallytree.evaluate.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from experiments.named_files import load
-from experiments.shared_noise import estimate_with_shared_noise, shared_noise_measurements
 
 from tallytree import Budget, SpecError, one_entity
 from tallytree.evaluate import Truth
+from tallytree.evaluate.audit.shared_noise import estimate_with_shared_noise, shared_noise_measurements
 from tallytree.evaluate.metrics import level_errors
 from tallytree.evaluate.truth import seeded_measurements
 from tallytree.histogram import at_least
