@@ -1,14 +1,14 @@
 """The privacy border: everything that a promise of privacy rests on. No other room opens private data.
 
-It is read in three sittings of about an hour, in this order. Each part is one theorem; beside each step of its proof
+It is read in four sittings of about an hour, in this order. Each part is one theorem; beside each step of its proof
 stands the function that carries it (docs/privacy.md has the proofs, and the test of each step). Seals are opened in
 `measure` and in `households.rounds`: a test holds the list.
 
-1. **The release core** (about 1,700 lines): `neighbours`, `accounting`, `budget`, `plan`, `size_lists`, `measurements`,
-   `measure`, `chain`, `accounts`, `ledger`.
+1. **The release core** (about 950 lines): `neighbours`, `accounting`, `budget`, `plan`, `size_lists`, `measurements`,
+   `measure`.
 
    *What `measure` gives is ε-differentially private, or ρ-zCDP, for all data sets that are neighbours, with the plan's
-   ε or ρ; and what is drawn from one account of a ledger never costs more in all than the account was opened with.*
+   ε or ρ.*
 
    - Between neighbours a view of one level moves at most so far, in L1 and in squared L2: `Neighbours.sensitivity`.
      Data that the relation does not describe are refused: `Neighbours.of`.
@@ -17,10 +17,17 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
      `Plan`, `Plan.cost`. (`settle` and all that follows is post-processing of `Measurements`.)
    - The view plus noise of that scale leaves, and nothing else: `measure_with`, `view_of`, `noisy_lists`.
    - ρ implies (ε, δ), rounded to the safe side: `epsilon_of`, `largest_rho`.
-   - A cost is reserved before anything is drawn, or refused: `Ledger.reserve`. Accounts follow from the ledger's
-     entries (`books_of`), which are checked from the first to the last before they are used: `Chain`.
 
-2. **The noise** (`noise/`, about 700 lines; docs/noise.md has the proofs): `keystream`, `thresholds`, `inversion`,
+2. **The ledger** (about 900 lines): `chain`, `accounts`, `ledger`.
+
+   *All that is charged to one account of a ledger costs, in all, at most what the account was opened with.*
+
+   - A cost is reserved before anything is drawn, or refused: `Ledger.reserve`.
+   - Accounts follow from the ledger's entries: `books_of`.
+   - These are checked from the first to the last before they are used, so that an edited, cut or older file is noticed:
+     `Chain`.
+
+3. **The noise** (`noise/`, about 700 lines; docs/noise.md has the proofs): `keystream`, `thresholds`, `inversion`,
    `samplers`, `draws`, `opendp`, `randomness`.
 
    *If words are uniform and independent, every draw has exactly the stated distribution over all integers (one of 2^62
@@ -32,7 +39,7 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - Laplace and Gaussian integers are put together from such outcomes: `laplace_sampler`, `gaussian_sampler`.
    - A release draws from these or from OpenDP's samplers: `cryptographic`. (Seeds are made in `tallytree.evaluate`.)
 
-3. **What synthesis adds** (`households/`, about 1,250 lines): `neighbours`, `selection`, `journal`, `reservation`,
+4. **What synthesis adds** (`households/`, about 1,250 lines): `neighbours`, `selection`, `journal`, `reservation`,
    `same_rows`, `rounds`, `together`.
 
    *All that one `PrivateTables` gives out is ρ-zCDP for neighbouring households, with its budget's ρ, also if the run
