@@ -270,13 +270,19 @@ def through_the_command(setting: Setting, pair: Pair, folder: Path) -> tuple[Flo
     neighbours = Neighbours.of(private, PrivacyUnit(setting.unit))  # type: ignore[arg-type]
     Ledger(folder / "ledger.db").open("made up", setting.budget, neighbours)
     words = [sys.executable, "-m", "tallytree", "release", "release.toml", "--out", "published", "--quiet"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=os.environ)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=_this_package_first())
     if done.returncode != 0:
         raise ReleaseError(f"the command failed on made-up data: {done.stderr.strip()}")
     measurements = Release.load(folder / "published").measurements
     _, plan = _decided(setting, private, gadgets)
     found = Scorer(setting, pair, plan, gadgets)(measurements)
     return found[::2], found[1::2]
+
+
+def _this_package_first() -> dict[str, str]:
+    """The environment in which the command is the one of this very package, wherever it is run."""
+    here = str(Path(__file__).resolve().parents[3])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))}
 
 
 class Scorer:
