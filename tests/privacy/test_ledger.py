@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tallytree import Budget, BudgetError, Ledger, one_entity, one_group
 from tallytree.privacy import Neighbours
@@ -36,6 +38,22 @@ def test_reservations_add_up_exactly_and_overspending_is_refused(ledger):
     with pytest.raises(BudgetError, match="has ε = 0 left of ε = 1; this release would cost ε = 1e-30"):
         ledger.reserve("people", Budget(epsilon=Fraction(1, 10**30)), PEOPLE)
     assert len(ledger.account("people").spendings) == 10
+
+
+@settings(max_examples=25)
+@given(costs=st.lists(st.fractions(Fraction(1, 50), Fraction(9, 10), max_denominator=50), min_size=1, max_size=8))
+def test_a_cost_is_taken_if_and_only_if_it_fits_into_what_is_left(tmp_path_factory, costs):
+    book = Ledger(tmp_path_factory.mktemp("ledger") / "ledger.db")
+    book.open("people", Budget(epsilon=1), PEOPLE)
+    left = Fraction(1)
+    for cost in costs:
+        if cost <= left:
+            book.reserve("people", Budget(epsilon=cost), PEOPLE)
+            left -= cost
+        else:
+            with pytest.raises(BudgetError, match="Nothing was spent"):
+                book.reserve("people", Budget(epsilon=cost), PEOPLE)
+        assert book.account("people").left == left
 
 
 def test_a_crash_after_reserving_leaves_it_spent(ledger):
