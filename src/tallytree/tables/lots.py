@@ -85,12 +85,10 @@ def _postgres(text: Any) -> Any:
     import ibis
 
     @ibis.udf.scalar.builtin  # type: ignore[untyped-decorator]
-    def convert_to(text: str, encoding: str) -> bytes:  # type: ignore[empty-body]
-        ...
+    def convert_to(text: str, encoding: str) -> bytes: ...  # type: ignore[empty-body]
 
     @ibis.udf.scalar.builtin  # type: ignore[untyped-decorator]
-    def sha256(content: bytes) -> bytes:  # type: ignore[empty-body]
-        ...
+    def sha256(content: bytes) -> bytes: ...  # type: ignore[empty-body]
 
     return sha256(convert_to(text, "UTF8"))
 
