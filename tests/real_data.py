@@ -164,7 +164,7 @@ def _oregon(rng):
     kind = rng.choice([0, 1, 2], 2_600, p=[0.9, 0.05, 0.05])
     persons = np.where((kind == 0) & (rng.random(2_600) < 0.08), 0, np.where(kind == 0, persons, 1))
     building = np.where(kind == 0, rng.choice([f"{number:02d}" for number in range(1, 11)], 2_600), "")
-    ids = [f"{number:07d}" for number in range(2_600)]
+    ids = [f"{number:07d}" for number in rng.permutation(2_600)]
     facts = {"unittype": kind, "persons": persons, "bldgsz": building, "hinc": rng.gamma(2, 25_000, 2_600).round()}
     return {"household_id": ids, "area": area, "puma": puma, **facts, "hweight": np.ones(2_600, dtype=np.int64)}
 

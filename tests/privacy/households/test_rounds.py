@@ -186,6 +186,20 @@ def test_costs_add_up_exactly_and_overspending_is_refused_before_anything_is_dra
     assert [past.request["kind"] for past in border.rounds] == ["measure"] * 3 + ["select", "select_cell"]
 
 
+def test_a_round_that_costs_more_than_is_left_is_refused_while_something_is_left():
+    border = tables(Budget(rho="1/10"))
+    border.measure(BY_AREA, "3/50")
+    for ask in (
+        lambda: border.measure(BY_AREA, Fraction(4, 100) + Fraction(1, 10**20)),
+        lambda: border.measure_cells(BY_AREA, [0], "1/20"),
+        lambda: border.select(TABLES, estimates(TABLES), "3/5"),  # ρ = ε²/8 = 0.045
+    ):
+        with pytest.raises(BudgetError, match="Nothing was spent on it"):
+            ask()
+    border.measure(BY_AREA, "1/25")
+    assert border.left == 0
+
+
 def test_a_budget_without_delta_is_refused_and_one_with_delta_is_spent_in_rho():
     with pytest.raises(BudgetError, match="delta is missing"):
         tables(Budget(epsilon=1))
