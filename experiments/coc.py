@@ -302,7 +302,7 @@ def flat(name: str, counts: np.ndarray, max_size: int, rng: np.random.Generator)
 
 
 def regions_of(folder: Path) -> Iterator[tuple[bool, Truth]]:
-    """Real regions level by level, and made-up ones; each under a tight and a generous largest size."""
+    """Real regions level by level, and made-up ones; each under a tight and a large largest size."""
     rng = np.random.default_rng(5)
     blocks, districts = folder / "ri_2010_block_race.csv", folder / "us2010_vtd_race.parquet"
     real = [
@@ -314,9 +314,9 @@ def regions_of(folder: Path) -> Iterator[tuple[bool, Truth]]:
         (load(folder / "switzerland_2003_municipality_household_size.csv"), 20),
         (load(folder / "oregon_2000_pums_households.parquet"), 100),
     ]
-    for truth, generous in real:
+    for truth, large in real:
         counts, tree = truth.all_levels(), truth.hierarchy
-        for level, max_size in ((level, size) for level in range(tree.depth) for size in (truth.max_size, generous)):
+        for level, max_size in ((level, size) for level in range(tree.depth) for size in (truth.max_size, large)):
             name = f"{truth.name} {tree.levels[level]}"
             yield True, flat(name, counts[tree.level_slice(level)], max_size, rng)
     for largest in (30, 300, 3_000):

@@ -1,8 +1,8 @@
 """NOT PRIVATE: the "omniscient" reference line of the CoC paper (Section 6.2, "Interpreting error"). Not a mechanism.
 
-It is told which sizes exist in which region, which no mechanism may know, and adds noise to the counts of those sizes
+It knows which sizes exist in which region, which a mechanism may not know, and adds noise to the counts of those sizes
 only; the budget is split over the levels. As a formula and as a simulation, to draw beside errors: a private mechanism
-that comes near it has found out where the groups are at next to no cost.
+that comes near it has found out where the groups are at little cost.
 
 Two remarks on the paper's formula, D · √2 · levels / ε for D sizes in use. It takes the standard deviation of the noise
 for its mean size, which is smaller by √2. And noise of scale levels / ε is too little for counts, of which one entity

@@ -66,7 +66,7 @@ class CellWorker:
         self._warm: set[tuple[str, str]] = set()
 
     def prepare(self, cell: Cell) -> None:
-        """Run the mechanism once on next to nothing, so that compiling its kernels is not taken for its runtime."""
+        """Run the mechanism once on a tiny truth, so that compiling its kernels is not taken for its runtime."""
         kind = cell.mechanism, cell.budget.currency
         if kind not in self._warm:
             self._warm.add(kind)
@@ -113,7 +113,7 @@ class CellWorker:
 
 
 def _widened(counts: Any, above: int) -> Any:
-    """The same counts with so many sizes above a measured largest one, all zero."""
+    """The same counts with that many sizes above a measured largest one, all zero."""
     return np.pad(counts, ((0, 0), (0, above))) if above > 0 else counts
 
 

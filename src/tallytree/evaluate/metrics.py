@@ -23,7 +23,7 @@ MOST_POINTS = 100  # of an error profile over sizes; more sizes than this are pu
 
 METRICS = {
     "l1": "L1 error: Σ |estimate − truth| over all cells",
-    "emd": "earth mover's distance: Σ over regions of the entities to add or remove to mend them",
+    "emd": "earth mover's distance: Σ over regions of the entities to add or remove to make them right",
     "emd_per_region": "earth mover's distance, mean over the regions of the level",
     "worst_region_l1": "L1 error of the region where it is largest (named in `region`)",
     "worst_region_emd": "earth mover's distance of the region where it is largest (named in `region`)",

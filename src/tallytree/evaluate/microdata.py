@@ -127,7 +127,7 @@ def compare_synthesis(
     seed: object = 0,
     drawn: bool = True,
 ) -> Iterator[Row]:
-    """Run every method with every budget, each run with chance of its own, and yield a row for each of its models.
+    """Run every method with every budget, each run with other random numbers, and yield a row for each of its models.
 
     `methods` are names, or names with options. `runs` is how many, or which ones. A row has plain values: what was
     run, errors of answers (`max_error`, `mean_error`) and of drawn households (`drawn_max_error`, `drawn_mean_error`),

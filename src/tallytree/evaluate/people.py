@@ -74,9 +74,9 @@ def write_people(
 
     Recipe. The nation, and how household sizes differ between its counties, are as in `census`, without outliers and
     with sizes up to `max_size`; it has as many counties as `rows` of 300 million deserve. Households come in blocks of
-    400,000, each from all over the nation, and the rows of a block are shuffled, so that a household's persons seldom
-    stand together. The last household is cut short to make the number of rows exact. Memory stays within some hundreds
-    of megabytes at any number of rows.
+    400,000, each from all over the nation, and the rows of a block are shuffled, so that a household's persons are
+    seldom next to each other. The last household is cut short to make the number of rows exact. Memory stays within
+    some hundreds of megabytes at any number of rows.
 
     With `groups` the public list of households (household_id, county) is written there too, and the truth has public
     totals; otherwise they are private.

@@ -144,7 +144,7 @@ def _filled(
     if counts is None:
         counts = np.ones(len(sizes), dtype=np.int64)
     elif twice := len(sizes) - len(np.unique(leaf * (int(sizes.max()) + 1) + sizes)):
-        raise SpecError(f"{twice} rows repeat a region and size that stands before; expected one row for each")
+        raise SpecError(f"{twice} rows repeat the region and size of an earlier row; expected one row for each")
     cells = np.zeros((hierarchy.leaf_count, largest + 1), dtype=np.int64)
     np.add.at(cells, (leaf, np.minimum(sizes, largest)), counts)
     if public_totals:
@@ -160,7 +160,7 @@ def _truth_of_columns(
     hierarchy, leaf = _leaves(region_columns(table, levels), table.num_rows)
     if hierarchy.leaf_count < table.num_rows:
         twice = table.num_rows - hierarchy.leaf_count
-        raise SpecError(f"{twice} rows repeat a region that stands before; a wide file has one row per leaf region")
+        raise SpecError(f"{twice} rows repeat the region of an earlier row; a wide file has one row per leaf region")
     wide = np.column_stack([whole_numbers(table, column) for column in columns])
     first = _number(columns[0])
     sizes = np.tile(np.arange(first, first + len(columns)), len(wide))
@@ -169,7 +169,7 @@ def _truth_of_columns(
 
 
 def _leaves(regions: Mapping[str, Any], rows: int) -> tuple[Hierarchy, Integers]:
-    """The tree of the paths that stand in the rows, and each row's leaf."""
+    """The tree of the paths in the rows, and each row's leaf."""
     from pyarrow import compute
 
     if not rows:
@@ -238,7 +238,7 @@ def _size_columns(path: str | PathLike[str], names: Sequence[str], prefix: str) 
     columns = sorted(columns, key=_number)
     numbers = [_number(column) for column in columns]
     if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-        raise SpecError(f"the sizes of {_file(path)} have gaps or stand twice: {', '.join(columns)}")
+        raise SpecError(f"the sizes of {_file(path)} have gaps or appear twice: {', '.join(columns)}")
     if early := [column for column in columns[:-1] if not column[-1].isdigit()]:
         raise SpecError(f"only the largest size may be open, not {', '.join(early)}")
     return columns

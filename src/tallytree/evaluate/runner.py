@@ -47,7 +47,7 @@ def compare(
 ) -> Results:
     """NOT PRIVATE: run each mechanism with each budget `runs` times on `truth` and score what comes out.
 
-    `mechanisms` are names, or `Mechanism`s of your own that a worker process can import; all registered ones if not
+    `mechanisms` are names, or `Mechanism`s that a worker process can import; all registered ones if not
     given. One that refuses, fails, or takes longer than `limit` seconds gives a row that says so. The same seed gives
     the same estimates, whatever the number of processes (`jobs`, by default one per processor; for runtimes, use 1).
     With `out`, finished cells are kept in a journal there, and a second call runs only what is missing, also after

@@ -94,7 +94,7 @@ def _heard(seat: _Seat, limit: float | None) -> tuple[Any, Any] | None:
         seat.connection.close()
         if not seat.ready:
             raise TallytreeError(
-                "a worker process could not start; its own message stands above. A script that compares mechanisms "
+                "a worker process could not start; its own message is above. A script that compares mechanisms "
                 'must do so under `if __name__ == "__main__":`, because every worker imports it.'
             ) from None
         if seat.task is None:

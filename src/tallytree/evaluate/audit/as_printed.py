@@ -4,7 +4,7 @@ The paper gives each number of a level's chain noise for one change by one entit
 changes as many numbers as the level has regions. So with a stated ε over L levels the real loss is (ε / L) · Σ |R_ℓ|,
 and it is larger still on the paper's own counts from the front, which all shift when a group appears or vanishes. The
 same noise is what `pgsr-chain` adds under the honest budget with shares in proportion to |R_ℓ|: that is the plan made
-here, so whatever keeps accounts of it sees the real ε.
+here, so an account of it shows the real ε.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The code that Kuo and others published seeds its generator anew for every region
 proof needs independent noise (levels compose in sequence, regions in parallel): with shared noise the difference of two
 regions' measurements is exact, and nothing is protected. It also changes the errors. Noise that is the same in all
 leaves adds up on the way to the root in proportion to their number, not to its square root; and noise that is the same
-above and below makes a parent agree with its children's mistakes. The paper's table can be had only this way, so this
-way is here to compare with: it takes a `Truth`, never private data.
+above and below makes a parent agree with its children's mistakes. The paper's table comes out with shared noise and
+not with independent noise, so the former is here to compare with. It takes a `Truth`, which is public or made up.
 """
 
 from __future__ import annotations
