@@ -49,6 +49,16 @@ WORST_TABLES = 5  # shown by name
 # -------------------------------------------------------------------- pieces
 
 
+def share_text(spent: Fraction) -> str:
+    """A level's part of the budget: exact where that is short, so that parts are seen to add up; else rounded up.
+
+    >>> share_text(Fraction(1, 4)), share_text(Fraction(1, 3)), share_text(Fraction(1000, 2999))
+    ('0.25', '1/3', '0.334')
+    """
+    short = as_decimal(spent, 3) == as_decimal(spent, 3, up=False)
+    return as_decimal(spent, 3) if short or spent.denominator >= 100 else str(spent)
+
+
 def show(*parts: RenderableType, quiet: bool = False) -> None:
     """Print results; texts are printed as they are, and nothing is with `quiet`."""
     console = Console(quiet=quiet, highlight=False)
@@ -100,7 +110,7 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
     for level, name in enumerate(hierarchy.levels):
         parts = [part for part in measurements.measured if part.level == level]
         spent = sum((part.share for part in parts), Fraction(0)) * measurements.budget.amount
-        charge = f"{currency} = {as_decimal(spent, 3)}" if parts else "none"
+        charge = f"{currency} = {share_text(spent)}" if parts else "none"
         noise = f"± {parts[-1].variance ** 0.5:,.1f}" if parts else "added up"
         regions = int(hierarchy.level_starts[level + 1] - hierarchy.level_starts[level])
         levels.add_row(name, f"{regions:,}", charge, noise)
