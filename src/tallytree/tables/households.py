@@ -52,7 +52,7 @@ class Households(Bound):
         most = self.schema.max_persons
         if self.oversize == "error":
             return NOT_CUT.format(most=most)
-        who = f"{most} persons drawn by lot"
+        who = f"{most} persons drawn at random"
         if self.oversize == "drop":
             order = "the file" if self.person_order is None else f"column {self.person_order!r}"
             who = f"the first {most} persons in the order of {order}"

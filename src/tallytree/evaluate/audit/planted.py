@@ -42,7 +42,7 @@ from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
 
 GADGETS = 1000
-MANY, SOME = 10_000, 800  # runs: many gadgets in one release are cheap
+RUNS_OF_GADGETS, RUNS_OF_RELEASES = 10_000, 800  # runs: many gadgets in one release are cheap
 COUNTIES_AS_PRINTED = 40
 PURE, CONCENTRATED = BUDGETS
 Scores = tuple[Floats, Floats]
@@ -81,22 +81,22 @@ def defects() -> list[Defect]:
     """All of them."""
     alone, pair, *_ = pairs(PEOPLE, "one_entity")
     return [
-        Defect("noise halved", PURE, alone.what, partial(_halved, PURE, alone), MANY),
-        Defect("noise halved", CONCENTRATED, alone.what, partial(_halved, CONCENTRATED, alone), MANY),
-        Defect("noise shared by regions", PURE, alone.what, partial(_shared, alone), SOME),
-        Defect("sensitivity of 1, quantities up to 2", PURE, "somebody who adds 2 leaves", _short, MANY),
-        Defect("chain as printed in the paper", PURE, pair.what, partial(_printed, pair), SOME),
-        Defect("lots by file position", PURE, "somebody in the first line leaves", _by_position, SOME),
-        Defect("shares that add up to 2", PURE, alone.what, partial(_overspent, alone), MANY),
+        Defect("noise halved", PURE, alone.what, partial(_halved, PURE, alone), RUNS_OF_GADGETS),
+        Defect("noise halved", CONCENTRATED, alone.what, partial(_halved, CONCENTRATED, alone), RUNS_OF_GADGETS),
+        Defect("noise shared by regions", PURE, alone.what, partial(_shared, alone), RUNS_OF_RELEASES),
+        Defect("sensitivity of 1, quantities up to 2", PURE, "somebody who adds 2 leaves", _short, RUNS_OF_GADGETS),
+        Defect("chain as printed in the paper", PURE, pair.what, partial(_printed, pair), RUNS_OF_RELEASES),
+        Defect("lots by file position", PURE, "somebody in the first line leaves", _by_position, RUNS_OF_RELEASES),
+        Defect("shares that add up to 2", PURE, alone.what, partial(_overspent, alone), RUNS_OF_GADGETS),
         Defect(
             "selection with sensitivity halved",
             Budget(epsilon=EPSILON),
             CASES[0].what,
             halved_selection,
-            2 * SOME,
+            2 * RUNS_OF_RELEASES,
             CASES[0].unit,
         ),
-        Defect("noise from a fixed seed", PURE, alone.what, partial(_repeated, alone), SOME),
+        Defect("noise from a fixed seed", PURE, alone.what, partial(_repeated, alone), RUNS_OF_RELEASES),
     ]
 
 
