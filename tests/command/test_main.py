@@ -106,6 +106,7 @@ def test_a_ledger_on_the_command_line_goes_before_that_of_the_spec(folder, here)
     with_options(folder, 'method = "cumulative"', mechanism="bottom-up")
     here("ledger", "open", "release.toml", "--epsilon", "0.1")
     (folder / "ledger.db").rename(folder / "other.db")
+    (folder / "ledger.db.anchor").rename(folder / "other.db.anchor")
     here("release", "release.toml", "--out", "mine", code=3)
     here("release", "release.toml", "--out", "mine", "--ledger", "other.db")
     assert len(json.loads(here("ledger", "show", "other.db", "--json"))[0]["spendings"]) == 1

@@ -183,5 +183,5 @@ def test_a_release_takes_the_mechanism_that_the_prior_speaks_for(folder, run):
     (folder / "release.toml").write_text(SPEC + '[release]\npriority = "upper"\n')
     assert "mechanism" in run("validate", "release.toml")
     out = run("release", "release.toml", "--out", "made", "--no-ledger")
-    assert "ε = 0.571" in out
+    assert "ε = 4/7" in out
     run("verify", "made", "--quiet")

@@ -110,7 +110,8 @@ def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
 def _demo_ledger(spec: ReleaseSpec) -> Path:
     """A new ledger for a country that was made up this moment: like its other files, it replaces that of a past run."""
     path, name = spec.account()
-    path.unlink(missing_ok=True)
+    for old in (path, Ledger(path).anchor_path):
+        old.unlink(missing_ok=True)
     Ledger(path).open(name, Budget(epsilon=DEMO_TOTAL), spec.neighbours())
     return path
 

@@ -60,7 +60,7 @@ class Ledger:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._chain = Chain(path, of_version_0_1_0)
-        self.path = self._chain.path
+        self.path, self.anchor_path = self._chain.path, self._chain.anchor_path
 
     # ---------------------------------------------------------------- looking
 

@@ -157,7 +157,9 @@ def resume(
 def suited(measurements: Measurements, mechanism: str = "auto", options: Mapping[str, Any] | None = None) -> Mechanism:
     """The mechanism to estimate with from measurements, with what its options leave open decided as for a release."""
     public = measurements.neighbours, measurements.hierarchy, measurements.region_totals
-    return choose(mechanism, measurements.neighbours, options).suited_to(*public)
+    chosen = choose(mechanism, measurements.neighbours, options).suited_to(*public)
+    chosen.plan(measurements.hierarchy, measurements.budget, measurements.neighbours.unit)  # refuses unfit options
+    return chosen
 
 
 def decided(
