@@ -23,6 +23,7 @@ from tallytree import (
 from tallytree.privacy.households.journal import RoundJournal
 from tallytree.synthesis.models.sampling import counted
 from tallytree.synthesis.workload import named
+from tallytree.tables.households import households_from_codes
 from tests.synthesis.helpers import schema_of
 from tests.synthesis.made_up import made_up, released_sizes
 
@@ -215,3 +216,15 @@ def test_the_release_is_charged_to_the_households_account_once(book, tmp_path):
     with pytest.raises(BudgetError, match="Nothing was spent"):
         synthesize(households, **asked, release=tmp_path / "release")
     assert len(book.account("homes").spendings) == 3
+
+
+@pytest.mark.parametrize("unit", ["one_group", "one_person_attributes", "one_group_added_or_removed"])
+def test_no_households_are_refused_where_their_number_is_public_and_synthesized_where_it_is_not(unit):
+    schema, none = schema_of([2], [2], 2), np.zeros(0, np.int64)
+    nobody = households_from_codes(schema, {"h0": none}, {"p0": none}, none, 0)
+    how = {"budget": Budget(rho=1), "unit": unit, "method": "mwem", "options": {"rounds": 2}}
+    if unit == "one_group_added_or_removed":
+        assert synthesize(nobody, **how).number >= 1
+    else:
+        with pytest.raises(SpecError, match="nothing to synthesize"):
+            synthesize(nobody, **how)

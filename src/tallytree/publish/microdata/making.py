@@ -130,6 +130,8 @@ def check(
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
         raise SpecError(f"number must be a whole number of at least 0, not {number!r}")
     tables = PrivateTables(households, neighbours, budget)  # reserves nothing: it has no ledger and no journal
+    if neighbours.number_is_public and tables.number == 0:
+        raise SpecError("there are no households, which is public under this unit: there is nothing to synthesize")
     table = _table(schema, release, region, neighbours, budget, tables)
     if table is not None and number not in (None, table.number):
         raise SpecError(f"the release has {table.number:,} households, so number cannot be {number:,}: leave it out")
