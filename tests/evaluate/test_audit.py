@@ -91,7 +91,7 @@ def test_bounds_from_outputs_stay_below_the_claim(unit, budget):
     setting = Setting("pgsr-hierarchical-dp", unit, public_totals=False, budget=budget)
     row = audited(setting, runs=20_000, count_runs=100, command=False, confidence=SURELY)
     assert row.verdict == "consistent"
-    assert row.measurements > 0.25 * row.claimed  # it is no bound that is always zero
+    assert row.measurements > 0.1 * row.claimed  # no bound that is always zero; 24 runs gave 0.38 to 0.59, spread 0.05
 
 
 def test_the_command_itself_is_audited():
