@@ -19,7 +19,7 @@ from tallytree.progress import Stage
 from tallytree.publish.release.answers import Answer, answers
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.questions import Asked, places, regions_of_level
-from tallytree.publish.release.truncation import truncation
+from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
 from tallytree.publish.release.value import Release
 
 
@@ -125,9 +125,11 @@ def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None
             Text(f"Groups in {places([tree.index[region]], tree)}", style="bold green"),
             Padding(table, (1, 0, 1, 2)),
         ]
+    told = truncation(release.measurements.neighbours)
+    truth = f"the truth {AS_TRUNCATED}" if told else "the truth"
     parts.append(
-        Text(f"With at least {level} the intervals of all sizes of a region hold together, whatever the truth is.")
+        Text(f"With at least {level} the intervals of all sizes of a region hold together, whatever {truth} is.")
     )
-    if told := truncation(release.measurements.neighbours):
+    if told:
         parts.append(Text(told))
     return Group(*parts)

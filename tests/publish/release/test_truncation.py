@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from io import StringIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 import tallytree as tt
+from tallytree.command.query import bands
 from tallytree.publish.folder import MANIFEST, digest, write_json
 from tallytree.publish.release.truncation import truncation
 
@@ -178,3 +181,14 @@ def test_a_release_from_before_the_field_is_taken_for_truncated_by_its_bound():
     assert DROPPED in truncation(tt.Neighbours.from_json(values))
     values["rows_per_entity"] = 1
     assert truncation(tt.Neighbours.from_json(values)) == ""
+
+
+def test_bands_on_the_screen_hold_for_the_data_as_truncated(truncated, whole):
+    def shown(release):
+        console = Console(width=80, record=True, file=StringIO())
+        console.print(bands(release, release.bands("a").to_pylist(), None))
+        return " ".join(console.export_text().split())
+
+    assert "hold together, whatever the truth of the data as truncated is." in shown(truncated)
+    assert "whatever the truth is" not in shown(truncated)
+    assert "hold together, whatever the truth is." in shown(whole)
