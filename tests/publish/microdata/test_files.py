@@ -223,8 +223,9 @@ CHANGES = {
         lambda folder: rewritten(
             folder,
             "households.parquet",
+            # One label for all: two that are swapped leave the counts as they are where there are as many of each.
             lambda table: with_column(
-                table, "tenure", ["owned" if home == "rented" else "rented" for home in table["tenure"].to_pylist()]
+                table, "tenure", ["owned" if "rented" in table["tenure"].to_pylist() else "rented"] * table.num_rows
             ),
         ),
         "does not follow from the files",
