@@ -24,7 +24,7 @@ from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurement, Measurements, Settle
 from tallytree.privacy.neighbours import Neighbours, View
 from tallytree.privacy.noise.randomness import NoiseSource, Randomness, cryptographic
-from tallytree.privacy.plan import Plan
+from tallytree.privacy.plan import Band, Plan
 from tallytree.privacy.size_lists import SMALL, noisy_lists
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.guard import from_outside
@@ -71,7 +71,7 @@ def measure_with(
         sensitivity = neighbours.sensitivity(question.view, regions[question.level])
         scale = randomness.usable(kind, scale_for(kind, sensitivity, plan.cost(question)))
         facts = question.view, question.level, question.share, sensitivity, kind, scale, _variance(kind, scale)
-        asked.append(Measurement(*facts, values=np.empty(0, np.int64)))
+        asked.append(Measurement(*facts, values=np.empty(0, np.int64), sizes=question.sizes))
 
     receipt = None
     if ledger is not None:
@@ -117,11 +117,11 @@ def _answers(
     for one in asked:
         counts = private[known.hierarchy.level_slice(one.level)]
         if one in drawn:
-            drawn[one] += view_of(one.view, counts, known.first_size)
+            drawn[one] += view_of(one.view, counts, known.first_size, one.sizes)
             answers.append(replace(one, values=drawn[one]))
         else:
             draw, lengths = partial(randomness.draw, one.noise, one.scale), known.lengths(one.level)
-            lists = noisy_lists(draw, counts, known.first_size, lengths, small=_small(one.scale))
+            lists = noisy_lists(draw, counts, known.first_size, lengths, small=_small(one.scale), band=one.sizes)
             answers.append(replace(one, values=lists))
     return answers
 
@@ -132,6 +132,11 @@ def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
     if any(not 0 <= question.level < depth for question in plan.questions):
         raise SpecError(f"the plan asks for a level that is not there; the hierarchy has {depth}")
     views = {question.view for question in plan.questions}
+    bands = [question.sizes for question in plan.questions if question.sizes is not None]
+    if any(band.last > group_sizes.max_size for band in bands):
+        raise SpecError(f"the plan asks for a band of sizes beyond the largest one, {group_sizes.max_size}")
+    if bands and "largest" in views:
+        raise SpecError("bands of sizes go by the public largest size; do not measure the largest size as well")
     if any(question.view == "largest" and question.level > 0 for question in plan.questions):
         raise SpecError("the largest size is a question about the whole; ask it of the top level")
     if "sorted_sizes" in views and not group_sizes.public_totals and ("totals" not in views or settle is None):
@@ -144,7 +149,7 @@ def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
 def _drawn(randomness: Randomness, one: Measurement, known: Measurements) -> Integers:
     """Noise in the shape of the answer."""
     level = known.hierarchy.level_slice(one.level)
-    shape = (level.stop - level.start, known.columns(one.view))
+    shape = (level.stop - level.start, known.columns(one.view, one.sizes))
     return randomness.draw(one.noise, one.scale, shape[0] * shape[1]).reshape(shape)
 
 
@@ -167,10 +172,11 @@ def _small(scale: Fraction) -> bool:
     return 1000 * scale < SMALL.max
 
 
-def view_of(view: View, counts: Integers, first_size: int) -> Integers:
+def view_of(view: View, counts: Integers, first_size: int, band: Band | None = None) -> Integers:
     """A view of some regions' counts `[regions, sizes]`, but for lists of sizes, which are never made whole."""
     if view == "at_least":
-        return at_least(counts, first_size)
+        every = at_least(counts, first_size)
+        return every if band is None else np.ascontiguousarray(every[:, band.first - 1 : band.last])
     if view == "chain":
         return _chain(counts)
     if view == "largest":

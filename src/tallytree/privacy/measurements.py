@@ -17,6 +17,7 @@ from tallytree.privacy.accounting import NoiseKind, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
+from tallytree.privacy.plan import Band
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,7 @@ class Measurement:
     scale: Fraction  # of Laplace noise, or the parameter σ² of Gaussian noise
     variance: float  # of the noise on one value
     values: NDArray[Any]
+    sizes: Band | None = None  # the band of sizes that was asked for; None for all
 
     @property
     def cost(self) -> Fraction:
@@ -50,6 +52,7 @@ class Measurement:
             "noise": self.noise,
             "scale": str(self.scale),
             "variance": self.variance,
+            **({} if self.sizes is None else {"sizes": list(self.sizes)}),
         }
 
 
@@ -98,15 +101,17 @@ class Measurements:
             raise ReleaseError("lists of sizes need public totals, or totals that were measured first")
         return self.known_totals[self.hierarchy.level_slice(level)]
 
-    def sizes_of(self, view: View) -> range | None:
+    def sizes_of(self, view: View, band: Band | None = None) -> range | None:
         """What a view's columns stand for; None for views whose values have no size to stand under."""
         if view in ("totals", "largest", "sorted_sizes"):
             return None
+        if band is not None:
+            return range(band.first, band.last + 1)
         return range(1 if view == "at_least" else self.first_size, self.max_size + 1)
 
-    def columns(self, view: View) -> int:
+    def columns(self, view: View, band: Band | None = None) -> int:
         """How many values each region has in a view."""
-        sizes = self.sizes_of(view)
+        sizes = self.sizes_of(view, band)
         return 1 if sizes is None else len(sizes)
 
     @property

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.kernels import kernel
+from tallytree.privacy.plan import Band
 
 AT_A_TIME = 1 << 22
 SMALL = np.iinfo(np.int32)
@@ -25,25 +26,34 @@ def list_starts(lengths: Integers) -> Integers:
 
 
 def noisy_lists(
-    draw: Callable[[int], Integers], counts: Integers, first_size: int, lengths: Integers, *, small: bool
+    draw: Callable[[int], Integers],
+    counts: Integers,
+    first_size: int,
+    lengths: Integers,
+    *,
+    small: bool,
+    band: Band | None = None,
 ) -> NDArray[Any]:
     """Noise plus the sizes that `counts` describes, a part at a time, as one flat array.
 
-    With `small` the sums are kept in 32 bits, those beyond held at the ends of the range: a function of the exact sum,
+    With a `band`, what each group has of its size within it: min(size, last) − min(size, first − 1). With `small` the sums are kept in 32 bits, those beyond held at the ends of the range: a function of the exact sum,
     so it tells nothing more.
     """
     starts = list_starts(lengths)
+    below, above = (0, first_size + counts.shape[1]) if band is None else (band.first - 1, band.last)
     values: NDArray[Any] = np.empty(int(starts[-1]), np.int32 if small else np.int64)
     for begin in range(0, len(values), AT_A_TIME):
         sums = draw(min(AT_A_TIME, len(values) - begin))
-        add_sizes(sums, begin, starts, counts, first_size)
+        add_sizes(sums, begin, starts, counts, first_size, below, above)
         values[begin : begin + len(sums)] = np.clip(sums, SMALL.min, SMALL.max) if small else sums
     return values
 
 
 @kernel
-def add_sizes(sums: Integers, begin: int, starts: Integers, counts: Integers, first_size: int) -> None:
-    """Add to `sums`, the places from `begin` on of the flat array, the sizes that belong there."""
+def add_sizes(
+    sums: Integers, begin: int, starts: Integers, counts: Integers, first_size: int, below: int, above: int
+) -> None:
+    """Add to `sums`, the places from `begin` on of the flat array, what sizes there have above `below`, to `above`."""
     end = begin + len(sums)
     region = np.searchsorted(starts, begin, side="right") - 1
     while region < len(counts) and starts[region] < end:
@@ -51,7 +61,8 @@ def add_sizes(sums: Integers, begin: int, starts: Integers, counts: Integers, fi
         place = starts[region + 1] - counts[region].sum()
         for size in range(counts.shape[1]):
             stop = place + counts[region, size]
+            part = min(first_size + size, above) - min(first_size + size, below)
             for index in range(max(place, starts[region], begin), min(stop, end)):
-                sums[index - begin] += first_size + size
+                sums[index - begin] += part
             place = stop
         region += 1
