@@ -1,0 +1,102 @@
+"""What a crowded leaf learns from its parent: its noisy row is drawn towards the parent's shape as far as that pays.
+
+*The model.* The `at_least` counts t of a leaf with n groups have the mean n p, where p is its parent's shape, and the
+covariance V(n) = n M + n² B. M is that of n groups drawn from the shape, M_st = p_max(s, t) − p_s p_t, less what the
+parent's own sum takes away. B is how much more leaves differ from one another than chance would have it. The best
+linear estimate from the noisy row y, with noise of variance σ² at each size, is then
+
+    n p + V (V + σ² I)⁻¹ (y − n p),
+
+which looks at all sizes together: noise is independent from size to size and real differences are not.
+
+*What B is* is fitted to the noisy rows alone. With y − n p divided by a root of n M + σ² I, leaves that differ by
+chance alone have uncorrelated entries of variance 1; the directions in which the variance of many leaves is larger than
+noise can make it (the edge (1 + √(K / leaves))² of Marchenko and Pastur) are real differences. Leaves are put
+together with others of like size, for small places differ more than large ones.
+
+*Where it stops.* A mean absolute error is what counts, and Laplace noise has a sharp peak: its own is 0.886 of that of
+normal noise with the same variance. Where the variance that is left is more than 0.78 of the noise's, a size keeps its
+own measurement.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tallytree.arrays import Floats
+
+WORTH_IT = 0.78  # π / 4: with less than this part of the variance left, normal errors are smaller than Laplace ones
+CLASSES_PER_E = 4  # leaves whose numbers of groups differ by less than a factor e^(1/4) share their covariances
+FEWEST_LEAVES, LEAVES_PER_SIZE = 60, 8  # that differences between leaves are fitted to together
+MOST_SIZES = 64  # beyond, each size by itself would be all there is to look at: nothing is borrowed there
+LEAST_LEFT = 1e-3  # of the noise's variance
+
+
+class Borrowed(NamedTuple):
+    """Rows drawn towards their parents' shapes, the variances left, and the part of the rows that is borrowed."""
+
+    mean: Floats
+    variance: Floats
+    part: float
+
+
+def borrowed(noisy: Floats, noise: Floats, groups: Floats, above: Floats, groups_above: Floats) -> Borrowed:
+    """`noisy` rows `[leaves, sizes]` with noise of variance `noise` `[sizes]`, drawn towards the rows `above` of their
+    parents, which have `groups_above` groups."""
+    leaves, sizes = noisy.shape
+    mean, variance = noisy.copy(), np.tile(noise, (leaves, 1))
+    empty = groups <= 0
+    mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise
+    alive = np.flatnonzero(~empty)
+    if not len(alive) or sizes > MOST_SIZES:
+        return Borrowed(mean, variance, 0.0)
+    shape = above / np.maximum(groups_above, 1.0)[:, None]
+    expected = groups[:, None] * shape
+    free = np.clip(1.0 - groups / np.maximum(groups_above, 1.0), 0.0, 1.0)
+    common = np.clip(np.average(shape[alive], axis=0, weights=groups[alive]), 0.0, 1.0)
+    chance = np.minimum.outer(common, common) - np.outer(common, common)
+    taken = 0.0
+    for together in _alike(groups, alive, max(FEWEST_LEAVES, LEAVES_PER_SIZE * sizes)):
+        roots, apart = [], []
+        for members in together:
+            drawn = float(np.mean(groups[members] * free[members])) * chance
+            root = np.linalg.cholesky(drawn + np.diag(noise))
+            roots.append((drawn, root))
+            apart.append(np.linalg.solve(root, (noisy[members] - expected[members]).T).T)
+        real = _real_differences(np.concatenate(apart))
+        for members, (drawn, root) in zip(together, roots, strict=True):
+            signal = drawn + root @ real @ root.T
+            gain = np.linalg.solve(signal + np.diag(noise), signal)
+            left = np.clip(np.diag(gain), LEAST_LEFT, 1.0)
+            worth = left < WORTH_IT
+            drawn_rows = expected[members] + (noisy[members] - expected[members]) @ gain
+            mean[members] = np.where(worth, drawn_rows, noisy[members])
+            variance[members] = np.where(worth, left, 1.0) * noise
+            taken += len(members) * float(np.mean(np.where(worth, 1.0 - left, 0.0)))
+    return Borrowed(mean, variance, taken / len(alive))
+
+
+def _alike(groups: Floats, alive: np.ndarray, enough: int) -> list[list[np.ndarray]]:
+    """Leaves by their number of groups: classes of like ones, put together until there are enough."""
+    classes = np.floor(CLASSES_PER_E * np.log(groups[alive])).astype(np.int64)
+    found: list[list[np.ndarray]] = [[]]
+    for one in np.unique(classes):
+        if sum(map(len, found[-1])) >= enough:
+            found.append([])
+        found[-1].append(alive[classes == one])
+    if len(found) > 1 and sum(map(len, found[-1])) < enough:
+        last = found.pop()
+        found[-1].extend(last)
+    return found
+
+
+def _real_differences(apart: Floats) -> Floats:
+    """The covariance beyond 1 in the directions where it is more than chance."""
+    leaves, sizes = apart.shape
+    values, directions = np.linalg.eigh(apart.T @ apart / leaves)
+    edge = (1.0 + np.sqrt(sizes / leaves)) ** 2
+    beyond = np.where(values > edge, values - 1.0, 0.0)
+    real: Floats = (directions * beyond) @ directions.T
+    return real

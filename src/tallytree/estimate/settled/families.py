@@ -1,0 +1,245 @@
+"""Whole `at_least` counts from the root down: a parent's row is settled first and then shared out among its children.
+
+What is believed of a region and size is a mean and a standard deviation. A parent's estimate is better than the sum of
+its children's, and clipping children at 0 or at their public total moves sums to one side; so the parent does not wait
+for them. Its row is whole before its children's are sought, and nothing below moves it: the root has no bias from what
+is clipped below. (The idea of settling from the top is that of TopDown and of BlueDown, there for counts.)
+
+*A family in real numbers.* Where rows are measured they need not fall with the size. The children's rows nearest to
+them (in squares of standard deviations) that do fall, stay between 0 and the public totals and add up to the parent are
+found by alternating directions, as in `joint.alternating`, within one family.
+
+*Whole numbers*, from the largest size down. Each child holds what it has at the next larger size, for rows do not rise.
+Of the units that the parent has more, each goes where it is likeliest to be true: a child with mean m and deviation d
+has a j-th group with a likelihood that falls with (j − ½ − m) / d. All units above one threshold of that are given,
+which is found by bisection, and the rest one by one. For a size by itself that is the allocation with the least
+expected sum of absolute errors among those that add up, if beliefs are normal: the j-th unit of a child lowers its
+expected error by 2 P(count ≥ j) − 1, which falls with j, so the best units are those with the largest chances.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tallytree.arrays import Floats, Integers
+from tallytree.estimate.layout import row_blocks
+from tallytree.hierarchy import Hierarchy
+from tallytree.kernels import blocks, in_threads, kernel
+
+PENALTY = 4.0
+RELAXATION = 1.6
+MOST_ITERATIONS = 200
+NEAR = 0.02  # of a group: children that add up so nearly are near enough to be made whole
+MOST_HALVINGS = 100
+
+
+def settled(
+    mean: Floats,
+    deviation: Floats,
+    hierarchy: Hierarchy,
+    totals: Integers | None,
+    *,
+    orderly_leaves: bool = False,
+    top: Integers | None = None,
+) -> Integers:
+    """Whole numbers `[regions, sizes]` near `mean`: non-increasing, adding up, from 0 to the region's total.
+
+    `deviation` is positive and has the shape of `mean`. Without `totals` nothing bounds a row but its parent's. With
+    `orderly_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top`
+    gives the rows of all levels but the last, if they are settled already.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> settled(np.array([[9.2, 5.0], [5.4, 6.0], [3.1, -2.0]]), np.ones((3, 2)), tree, np.array([10, 6, 4]))
+    array([[9, 5],
+           [6, 5],
+           [3, 0]])
+    """
+    values = np.empty(mean.shape, dtype=np.int64)
+    bounds = np.full(len(hierarchy), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
+    if top is None:
+        row = np.empty(mean.shape[1])
+        _orderly(mean[0], deviation[0], _limit(bounds[0]), row)
+        values[0] = np.floor(row + 0.5)
+    else:
+        values[: len(top)] = top
+    first = 0 if top is None else hierarchy.depth - 2
+    for level in range(first, hierarchy.depth - 1):
+        parents = hierarchy.level_slice(level)
+        relax = not (orderly_leaves and level == hierarchy.depth - 2)
+        count, start_of = parents.stop - parents.start, parents.start
+
+        def work(start: int, stop: int, start_of: int = start_of, relax: bool = relax) -> None:
+            _settle(values, mean, deviation, bounds, hierarchy.child_starts, relax, start_of + start, start_of + stop)
+
+        in_threads(work, blocks(count, max(1, count // 16)))
+    return values
+
+
+def orderly(mean: Floats, deviation: Floats, totals: Integers | None) -> Floats:
+    """Each row's nearest that falls with the size and stays between 0 and the total."""
+    near = np.empty_like(mean)
+    bounds = np.full(len(mean), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
+    in_threads(lambda start, stop: _orderly_rows(mean, deviation, bounds, near, start, stop), row_blocks(mean))
+    return near
+
+
+@kernel
+def _limit(bound: int) -> float:
+    return np.inf if bound < 0 else float(bound)
+
+
+@kernel
+def _orderly_rows(mean: Floats, deviation: Floats, bounds: Integers, near: Floats, start: int, stop: int) -> None:
+    for region in range(start, stop):
+        _orderly(mean[region], deviation[region], _limit(bounds[region]), near[region])
+
+
+@kernel
+def _orderly(mean: Floats, deviation: Floats, most: float, near: Floats) -> None:
+    """Pool adjacent violators with weights 1 / deviation², then clip: the nearest row that falls, from 0 to `most`."""
+    sizes = len(mean)
+    means, weights, counts = np.empty(sizes), np.empty(sizes), np.empty(sizes, dtype=np.int64)
+    pools = 0
+    for size in range(sizes):
+        here, weight, count = mean[size], 1.0 / deviation[size] ** 2, 1
+        while pools > 0 and means[pools - 1] <= here:
+            pools -= 1
+            together = weight + weights[pools]
+            here = (here * weight + means[pools] * weights[pools]) / together
+            weight = together
+            count += counts[pools]
+        means[pools], weights[pools], counts[pools] = here, weight, count
+        pools += 1
+    size = 0
+    for pool in range(pools):
+        value = min(max(means[pool], 0.0), most)
+        for place in range(size, size + counts[pool]):
+            near[place] = value
+        size += counts[pool]
+
+
+@kernel
+def _settle(
+    values: Integers,
+    mean: Floats,
+    deviation: Floats,
+    bounds: Integers,
+    child_starts: Integers,
+    relax: bool,
+    start: int,
+    stop: int,
+) -> None:
+    for parent in range(start, stop):
+        first, last = child_starts[parent], child_starts[parent + 1]
+        if last - first == 1:
+            values[first] = values[parent]
+            continue
+        rows, spread = mean[first:last], deviation[first:last]
+        if relax:
+            rows = _relaxed(rows, spread, values[parent], bounds[first:last])
+        _share(rows, spread, values[parent], bounds[first:last], values[first:last])
+
+
+@kernel
+def _relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
+    """The children's rows nearest to `mean` that fall, keep their bounds and, nearly, add up to the parent's row."""
+    children, sizes = mean.shape
+    variances = np.zeros(sizes)
+    gap = np.empty(sizes)
+    for child in range(children):
+        for size in range(sizes):
+            variances[size] += deviation[child, size] ** 2
+    near, adding, prices = np.empty(mean.shape), np.empty(mean.shape), np.empty(mean.shape)
+    for size in range(sizes):
+        gap[size] = float(parent[size])
+        for child in range(children):
+            gap[size] -= mean[child, size]
+    for child in range(children):
+        for size in range(sizes):
+            step = deviation[child, size] ** 2 / variances[size] * gap[size]
+            adding[child, size] = mean[child, size] + step
+            prices[child, size] = step
+    target = np.empty(sizes)
+    for _ in range(MOST_ITERATIONS):
+        for size in range(sizes):
+            gap[size] = float(parent[size])
+        for child in range(children):
+            for size in range(sizes):
+                priced = mean[child, size] + prices[child, size]
+                target[size] = (priced + PENALTY * adding[child, size]) / (1.0 + PENALTY)
+            _orderly(target, deviation[child], _limit(bounds[child]), near[child])
+            for size in range(sizes):
+                gap[size] -= near[child, size]
+        worst = 0.0
+        for child in range(children):
+            for size in range(sizes):
+                step = deviation[child, size] ** 2 / variances[size] * gap[size]
+                worst = max(worst, abs(step))
+                adding[child, size] += RELAXATION * (near[child, size] + step - adding[child, size])
+                prices[child, size] += RELAXATION * PENALTY * step
+        if worst < NEAR:
+            break
+    return near
+
+
+@kernel
+def _share(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, shared: Integers) -> None:
+    """Share a parent's row out, from the largest size down."""
+    children, sizes = mean.shape
+    held = np.zeros(children, dtype=np.int64)
+    most = np.empty(children, dtype=np.int64)
+    for size in range(sizes - 1, -1, -1):
+        wanted, given = parent[size], 0
+        for child in range(children):
+            most[child] = wanted if bounds[child] < 0 else min(bounds[child], wanted)
+            given += held[child]
+        if given < wanted:
+            _give(mean, deviation, size, wanted, most, held)
+        for child in range(children):
+            shared[child, size] = held[child]
+
+
+@kernel
+def _give(mean: Floats, deviation: Floats, size: int, wanted: int, most: Integers, held: Integers) -> None:
+    """Raise `held` to `wanted` in all, no child beyond `most`: the likeliest units first."""
+    children = len(held)
+    low, high = np.inf, -np.inf  # thresholds at which everything is given, and nothing
+    for child in range(children):
+        centre, spread = mean[child, size], deviation[child, size]
+        low = min(low, (most[child] - 0.5 - centre) / -spread)
+        high = max(high, (held[child] + 0.5 - centre) / -spread)
+    high = high + 1.0 + abs(high) * 1e-9
+    for _ in range(MOST_HALVINGS):
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        given = 0
+        for child in range(children):
+            given += _reach(mean[child, size], deviation[child, size], middle, held[child], most[child])
+        if given > wanted:
+            low = middle
+        else:
+            high = middle
+            if given == wanted:
+                break
+    given = 0
+    for child in range(children):
+        held[child] = _reach(mean[child, size], deviation[child, size], high, held[child], most[child])
+        given += held[child]
+    while given < wanted:
+        unlikely = np.empty(children)
+        for child in range(children):
+            unlikely[child] = (held[child] + 0.5 - mean[child, size]) / deviation[child, size]
+        for child in np.argsort(unlikely, kind="mergesort"):
+            if given < wanted and held[child] < most[child]:
+                held[child] += 1
+                given += 1
+
+
+@kernel
+def _reach(centre: float, spread: float, threshold: float, held: int, most: int) -> int:
+    """How many units lie above a threshold: the largest j with (m + ½ − j) / d ≥ threshold, from `held` to `most`."""
+    value = np.floor(centre + 0.5 - threshold * spread)
+    if value <= held:
+        return held
+    return most if value >= most else np.int64(value)

@@ -1,0 +1,36 @@
+"""What the measurements of a region and of all below it say together: unbiased, with exact variances.
+
+From the leaves up, a region's own measurement and the sum of its children's estimates are weighed by their variances.
+This is the upward pass of least squares on the tree (`tree.least_squares`), with noise that may differ from size to
+size and levels that were not measured.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tallytree.arrays import Floats
+from tallytree.hierarchy import Hierarchy
+
+
+def subtree_estimates(values: Floats, noise: Floats, hierarchy: Hierarchy) -> tuple[Floats, Floats]:
+    """Estimates `[regions, sizes]` and their variances, from `values` with noise of variance `noise` `[levels, sizes]`.
+
+    The variance of what was not measured is infinite; on the last level none may be.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> mean, variance = subtree_estimates(np.array([[9.0], [2.0], [4.0]]), np.array([[2.0], [1.0]]), tree)
+    >>> mean[:, 0], variance[:, 0]
+    (array([7.5, 2. , 4. ]), array([1., 1., 1.]))
+    """
+    mean, variance = np.array(values, dtype=np.float64), np.empty(values.shape)
+    last = hierarchy.level_slice(hierarchy.depth - 1)
+    variance[last] = noise[-1]
+    for level in range(hierarchy.depth - 2, -1, -1):
+        regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
+        starts = hierarchy.child_starts[regions] - below.start
+        sums, spread = np.add.reduceat(mean[below], starts), np.add.reduceat(variance[below], starts)
+        own = np.where(np.isinf(noise[level]), 0.0, spread / (spread + noise[level]))
+        mean[regions] = np.where(own > 0, own * np.where(own > 0, mean[regions], 0.0), 0.0) + (1 - own) * sums
+        variance[regions] = (1 - own) * spread
+    return mean, variance
