@@ -25,19 +25,19 @@ from typing import Any
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import baselines, count_of_counts, joint, pgsr
+from tallytree.mechanisms import baselines, count_of_counts, joint, pgsr, tallytree
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import FIRST
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, View
-from tallytree.privacy.plan import Plan, Shares, divided
+from tallytree.privacy.plan import Plan, Shares
 
 __all__ = ["MECHANISMS", "Estimate", "Mechanism", "choose", "instead_of", "mechanism_named", "prepare"]
 
 MECHANISMS: dict[str, Mechanism] = {
-    row.name: row for family in (pgsr, joint, baselines, count_of_counts) for row in family.ROWS
+    row.name: row for family in (tallytree, pgsr, joint, baselines, count_of_counts) for row in family.ROWS
 }
 
 NEAREST: dict[View, str] = {"counts": "pgsr-hierarchical-dp", "at_least": "pgsr-cumulative-dp"}
@@ -61,7 +61,7 @@ def choose(mechanism: str | Mechanism, neighbours: Neighbours, options: Mapping[
     if mechanism == "auto":
         cumulative = neighbours.sensitivity("at_least").l1 < neighbours.sensitivity("counts").l1
         counts = "joint-counts" if neighbours.public_totals else "pgsr-hierarchical-dp"
-        mechanism = "joint-cumulative" if cumulative else counts
+        mechanism = "tallytree" if cumulative else counts
     chosen = mechanism if isinstance(mechanism, Mechanism) else mechanism_named(mechanism)
     if options:
         chosen = chosen.configured(options)
@@ -85,8 +85,8 @@ def prepare(
     `priority` stands for shares. One that measures leaves only takes no shares, and `leaves` is what it does anyway.
     """
     chosen = choose(mechanism, neighbours, options)
-    shares = divided(hierarchy, shares, None if chosen.leaves_only and priority == "leaves" else priority)
     chosen = chosen.suited_to(neighbours, hierarchy, totals)
+    shares = chosen.divided(hierarchy, shares, None if chosen.leaves_only and priority == "leaves" else priority)
     plan = chosen.plan(hierarchy, budget, neighbours.unit, shares)
     try:
         chosen.check(neighbours, hierarchy, plan)

@@ -17,7 +17,7 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
-from tallytree.privacy.plan import Plan, Shares, every_level
+from tallytree.privacy.plan import Plan, Shares, divided, every_level
 
 PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Census Data (2021)"
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
@@ -81,6 +81,10 @@ class Mechanism:
     def settle(self, measurements: Measurements) -> Settled:
         """What follows from measured totals and a measured largest size, for one that asks for them first."""
         return Settled()
+
+    def divided(self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
+        """The shares that were given, or those of a priority; not both."""
+        return divided(hierarchy, shares, priority)
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
         """What it measures: its view on every level."""

@@ -116,8 +116,10 @@ def every_level(
     return Plan(budget, unit, tuple(Question(view, level, share) for level, share in enumerate(parts)))
 
 
-def level_shares(hierarchy: Hierarchy, shares: Shares | None) -> tuple[Fraction, ...]:
+def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: bool = False) -> tuple[Fraction, ...]:
     """Exact shares from the top level down. Whole numbers and fractions of any sum are read as proportions.
+
+    With `some_without` a level may have none.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> level_shares(tree, {"total": 1, "state": 3})
@@ -134,8 +136,14 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None) -> tuple[Fraction,
     if len(shares) != hierarchy.depth:
         raise SpecError(f"expected {hierarchy.depth} shares ({', '.join(hierarchy.levels)}), not {len(shares)}")
     parts = [exact(share, f"the share of {level}") for share, level in zip(shares, hierarchy.levels, strict=True)]
+    if some_without and min(parts) >= 0 < sum(parts):
+        return tuple(part / sum(parts) for part in parts)
     if any(part <= 0 for part in parts):
-        raise BudgetError("every level's share must be positive: each level is published, so each must be measured")
+        raise BudgetError(
+            "no level's share may be negative, and one must be positive"
+            if some_without
+            else "every level's share must be positive: each level is published, so each must be measured"
+        )
     return tuple(part / sum(parts) for part in parts)
 
 

@@ -36,8 +36,9 @@ def noisy_lists(
 ) -> NDArray[Any]:
     """Noise plus the sizes that `counts` describes, a part at a time, as one flat array.
 
-    With a `band`, what each group has of its size within it: min(size, last) − min(size, first − 1). With `small` the sums are kept in 32 bits, those beyond held at the ends of the range: a function of the exact sum,
-    so it tells nothing more.
+    With a `band`, what each group has of its size within it: min(size, last) − min(size, first − 1). With `small` the
+    sums are kept in 32 bits, those beyond held at the ends of the range: a function of the exact sum, so it tells
+    nothing more.
     """
     starts = list_starts(lengths)
     below, above = (0, first_size + counts.shape[1]) if band is None else (band.first - 1, band.last)

@@ -6,7 +6,8 @@ geometric numbers do. Given n their probability is proportional to Π q_s^c_s wi
 list is a path that climbs through the sizes, so the probability of a list given its noisy measurement is a product over
 its places of q_s times the noise's density: a hidden Markov chain, whose marginals two passes find exactly,
 
-    forward(i, s) = L_i(s) q_s Σ over r ≤ s of forward(i − 1, r),    backward(i, s) = Σ over r ≥ s of L_i+1(r) q_r backward(i + 1, r).
+    forward(i, s) = L_i(s) q_s Σ over r ≤ s of forward(i − 1, r),
+    backward(i, s) = Σ over r ≥ s of L_i+1(r) q_r backward(i + 1, r).
 
 (Plain weights p_s in place of q_s are the prior of a list whose places prefer the commonest size: it swallows the
 rare ones, the more so the longer the list. On real tables they made errors up to ten times larger.)
@@ -28,7 +29,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 
-ROUNDS = 5  # of fitting shapes; more would fit the noise
+ROUNDS = 3  # of fitting shapes; more would fit the noise
 WIDTH = 0.1  # of the smoothing, relative to the size
 GROUPS_FROM_ABOVE = 20.0  # as many groups does the shape above a region count for
 NEGLIGIBLE = 35.0  # e^−35: what is less likely than this beside the likeliest is left out
@@ -147,7 +148,16 @@ def _posteriors(lists: Lists, of: Integers, shapes: Floats, found: Beliefs, star
         for size in range(sizes):
             mean = groups * shapes[of[region], size]
             prior[size] = mean / (1.0 + mean)
-        _posterior(lists, lists.starts[region], groups, prior, sums, found.mean[region], found.variance[region], found.counts[region])
+        _posterior(
+            lists,
+            lists.starts[region],
+            groups,
+            prior,
+            sums,
+            found.mean[region],
+            found.variance[region],
+            found.counts[region],
+        )
 
 
 @kernel

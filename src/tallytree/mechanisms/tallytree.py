@@ -1,0 +1,317 @@
+"""`tallytree`: our own mechanism, settled from the top, with leaves that learn from the shapes around them.
+
+*Crowded* regions (many groups, few sizes) are measured by `at_least` counts on every level that has a share; estimates
+are unbiased from below (`settled.subtrees`), whole from the root down (`settled.families`), and leaves are drawn
+towards their parents' shapes where that pays (`settled.borrowed`). *Sparse* ones (fewer groups than sizes) are measured
+by sorted lists of the leaves; what is believed of each leaf, given the shapes around it (`settled.lists`), is added up,
+weighed against what was measured above if anything was, and made whole from the root down as well. Which of the two is
+decided from public facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from math import inf
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from tallytree.arrays import Floats, Integers
+from tallytree.errors import BudgetError, SpecError
+from tallytree.estimate.settled.borrowed import borrowed
+from tallytree.estimate.settled.families import settled
+from tallytree.estimate.settled.lists import ROUNDS, Lists, believed
+from tallytree.estimate.settled.subtrees import subtree_estimates
+from tallytree.estimate.tree.nearest import nearest_consistent
+from tallytree.estimate.tree.variances import LEAST_VARIANCE
+from tallytree.hierarchy import Hierarchy
+from tallytree.histogram import counts_from_at_least
+from tallytree.mechanisms.count_of_counts import SIZES_PER_GROUP
+from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, precisions
+from tallytree.privacy.budget import Budget, exact
+from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
+from tallytree.privacy.plan import Plan, Question, Shares, level_shares, priority_shares
+from tallytree.privacy.size_lists import list_starts
+
+Leaves = Literal["at_least", "lists"]
+LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
+SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
+
+
+class Settings(NamedTuple):
+    """The options of `tallytree`."""
+
+    leaves: Leaves | None = None  # how leaves are measured; None: decided from public facts
+    borrow: bool = True  # may a leaf learn from its parent's shape?
+    totals_share: Fraction | None = None  # of the budget, for private totals; lists need them
+
+
+@dataclass(frozen=True)
+class Tallytree(Mechanism):
+    """Measured where it is worth it, settled from the top."""
+
+    estimate: partial[Estimate]
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def measures(self) -> str:
+        """What it measures, in words."""
+        if self.settings.leaves is None:
+            return "at_least, on every level; or sorted sizes of the lowest level alone, where groups are few"
+        if self.settings.leaves == "lists":
+            return "sorted sizes of the lowest level; at_least on upper levels that have a share"
+        return "at_least, on every level that has a share"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options in plain values, as `configured` takes them."""
+        given = self.settings._asdict()
+        plain = {name: str(value) if isinstance(value, Fraction) else value for name, value in given.items()}
+        return {name: value for name, value in plain.items() if value is not None}
+
+    def configured(self, options: Mapping[str, Any]) -> Tallytree:
+        """The mechanism with these options; wrong ones are refused."""
+        if unknown := [name for name in options if name not in Settings._fields]:
+            raise SpecError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(Settings._fields)}")
+        changed = {name: _checked(name, value) for name, value in options.items() if value is not None}
+        return self._set(self.settings._replace(**changed))
+
+    def _set(self, settings: Settings) -> Tallytree:
+        return replace(self, settings=settings, estimate=partial(self.estimate.func, settings))
+
+    def suited_to(self, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None) -> Tallytree:
+        """With the way that leaves are measured decided: lists where a leaf has less than a tenth of a group per size.
+
+        A list errs where groups have equal sizes, cumulative counts over the sizes that no group has: `methods_for` of
+        the count-of-counts mechanisms goes by the same rule. Without public totals no public fact tells: at_least.
+        """
+        if self.settings.leaves is not None:
+            return self
+        sparse = False
+        if totals is not None:
+            groups = float(totals[hierarchy.level_slice(hierarchy.depth - 1)].mean())
+            sparse = SIZES_PER_GROUP * groups < neighbours.max_size
+        return self._set(self.settings._replace(leaves="lists" if sparse else "at_least"))
+
+    def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
+        """Refuse what cannot be released, from public facts alone: before anything is spent."""
+        super().fits(neighbours, hierarchy, plan)
+        share = self.settings.totals_share
+        if neighbours.public_totals and share is not None:
+            raise SpecError("totals are public here, so totals_share would be spent for nothing; leave it out")
+        if not neighbours.public_totals and share is None and self.settings.leaves == "lists":
+            raise SpecError(
+                "lists of sizes need the number of groups in every region, and here totals are private: read with a "
+                "groups table if there is a public one, or set aside a share of the budget to measure them "
+                "(totals_share, a tenth say)"
+            )
+
+    def divided(self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares:
+        """Shares as they were given, or by what matters most; `balanced` if nothing is said."""
+        if shares is not None and priority is not None:
+            raise SpecError("shares and priority both divide the budget over the levels; give one of them")
+        return shares if shares is not None else _by_priority(hierarchy, priority or "balanced", self.settings.leaves)
+
+    def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
+        """Every level that has a share is measured; the last one must have one."""
+        lists = self.settings.leaves == "lists"
+        parts = level_shares(hierarchy, self.divided(hierarchy, shares, None), some_without=True)
+        if parts[-1] == 0:
+            raise BudgetError("the lowest level must have a share: all other levels are sums of it")
+        aside, last = self.settings.totals_share or Fraction(0), hierarchy.depth - 1
+        first = [Question("totals", level, share * aside) for level, share in enumerate(parts) if aside and share]
+        asks = [
+            Question("sorted_sizes" if lists and level == last else "at_least", level, share * (1 - aside))
+            for level, share in enumerate(parts)
+            if share
+        ]
+        return Plan(budget, unit, (*first, *asks))
+
+    def settle(self, measurements: Measurements) -> Settled:
+        """Consistent totals from what was measured of them."""
+        return Settled(_totals(measurements))
+
+
+def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> Shares:
+    """Shares from the top level down.
+
+    `balanced` gives each upper level 1 / (2 L − 1) and the leaves the rest, so that no level is further behind a method
+    that serves it alone than any other (2 − 1/L times, if errors go as 1 / share). With lists the leaves have it all:
+    their sums are good enough.
+    """
+    depth = hierarchy.depth
+    if depth == 1:
+        return [1]
+    if priority == "upper" and leaves == "lists":
+        return [1] * (depth - 1) + [depth - 1]
+    if priority == "upper":
+        return priority_shares(hierarchy, "upper")
+    priority_shares(hierarchy, priority)  # refuses an unknown one
+    if leaves == "lists":
+        return [0] * (depth - 1) + [1]
+    if priority == "leaves":
+        return [9] + [1] * (depth - 2) + [100 - 9 - (depth - 2)] if depth <= 12 else [1] * (depth - 1) + [9 * depth]
+    return [1] * (depth - 1) + [depth]
+
+
+def settled_from_the_top(settings: Settings, measurements: Measurements) -> Estimate:
+    """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
+    last = measurements.hierarchy.depth - 1
+    lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
+    values, words = (_from_lists if lists else _from_at_least)(settings, measurements)
+    totals = measurements.region_totals
+    return Estimate(
+        counts_from_at_least(values, totals), f"whole numbers settled from the top, level by level; {words}"
+    )
+
+
+def _from_at_least(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
+    tree, totals = measurements.hierarchy, measurements.known_totals
+    values, noise = _measured(measurements)
+    mean, variance = subtree_estimates(values, noise, tree)
+    deviation = np.sqrt(variance)
+    first = settled(mean, deviation, tree, totals)
+    if not settings.borrow or tree.depth == 1:
+        return first, "leaves borrow nothing from the regions above them"
+    leaves = tree.level_slice(tree.depth - 1)
+    above = first[tree.parents[leaves]].astype(np.float64)
+    # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
+    begin = 0 if totals is not None else 1
+    groups, groups_above = (
+        (totals[leaves].astype(np.float64), totals[tree.parents[leaves]].astype(np.float64))
+        if totals is not None
+        else (first[leaves, 0].astype(np.float64), above[:, 0])
+    )
+    drawn = borrowed(mean[leaves, begin:], noise[-1, begin:], groups, above[:, begin:], groups_above)
+    if drawn.part == 0:
+        return first, "leaves borrow nothing from the regions above them: it would not pay"
+    mean[leaves, begin:], deviation[leaves, begin:] = drawn.mean, np.sqrt(drawn.variance)
+    values = settled(mean, deviation, tree, totals, top=first[: leaves.start])
+    return values, f"of their rows, leaves borrow {100 * drawn.part:.0f} % from the shapes of the regions above them"
+
+
+def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
+    tree, totals = measurements.hierarchy, measurements.known_totals
+    leaves = tree.level_slice(tree.depth - 1)
+    found = believed(_lists(measurements), tree, measurements.max_size, rounds=ROUNDS if settings.borrow else 1)
+    mean, variance = (_added_up(leaf, tree) for leaf in (found.mean, found.variance))
+    values, noise = _measured(measurements)
+    for level in range(tree.depth - 1):
+        rows = tree.level_slice(level)
+        if np.isfinite(noise[level]).any():
+            _weigh(mean[rows], variance[rows], values[rows], noise[level])
+    deviation = np.sqrt(variance) + LEAST_DEVIATION
+    whole = settled(mean, deviation, tree, totals, orderly_leaves=True)
+    changed = float(np.abs(whole[leaves] - found.mean).mean())
+    light = "the shapes around them" if settings.borrow else "a shape that is the same for all data"
+    return whole, (
+        f"leaves are read from lists of sizes in the light of {light}, and moved by {changed:.2g} of a group on average "
+        "to add up"
+    )
+
+
+def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> None:
+    """Weigh sums of beliefs against what was measured of them, in place.
+
+    Beliefs may be off by more than they say: where their squared distance from the measurements is larger than noise
+    and variances explain, over sizes of like magnitude, their variance is raised to what explains it.
+    """
+    sizes = mean.shape[1]
+    first = 1
+    while first <= sizes:
+        last = min(sizes, SIZES_PER_BAND * first - 1) if first > 1 else 1
+        columns = slice(first - 1, last)
+        first = last + 1
+        if not np.isfinite(noise[columns]).all():
+            continue
+        gap, spread = measured[:, columns] - mean[:, columns], variance[:, columns]
+        excess = max(0.0, float(np.mean(gap**2 - noise[columns] - spread)))
+        spread = spread + excess
+        own = spread / (spread + noise[columns])
+        mean[:, columns] += own * gap
+        variance[:, columns] = (1 - own) * spread
+
+
+def _measured(measurements: Measurements) -> tuple[Floats, Floats]:
+    """Measured `at_least` counts `[regions, sizes]`, zero where there are none, and the noise's variance by level."""
+    tree, sizes = measurements.hierarchy, measurements.max_size
+    values, noise = np.zeros((len(tree), sizes)), np.full((tree.depth, sizes), inf)
+    for part in measurements.measured:
+        if part.view == "at_least":
+            columns = slice(0, sizes) if part.sizes is None else slice(part.sizes.first - 1, part.sizes.last)
+            values[tree.level_slice(part.level), columns] = part.values
+            noise[part.level, columns] = max(part.variance, LEAST_VARIANCE)
+    return values, noise
+
+
+def _lists(measurements: Measurements) -> Lists:
+    last = measurements.hierarchy.depth - 1
+    parts = [part for part in measurements.measured if part.view == "sorted_sizes" and part.level == last]
+    bands = [
+        (0, measurements.max_size) if part.sizes is None else (part.sizes.first - 1, part.sizes.last) for part in parts
+    ]
+    return Lists(
+        values=np.stack([part.values.astype(np.int64) for part in parts]),
+        starts=list_starts(measurements.lengths(last)),
+        below=np.array([below for below, _ in bands]),
+        above=np.array([above for _, above in bands]),
+        scales=np.array([max(float(part.scale), LEAST_VARIANCE) for part in parts]),
+        gaussian=parts[0].noise == "discrete_gaussian",
+    )
+
+
+def _added_up(leaf: Floats, tree: Hierarchy) -> Floats:
+    """Rows of all regions, `[regions, sizes]`, from those of the leaves."""
+    rows = np.empty((len(tree), leaf.shape[1]))
+    rows[tree.level_slice(tree.depth - 1)] = leaf
+    for level in range(tree.depth - 2, -1, -1):
+        regions, below = tree.level_slice(level), tree.level_slice(level + 1)
+        rows[regions] = np.add.reduceat(rows[below], tree.child_starts[regions] - below.start)
+    return rows
+
+
+def _totals(measurements: Measurements) -> Integers | None:
+    """The consistent totals nearest to the measured ones; where only leaves were measured, none of them negative."""
+    measured = [part for part in measurements.measured if part.view == "totals"]
+    tree = measurements.hierarchy
+    if not measured:
+        return None
+    if len(measured) == tree.depth:
+        weights = precisions(measurements, "totals")
+        return nearest_consistent(measurements.stacked("totals"), tree, weights=weights)[:, 0]
+    leaves = next(part for part in measured if part.level == tree.depth - 1)
+    return tree.aggregate(np.maximum(leaves.values[:, 0], 0))
+
+
+def _checked(option: str, value: Any) -> Any:
+    if option == "totals_share":
+        share = exact(value, option)
+        if not 0 < share < 1:
+            raise SpecError(f"totals_share must lie between 0 and 1, not {value!r}")
+        return share
+    if option == "borrow":
+        if not isinstance(value, bool):
+            raise SpecError(f"borrow must be true or false, not {value!r}")
+        return value
+    if value not in get_args(Leaves):
+        raise SpecError(f"leaves must be at_least or lists, not {value!r}")
+    return value
+
+
+ROWS: Sequence[Mechanism] = (
+    Tallytree(
+        name="tallytree",
+        symbol="–",
+        paper="this project: docs/tallytree.md",
+        view="at_least",
+        estimate=partial(settled_from_the_top, Settings()),
+        cost="some times the time of drawing the noise; lists take groups × sizes steps",
+        use="entities as the privacy unit: the default there",
+        keeps=ALL_TOTALS,
+        keeps_totals=True,
+    ),
+)
