@@ -13,6 +13,7 @@ import numpy as np
 from tallytree.arrays import Integers
 from tallytree.errors import DataError
 from tallytree.hierarchy import Hierarchy
+from tallytree.progress import Progress, silent
 from tallytree.tables.checking import (
     column_problems,
     entity_problems,
@@ -52,13 +53,14 @@ def read(
     table: str | None = None,
     groups_table: str | None = None,
     memory_limit: str | None = None,
+    progress: Progress = silent,
 ) -> GroupSizes:
     """Count the groups of each size in every leaf region, in the engine that holds the rows.
 
     `source` is a path, glob or list of paths (Parquet, CSV, a DuckDB file with `table`), an Ibis table on any engine,
     or Arrow data. `group` and `region` name columns; `hierarchy`, `max_size`, `quantity_bound`, `rows_per_entity` and
     the `groups` table are public. Raises `SpecError` for wrong options and `InputProblems`, which lists every problem
-    of the data with counts, for the data holder's eyes only.
+    of the data with counts, for the data holder's eyes only. `progress` is told how far DuckDB is.
     """
     options = Options(
         group=group,
@@ -77,7 +79,7 @@ def read(
     if groups is not None:
         refuse_own_list(source, table, groups, groups_table)
     with workspace(memory_limit) as connect:
-        rows = open_source(source, table, connect)
+        rows = open_source(source, table, connect, progress)
         if rows_per_entity is not None:
             check_engine(rows.backend.name)
         listed = None if groups is None else open_groups(groups, groups_table, rows, connect)

@@ -14,11 +14,16 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tallytree.errors import SpecError
+from tallytree.progress import Progress, Stage, silent
 from tallytree.tables.guard import guarded
 from tallytree.tables.spill import spill_directory
+from tallytree.tables.waiting import waited
+
+READING = "reading the data"
+Result = TypeVar("Result")
 
 KINDS = {
     ".parquet": "parquet",
@@ -38,10 +43,22 @@ class Opened:
 
     backend: Any  # an Ibis backend
     table: Any  # an Ibis table expression
+    progress: Progress = silent
 
     def fetch(self, doing: str, expression: Callable[[], Any]) -> Any:
         """The rows of a small result as a pyarrow table; the expression is built inside the guard, too."""
-        return guarded(doing, lambda: self.backend.to_pyarrow(expression()))
+        return self.run(doing, lambda: self.backend.to_pyarrow(expression()))
+
+    def run(self, doing: str, work: Callable[[], Result]) -> Result:
+        """Work of the engine behind the guard; DuckDB says how far it is, and can be interrupted."""
+        if self.backend.name != "duckdb":
+            return guarded(doing, work)
+
+        def tell(percent: float) -> None:
+            known = {"done": int(percent), "of": 100, "unit": "%"} if 0 <= percent <= 100 else {}
+            self.progress(Stage(READING, about=f"{doing[0].lower()}{doing[1:]}", **known))
+
+        return guarded(doing, lambda: waited(self.backend.con, work, tell))
 
 
 @contextmanager
@@ -69,7 +86,8 @@ def _duckdb(directory: str, memory_limit: str | None) -> Any:
     backend = ibis.duckdb.connect(
         temp_directory=directory, preserve_insertion_order=False, autoinstall_known_extensions=False, **limit
     )
-    backend.con.execute("SET enable_progress_bar = false")  # it writes to the standard output
+    backend.con.execute("SET enable_progress_bar_print = false")  # to the standard output
+    backend.con.execute("SET enable_progress_bar = true")  # so that it knows how far it is
     _encrypt_spilled(backend.con)
     return backend
 
@@ -93,12 +111,14 @@ def _encrypt_spilled(connection: Any) -> None:
 # -------------------------------------------------------------------- opening
 
 
-def open_source(source: Any, table: str | None, connect: Callable[[], Any]) -> Opened:
+def open_source(
+    source: Any, table: str | None, connect: Callable[[], Any], progress: Progress = silent
+) -> Opened:
     """The microdata, where they are."""
     if is_ibis(source):
         _refuse_table_name(table, "table")
-        return Opened(_backend_of(source) or connect(), source)
-    return Opened(connect(), _load(connect(), source, table, "source"))
+        return Opened(_backend_of(source) or connect(), source, progress)
+    return Opened(connect(), _load(connect(), source, table, "source"), progress)
 
 
 def open_groups(groups: Any, table: str | None, beside: Opened, connect: Callable[[], Any]) -> Opened:
@@ -109,21 +129,23 @@ def open_groups(groups: Any, table: str | None, beside: Opened, connect: Callabl
         _refuse_table_name(table, "groups_table")
         backend = _backend_of(groups)
         if backend is None or backend is beside.backend:
-            return Opened(beside.backend, groups)
+            return Opened(beside.backend, groups, beside.progress)
         moved = guarded("Reading the groups table", lambda: backend.to_pyarrow(groups))
-        return Opened(beside.backend, ibis.memtable(moved))
+        return Opened(beside.backend, ibis.memtable(moved), beside.progress)
     loaded = _load(connect(), groups, table, "groups")
     if connect() is beside.backend:
-        return Opened(beside.backend, loaded)
+        return Opened(beside.backend, loaded, beside.progress)
     moved = guarded("Reading the groups table", lambda: connect().to_pyarrow(loaded))
-    return Opened(beside.backend, ibis.memtable(moved))
+    return Opened(beside.backend, ibis.memtable(moved), beside.progress)
 
 
-def open_in_order(source: Any, option: str, connect: Callable[[], Any]) -> Opened:
+def open_in_order(
+    source: Any, option: str, connect: Callable[[], Any], progress: Progress = silent
+) -> Opened:
     """A file or Arrow table on a new DuckDB, whose rows arrive in the table's order."""
     backend = connect()
     guarded("Starting DuckDB", lambda: backend.con.execute("SET preserve_insertion_order = true"))
-    return Opened(backend, _load(backend, source, None, option))
+    return Opened(backend, _load(backend, source, None, option), progress)
 
 
 def as_text(value: object) -> str:

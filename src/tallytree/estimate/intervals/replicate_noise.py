@@ -1,8 +1,8 @@
 """Noise of replicates: of the exact law of a release's noise, and determined by the measurements.
 
-Typical intervals are computed from what is public, by whoever wants to. Their noise is a ChaCha20 stream under keys that
-are hashes of the measurements, so that whoever asks twice gets the same, from memory and from files, on any number of
-cores. It hides nothing, and no private value is ever added to it.
+Typical intervals are computed from what is public, by whoever wants to. Their noise is a ChaCha20 stream under keys
+that are hashes of the measurements, so that whoever asks twice gets the same, from memory and from files, on any number
+of cores. It hides nothing, and no private value is ever added to it.
 """
 
 from __future__ import annotations
