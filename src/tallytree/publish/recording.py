@@ -1,0 +1,88 @@
+"""Which release a reservation paid for: told to the ledger when it is saved, or later from the release's directory.
+
+A reservation knows its measurements by their mark, so that a release leads to what paid for it. Nothing of the ledger
+is in a release, and nothing but its id and its mark is in the ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tallytree.errors import BudgetError, ReleaseError
+from tallytree.privacy.ledger import Ledger, OtherMeasurements, Receipt
+from tallytree.privacy.measurements import Measurements
+from tallytree.publish.folder import MANIFEST, MEASUREMENTS, digest
+
+
+class NotRecorded(UserWarning):
+    """A release was saved, and the ledger that paid for it could not be told."""
+
+
+def mark_of(measurements: Measurements) -> str:
+    """What the ledger knows measurements by: a digest of the noisy values, whatever file they are in."""
+    found = hashlib.sha256()
+    for part in measurements.measured:
+        found.update(f"{part.view} {part.level} {part.values.size}\n".encode())
+        found.update(part.values.astype("<i8").tobytes())
+    return found.hexdigest()[:32]
+
+
+@contextmanager
+def warned_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
+    """A ledger that cannot be written does not keep a release from being saved: what it was to be told can follow."""
+    try:
+        yield
+    except OtherMeasurements:
+        raise
+    except BudgetError as error:
+        why = str(error).replace("Nothing was spent", "Nothing more was spent")
+        warnings.warn(
+            f"the ledger that paid for the release was not told of it: {why}\nTell it with:\n"
+            f"  {recording_command(target, receipt)}",
+            NotRecorded,
+            stacklevel=4,
+        )
+
+
+def recording_command(target: Path, receipt: Receipt) -> str:
+    """The command that does it later, to be pasted."""
+    words = ["tallytree", "ledger", "record", str(target), "--ledger", receipt.ledger, "--receipt", str(receipt.number)]
+    return shlex.join(words)
+
+
+def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int, str]:
+    """Tell a ledger which release it paid for: the number of the reservation, and the id.
+
+    The reservation is the one that its measurements are marked for. With a `number` that has to be the same one, or one
+    without a mark: reservations of syntheses, and those that were made before there were marks.
+    """
+    if not (folder / MANIFEST).is_file():
+        raise ReleaseError(f"{folder} is not a release: it has no {MANIFEST}")
+    identity = digest(folder / MANIFEST)
+    found = None if number is not None and not _of_counts(folder) else _paid(folder, ledger, number)
+    if found is None:
+        assert number is not None
+        found = number
+    ledger.record(found, identity)
+    return found, identity
+
+
+def _of_counts(folder: Path) -> bool:
+    return (folder / "counts.parquet").is_file()
+
+
+def _paid(folder: Path, ledger: Ledger, number: int | None) -> int | None:
+    from tallytree.publish.release.measurements_file import load_measurements
+
+    if not _of_counts(folder):
+        raise ReleaseError(f"{folder} holds no counts: say which reservation paid for it (--receipt)")
+    mark = mark_of(load_measurements(folder / MEASUREMENTS))
+    if number is not None:
+        ledger.settle_on(number, mark)
+        return number
+    return ledger.paid_for(mark).number
