@@ -329,7 +329,14 @@ def audit(
 def _complain(text: str) -> None:
     from rich.console import Console
 
-    Console(stderr=True, highlight=False).print(text, markup=False)
+    console = Console(stderr=True, highlight=False)
+    for line in text.split("\n"):  # a command that is to be pasted stays on one line
+        console.print(line, markup=False, soft_wrap=line.startswith("  tallytree "))
+
+
+def _with_notes(text: str, error: BaseException) -> str:
+    """What went wrong, and what was spent and how to go on where that was noted."""
+    return "\n".join([text, *getattr(error, "__notes__", ())])
 
 
 def main() -> None:
@@ -338,15 +345,14 @@ def main() -> None:
     try:
         app()
     except BudgetError as error:
-        _complain(f"budget: {error}")
+        _complain(_with_notes(f"budget: {error}", error))
         sys.exit(3)
     except TallytreeError as error:
-        _complain(f"error: {error}")
+        _complain(_with_notes(f"error: {error}", error))
         sys.exit(2)
     except Exception as error:
         # An unforeseen error's own text might quote private values, so only its kind and place are shown.
         frames = "".join(traceback.format_tb(error.__traceback__)[-4:])
-        typer.echo(
-            f"This is a defect of tallytree ({type(error).__name__}); please report it with:\n{frames}", err=True
-        )
+        defect = f"This is a defect of tallytree ({type(error).__name__}); please report it with:\n{frames}"
+        typer.echo(_with_notes(defect, error), err=True)
         sys.exit(1)
