@@ -6,6 +6,7 @@ and `JsonLines` is an append-only file. Both journals are such files: that of pr
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -76,12 +77,14 @@ class JsonLines:
 
     A last line without its end was being written when the program was killed, so before anything that depended on it:
     it is dropped. `lines` are those that were there, unparsed. A file that another process has is a `BlockingIOError`,
-    anything else that the system refuses an `OSError`.
+    anything else that the system refuses an `OSError`. After `keep_room` lines of so many bytes find room on the disk,
+    as far as its file system keeps what it promised.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+b", buffering=0)
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
+        self._end = self._room_to = 0  # of the lines; of the room that is kept for more
         try:
             sync(path.parent)
             lock(self._file)
@@ -97,13 +100,31 @@ class JsonLines:
         if not self.usable:
             raise OSError(errno.EIO, "an earlier line was not written, or the file was closed")
         self.usable = False  # until the whole line is on disk: nothing may follow a torn one
+        self._file.seek(self._end)
         if self._file.write(content) != len(content):
-            raise OSError(errno.EIO, "the line was cut off")
+            raise OSError(errno.ENOSPC, "the line was cut off")
         os.fsync(self._file.fileno())
+        self._end += len(content)
         self.usable = True
 
+    def keep_room(self, size: int) -> None:
+        """Make sure of room for so many bytes of lines to come; an `OSError` if there is not that much."""
+        if self._end + size > self._room_to:
+            _allocate(self._file.fileno(), self._end, size)
+            os.fsync(self._file.fileno())
+            self._room_to = self._end + size
+
+    def clear(self) -> None:
+        """Forget all lines."""
+        self._end = self._room_to = 0
+        self._file.truncate(0)
+        os.fsync(self._file.fileno())
+
     def close(self) -> None:
-        """Let another process have the file."""
+        """Let another process have the file; room that was not used is given back."""
+        if self.usable and self._room_to > self._end:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._end)
         self._file.close()
         self.usable = False
 
@@ -111,10 +132,24 @@ class JsonLines:
         self._file.seek(0)
         content = self._file.read()
         whole = content.rfind(b"\n") + 1
+        lines = content[:whole].splitlines()
+        if lines and b"\0" in lines[-1]:  # JSON has none: the power failed when only the line's end was on disk
+            whole -= len(lines.pop()) + 1
         if whole < len(content):
             self._file.truncate(whole)
             os.fsync(self._file.fileno())
-        return content[:whole].splitlines()
+        self._end = self._room_to = whole
+        return lines
+
+
+def _allocate(descriptor: int, start: int, size: int) -> None:
+    """Room for bytes of zero after the end of a file."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, start, size)
+        return
+    os.lseek(descriptor, start, os.SEEK_SET)
+    while size > 0:
+        size -= os.write(descriptor, bytes(min(size, 1 << 20)))
 
 
 def lock(file: BinaryIO | int) -> None:

@@ -5,6 +5,7 @@ What was measured is kept beside the directory until that is written whole, so t
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -15,14 +16,16 @@ from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.errors import ReleaseError, SpecError
+from tallytree.errors import ReleaseError, SpecError, TallytreeError
 from tallytree.evaluate.people import make_country
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse_existing
+from tallytree.publish.microdata.kept import KeptRun, kept_run, remove_kept, saved_as
 from tallytree.publish.microdata.making import check, check_public, synthesize
+from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.recording import warned_if_not_recorded
 from tallytree.publish.release.keeping import Kept, SpentError
 from tallytree.publish.release.making import decided, release, resume
@@ -66,34 +69,27 @@ def run_synthesis(
     path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool, resumed: bool, quiet: bool
 ) -> None:
     """Make the synthesis of a spec."""
-    refuse_existing(out)
     spec = SynthesisSpec.load(path)
     charged = spec.ledger_to_charge(ledger, without=no_ledger)
-    kept = _kept(out, "the rounds of an interrupted synthesis", resumed=resumed)
-    with shown(quiet) as progress:
-        progress(Stage("checking the spec"))
-        arguments = _arguments(spec)
-        progress(Stage("reading the data"))
-        households = spec.read()
-        progress(Stage("fitting"))
+    again = _pasted("synthesize", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
+    with claimed(out):
+        kept = out.absolute().with_name(f"{out.name}.partial")
+        past = kept_run(kept)
+        if resumed and (saved := saved_as(past, out)) is not None:
+            if charged is not None and past.receipt is not None:
+                Ledger(charged).record(past.receipt, saved)
+            remove_kept(kept)
+            screen.show(f"{out} was written whole before the run was cut off; now it is done.", f"id {saved}")
+            return
+        _refuse_synthesis(past, out, again, resumed=resumed)
         try:
-            made = synthesize(
-                households,
-                **arguments,
-                ledger=charged,
-                same_data=same_data,
-                folder=kept,
-                title=spec.synthesis.title,
-                progress=progress,
-            )
-        except BaseException:
-            journal = kept / "rounds.jsonl"
-            if journal.exists() and journal.stat().st_size == 0:  # refused before anything was reserved
-                shutil.rmtree(kept)
-            raise
-        progress(Stage("drawing households"))
-        saved = made.save(out, progress=progress)
-    shutil.rmtree(kept)
+            with shown(quiet) as progress:
+                made, saved = _synthesized(
+                    spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
+                )
+        except BaseException as error:
+            raise _told(error, kept, again) from None
+        remove_kept(kept)
     screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
 
 
@@ -265,6 +261,84 @@ def _released(
 
 
 # -------------------------------------------------------------------- syntheses
+
+
+def _synthesized(
+    spec: SynthesisSpec,
+    out: Path,
+    kept: Path,
+    progress: Progress,
+    *,
+    ledger: Path | None,
+    same_data: bool,
+    resumed: bool,
+) -> tuple[Synthesis, str]:
+    """The synthesis and its id."""
+    progress(Stage("checking the spec"))
+    arguments = _arguments(spec)
+    progress(Stage("reading the data"))
+    households = spec.read()
+    progress(Stage("fitting"))
+    made = synthesize(
+        households,
+        **arguments,
+        ledger=ledger,
+        same_data=same_data,
+        folder=kept,
+        resume=resumed,
+        title=spec.synthesis.title,
+        progress=progress,
+    )
+    progress(Stage("drawing households"))
+    return made, made.save(out, progress=progress)
+
+
+def _refuse_synthesis(past: KeptRun, out: Path, again: str, *, resumed: bool) -> None:
+    """Refuse what cannot be gone on with, or begun, as it lies there; every refusal says what can be done."""
+    there = os.path.lexists(past.folder)
+    if past.state == "other":
+        raise ReleaseError(f"{past.in_words()} Choose another --out, or move {past.folder} away.")
+    if resumed and past.state == "nothing":
+        found = past.in_words() if there else f"{past.folder} is not there: nothing was interrupted."
+        raise ReleaseError(f"{found} There is nothing to resume: leave out --resume to begin.")
+    if not resumed and past.state != "nothing":
+        raise ReleaseError(
+            f"{past.in_words()}\nGo on with:\n  {again} --resume\nor delete {past.folder} to give it up."
+        )
+    if resumed and os.path.lexists(out):
+        raise ReleaseError(
+            f"{out} is there already, and this run did not write it. {past.in_words()}\nMove {out} away first. "
+            f"Go on with:\n  {again} --resume"
+        )
+    refuse_existing(out)
+
+
+def _told(error: BaseException, kept: Path, again: str) -> BaseException:
+    """An error with a note that says what was spent and how to go on; what was kept for nothing is removed."""
+    told: BaseException = error
+    if isinstance(error, OSError | MemoryError):
+        why = (error.strerror or "it could not be written") if isinstance(error, OSError) else "too little memory"
+        told = ReleaseError(f"the run was stopped by the system: {why}.")
+    try:
+        past = kept_run(kept)
+    except TallytreeError:
+        return told
+    if past.state == "nothing":
+        remove_kept(kept)
+    told.__notes__ = [past.in_words()]
+    if past.state in ("begun", "reserved", "saved"):
+        told.add_note(f"Go on with:\n  {again} --resume")
+    return told
+
+
+def _pasted(
+    word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool
+) -> str:
+    """The command as it can be pasted into a shell."""
+    words = ["tallytree", word, str(path), "--out", str(out)]
+    words += [] if ledger is None else ["--ledger", str(ledger)]
+    words += ["--no-ledger"] * no_ledger + ["--same-data-other-name"] * same_data
+    return shlex.join(words)
 
 
 def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> list[Any]:

@@ -32,8 +32,17 @@ UNUSABLE = (TallytreeError, OSError, LookupError, ArithmeticError, AttributeErro
 T = TypeVar("T")
 
 
-def write_whole(target: Path, fill: Callable[[Path], Iterable[str]], *, replace: bool = False) -> str:
-    """Let `fill` write files into a new directory and name them, put it in its place, and return its id."""
+def write_whole(
+    target: Path,
+    fill: Callable[[Path], Iterable[str]],
+    *,
+    replace: bool = False,
+    named: Callable[[str], None] = lambda _: None,
+) -> str:
+    """Let `fill` write files into a new directory and name them, put it in its place, and return its id.
+
+    `named` is told the id when all is on disk, before the directory is in its place.
+    """
     target = place_of(target)
     refuse_existing(target, replace=replace)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -44,6 +53,7 @@ def write_whole(target: Path, fill: Callable[[Path], Iterable[str]], *, replace:
         for path in [*staging.iterdir(), staging]:
             sync(path)
         staging.chmod(0o755)
+        named(identity)
         put_in_place(staging, target, replace=replace)
     return identity
 

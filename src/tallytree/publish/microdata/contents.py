@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tallytree.arrays import Integers
@@ -44,6 +45,7 @@ class SynthesisContents:
     table: SizeTable | None = None  # with which the households agree
     truncated: bool = False  # may persons have been left out, by the rule in `truncation`?
     receipt: Receipt | None = field(default=None, repr=False)  # stays with the data holder; in no file
+    folder: Path | None = field(default=None, repr=False)  # with the journal of its rounds; likewise
 
     @property
     def method(self) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, write_json, write_whole
 from tallytree.publish.microdata.contents import SynthesisContents
+from tallytree.publish.microdata.kept import note_saved
 from tallytree.publish.microdata.statement import data_package, privacy_statement
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.models.model import SyntheticHouseholds
@@ -41,7 +42,12 @@ ID, PERSON = "household_id", "person"
 
 
 def write_microdata(
-    synthesis: SynthesisContents, target: Path, *, number: int | None, replace: bool, progress: Progress
+    synthesis: SynthesisContents,
+    target: Path,
+    *,
+    number: int | None,
+    replace: bool,
+    progress: Progress,
 ) -> str:
     """Write all files and return the directory's id."""
 
@@ -59,7 +65,7 @@ def write_microdata(
         _write_size_table(synthesis, folder / SIZES)
         return [*FILES, SIZES]
 
-    return write_whole(target, fill, replace=replace)
+    return write_whole(target, fill, replace=replace, named=lambda saved: note_saved(synthesis.folder, saved))
 
 
 def scale(real: int, drawn: int, *, agrees: bool) -> float:
