@@ -329,7 +329,9 @@ def audit(
 def _complain(text: str) -> None:
     from rich.console import Console
 
-    Console(stderr=True, highlight=False).print(text, markup=False)
+    from tallytree.names import visible
+
+    Console(stderr=True, highlight=False).print(visible(text, lines=True), markup=False)
 
 
 def main() -> None:
