@@ -19,6 +19,7 @@ ROOMS = (
     "version",
     "errors",
     "names",
+    "numbers",
     "disk",
     "progress",
     "arrays",
