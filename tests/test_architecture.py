@@ -20,6 +20,7 @@ ROOMS = (
     "errors",
     "names",
     "numbers",
+    "csv_files",
     "disk",
     "progress",
     "arrays",

@@ -58,18 +58,18 @@ def save(chart: Any, path: str | Path) -> Path:
     elif target.suffix == ".svg":
         target.write_text(vl_convert.vegalite_to_svg(values), encoding="utf-8")
     else:
-        page = vl_convert.vegalite_to_html(_seen(values, {"<": STAND_IN}), bundle=True)
+        page = vl_convert.vegalite_to_html(_seen(values, STAND_IN), bundle=True)
         target.write_text(page.replace(STAND_IN, "\\u003c"), encoding="utf-8")
     return target
 
 
-def _seen(value: Any, instead: Mapping[str, str] | None = None) -> Any:
+def _seen(value: Any, less_than: str = "<") -> Any:
     """A chart's values with every text as it is to be seen: a control character makes the drawing crash."""
     if isinstance(value, dict):
-        return {name: _seen(inner, instead) for name, inner in value.items()}
+        return {name: _seen(inner, less_than) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_seen(inner, instead) for inner in value]
-    return visible(value).translate(str.maketrans(dict(instead or {}))) if isinstance(value, str) else value
+        return [_seen(inner, less_than) for inner in value]
+    return visible(value).replace("<", less_than) if isinstance(value, str) else value
 
 
 def round_numbers(low: float, high: float) -> list[float]:
