@@ -18,6 +18,9 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MOD
 ROOMS = (
     "version",
     "errors",
+    "names",
+    "numbers",
+    "csv_files",
     "disk",
     "progress",
     "arrays",

@@ -6,6 +6,7 @@ its name. So each level covers everything, and "the counts of a level add up" ho
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from tallytree.kernels import blocks, in_threads, kernel
 from tallytree.public_table import public_table, text, text_columns
 
 ROOT = "total"
+UNWRITABLE = re.compile("[\ud800-\udfff]")  # halves of characters
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -193,6 +195,11 @@ class Hierarchy:
             raise SpecError(f"the regions lie on {len(starts) - 1} levels but {len(levels)} levels are named")
         if twice := _repeated(ids):
             raise SpecError(f"a region id appears twice: {_some(twice)}")
+        for texts in (levels, names, ids):
+            if not all(isinstance(text, str) for text in texts):
+                raise SpecError("levels, names and ids of regions must be texts")
+            if broken := [text for text in texts if UNWRITABLE.search(text)]:
+                raise SpecError(f"a name cannot be written as UTF-8: {broken[0]!r}; it holds half of a character")
         return cls(
             levels=tuple(levels),
             names=tuple(names),

@@ -327,16 +327,19 @@ def audit(
 
 
 def _complain(text: str) -> None:
-    from rich.console import Console
+    from tallytree.command.progress_bar import error_console
+    from tallytree.names import visible
 
-    console = Console(stderr=True, highlight=False)
-    for line in text.split("\n"):  # a command that is to be pasted stays on one line
+    console = error_console()
+    for line in visible(text, lines=True).split("
+"):  # a command that is to be pasted stays on one line
         console.print(line, markup=False, soft_wrap=line.startswith("  tallytree "))
 
 
 def _with_notes(text: str, error: BaseException) -> str:
     """What went wrong, and what was spent and how to go on where that was noted."""
-    return "\n".join([text, *getattr(error, "__notes__", ())])
+    return "
+".join([text, *getattr(error, "__notes__", ())])
 
 
 def main() -> None:
