@@ -136,7 +136,7 @@ def test_a_process_that_is_killed_with_room_kept_leaves_its_lines(path):
 
 def test_a_last_line_of_which_only_the_end_is_on_disk_is_dropped(path):
     path.parent.mkdir()
-    path.write_bytes(b'{"a": 0}\n' + bytes(7) + b': 1}\n' + bytes(100))
+    path.write_bytes(b'{"a": 0}\n' + bytes(7) + b": 1}\n" + bytes(100))
     assert found(path) == [{"a": 0}]
     assert path.read_bytes() == b'{"a": 0}\n'
 

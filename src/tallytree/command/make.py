@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tallytree.command import screen
+from rich.console import RenderableType
+
+from tallytree.command import reports, screen
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
-from tallytree.command.spec import is_for_synthesis
+from tallytree.command.same_spec import keep_spec, refuse_changed
+from tallytree.command.spec import Spec, is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.errors import ReleaseError, SpecError, TallytreeError
 from tallytree.evaluate.people import make_country
+from tallytree.privacy.accounts import Relation
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import Neighbours
@@ -30,24 +36,58 @@ from tallytree.publish.recording import warned_if_not_recorded
 from tallytree.publish.release.keeping import Kept, SpentError
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
+from tallytree.publish.strength import WeakPromise, weaknesses
 from tallytree.synthesis.methods import DEFAULT
+from tallytree.tables.group_sizes import GroupSizes
 
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
 
-def run_validate(path: Path, *, quiet: bool) -> None:
+def run_validate(path: Path, *, as_json: bool, quiet: bool) -> None:
     """Check spec and data; nothing is spent."""
-    with shown(quiet) as progress:
-        progress(Stage("checking the spec"))
-        if is_for_synthesis(path):
-            done, found = "synthesized", _validated_synthesis(SynthesisSpec.load(path), progress)
-        else:
-            done, found = "released", _validated_release(ReleaseSpec.load(path), progress)
-    screen.show(f"{path} and its data can be {done}. Nothing was spent.", *found, quiet=quiet)
+    kind = "synthesis" if is_for_synthesis(path) else "release"
+    try:
+        with shown(quiet) as progress:
+            progress(Stage("checking the spec"))
+            if kind == "synthesis":
+                facts, told, left_out = _validated_synthesis(SynthesisSpec.load(path), progress)
+            else:
+                facts, told, left_out = _validated_release(ReleaseSpec.load(path), progress)
+    except TallytreeError as error:
+        if as_json:
+            screen.show_json({"valid": False, "spec": str(path), "kind": kind, "error": str(error)})
+        raise
+    if as_json:
+        alone = {"for_the_data_holder_alone": left_out}
+        screen.show_json({"valid": True, "spec": str(path), "kind": kind, **facts, **alone})
+        return
+    done = "synthesized" if kind == "synthesis" else "released"
+    hidden = screen.for_the_data_holder(left_out)
+    screen.show(f"{path} and its data can be {done}. Nothing was spent.", told, hidden, quiet=quiet)
+
+
+@contextmanager
+def told_when_interrupted(out: Path) -> Iterator[None]:
+    """An interrupt that came when all was done says so; while it is being made, what makes it says what was spent."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if not getattr(interrupt, "__notes__", None) and (out / MANIFEST).exists():
+            command = shlex.join(["tallytree", "verify", str(out)])
+            interrupt.add_note(f"{out} is complete, and its budget is spent. Check it with:\n  {command}")
+        raise
 
 
 def run_release(
-    path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool, resumed: bool, quiet: bool
+    path: Path,
+    out: Path,
+    *,
+    ledger: Path | None,
+    no_ledger: bool,
+    same_data: bool,
+    resumed: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Make the release of a spec. One that is resumed was charged before it was interrupted, or is charged now."""
     spec = ReleaseSpec.load(path)
@@ -56,13 +96,19 @@ def run_release(
     with claimed(out), shown(quiet) as progress:
         kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
         _refuse_release(kept, out, again, resumed=resumed)
+        if resumed:
+            refuse_changed(kept.folder, spec)
         try:
             made, release_id = _released(
                 spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
             )
         except BaseException as error:
+            kept.give_up()
             raise _noted(error, kept, again) from None
-    screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
+    if as_json:
+        screen.show_json(reports.released(made, out, release_id))
+    else:
+        _show_release(made, out, release_id, quiet=quiet)
 
 
 def run_synthesis(
@@ -79,9 +125,15 @@ def run_synthesis(
             if charged is not None and past.receipt is not None:
                 Ledger(charged).record(past.receipt, saved)
             remove_kept(kept)
-            screen.show(f"{out} was written whole before the run was cut off; now it is done.", f"id {saved}")
+            screen.show(f"{out} was written whole before the run was cut off; now it is done.", quiet=quiet)
+            if quiet:
+                print(saved)
+            else:
+                screen.show(f"id {saved}")
             return
         _refuse_synthesis(past, out, again, resumed=resumed)
+        if resumed:
+            refuse_changed(kept, spec)
         try:
             with shown(quiet) as progress:
                 made, saved = _synthesized(
@@ -91,6 +143,9 @@ def run_synthesis(
             raise _told(error, kept, again) from None
         remove_kept(kept)
     screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
+    screen.show_commands({"Check it:": _checking(out, saved)}, quiet=quiet)
+    if quiet:
+        print(saved)
 
 
 def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
@@ -110,10 +165,23 @@ def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
         f"{country.regions}: their states and counties",
         f"{country.spec}: what was released; point it at files of your own",
         f"{country.spec.with_name(ledger.name)}: what was spent, of ε = {DEMO_TOTAL} in all",
-        screen.release_summary(made, out, release_id),
-        "",
         quiet=quiet,
     )
+    _show_release(made, out, release_id, quiet=quiet)
+    screen.show("", quiet=quiet)
+
+
+def _show_release(made: Release, out: Path, release_id: str, *, quiet: bool) -> None:
+    """A release at a glance, and what to do next; with `quiet` its id alone."""
+    screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
+    asking = ["tallytree", "query", str(out), "--level", made.hierarchy.levels[-1], "--size", ">=3"]
+    screen.show_commands({"Check it:": _checking(out, release_id), "Ask it:": asking}, quiet=quiet)
+    if quiet:
+        print(release_id)
+
+
+def _checking(out: Path, release_id: str) -> list[str]:
+    return ["tallytree", "verify", str(out), "--id", release_id[:16]]
 
 
 def _demo_ledger(spec: ReleaseSpec) -> Path:
@@ -125,26 +193,17 @@ def _demo_ledger(spec: ReleaseSpec) -> Path:
     return path
 
 
-def _kept(out: Path, holding: str, *, resumed: bool) -> Path:
-    """The folder beside `out` with what was measured: it is there if a run is resumed, and only then."""
-    kept = out.absolute().with_name(f"{out.name}.partial")
-    if resumed and not kept.exists():
-        raise ReleaseError(f"{kept} is not there: nothing was interrupted that could be resumed. Leave out --resume.")
-    if kept.exists() and not resumed:
-        raise ReleaseError(
-            f"{kept} holds {holding}, whose budget is spent. Finish it with --resume, or delete that folder to give "
-            "it up."
-        )
-    return kept
-
-
 # -------------------------------------------------------------------- releases
 
 
-def _validated_release(spec: ReleaseSpec, progress: Progress) -> list[Any]:
-    _ = spec.budget
+Validated = tuple[dict[str, Any], RenderableType, dict[str, str]]  # for programs, for people, for the data holder alone
+
+
+def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
+    weak = _warned(spec.budget)
     progress(Stage("reading the data"))
-    group_sizes = spec.read()
+    group_sizes = spec.read(progress)
+    weak += _warned(spec.budget, group_sizes, but=weak)
     neighbours = Neighbours.of(group_sizes, spec.unit)
     wanted = spec.release
     mechanism, _ = decided(
@@ -159,8 +218,33 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> list[Any]:
         progress=progress,
     )
     ready = screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism, spec.ledger_in_words())
+    facts = {
+        "regions": reports.regions_of(group_sizes.hierarchy),
+        "sizes": [group_sizes.first_size, group_sizes.max_size],
+        "budget": spec.budget.to_json(),
+        "unit": spec.unit.kind,
+        "protects": neighbours.describe(),
+        "mechanism": mechanism.name,
+        "ledger": spec.ledger_in_words(),
+        "warnings": weak,
+    }
     progress(Stage("counting what is left out"))
-    return [ready, screen.for_the_data_holder(spec.left_out())]
+    return facts, ready, spec.left_out()
+
+
+def _warned(budget: Budget, group_sizes: GroupSizes | None = None, *, but: Sequence[str] = ()) -> list[str]:
+    """Warn of a budget that promises little; `but` are warnings that were given before."""
+    totals = None if group_sizes is None else group_sizes.leaf_totals
+    found = [text for text in weaknesses(budget, None if totals is None else int(totals.sum())) if text not in but]
+    for text in found:
+        warnings.warn(text, WeakPromise, stacklevel=2)
+    return found
+
+
+def _check_account(spec: Spec, ledger: Path | None, relation: Relation, *, same_data: bool) -> None:
+    """Refuse what the ledger would refuse after a long read. Its reservation is made later, and checks again."""
+    if ledger is not None and spec.name is not None:
+        Ledger(ledger).check(spec.name, spec.budget, relation, same_data=same_data)
 
 
 def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None:
@@ -239,8 +323,13 @@ def _released(
     else:
         if resumed and state is not None and state.ledger is not None:
             ledger = Path(state.ledger)
+        if state is None or not state.spent:
+            _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
+        weak = _warned(spec.budget)
         progress(Stage("reading the data"))
-        group_sizes = spec.read()
+        group_sizes = spec.read(progress)
+        _warned(spec.budget, group_sizes, but=weak)
+        keep_spec(kept.folder, spec)
         made = release(
             group_sizes,
             budget=spec.budget,
@@ -276,8 +365,12 @@ def _synthesized(
     """The synthesis and its id."""
     progress(Stage("checking the spec"))
     arguments = _arguments(spec)
+    if not resumed:
+        _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
+        _warned(spec.budget)
     progress(Stage("reading the data"))
-    households = spec.read()
+    households = spec.read(progress)
+    keep_spec(kept, spec)
     progress(Stage("fitting"))
     made = synthesize(
         households,
@@ -331,26 +424,27 @@ def _told(error: BaseException, kept: Path, again: str) -> BaseException:
     return told
 
 
-def _pasted(
-    word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool
-) -> str:
-    """The command as it can be pasted into a shell."""
-    words = ["tallytree", word, str(path), "--out", str(out)]
-    words += [] if ledger is None else ["--ledger", str(ledger)]
-    words += ["--no-ledger"] * no_ledger + ["--same-data-other-name"] * same_data
-    return shlex.join(words)
-
-
-def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> list[Any]:
+def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> Validated:
     arguments = _arguments(spec)
+    weak = _warned(spec.budget)
     progress(Stage("reading the data"))
-    households = spec.read()
+    households = spec.read(progress)
     ready = check(households, **arguments)
-    facts = screen.synthesis_readiness(
+    told = screen.synthesis_readiness(
         households.schema, ready, spec.budget, households.truncation(), spec.ledger_in_words()
     )
+    facts = {
+        "tables": len(ready.workload),
+        "counts": ready.workload.queries,
+        "budget": spec.budget.to_json(),
+        "unit": spec.unit.kind,
+        "protects": ready.neighbours.describe(),
+        "method": ready.method.name,
+        "ledger": spec.ledger_in_words(),
+        "warnings": weak,
+    }
     progress(Stage("counting what is left out"))
-    return [facts, screen.for_the_data_holder(spec.left_out())]
+    return facts, told, spec.left_out()
 
 
 def _arguments(spec: SynthesisSpec) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tallytree.hierarchy import ROOT, Hierarchy
 from tallytree.histogram import size_label
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
+from tallytree.progress import Progress, silent
 from tallytree.tables import GroupSizes, read
 from tallytree.tables.left_out import groups_at_largest, rows_left_out
 from tallytree.tables.options import Options, region_columns
@@ -203,13 +204,14 @@ class ReleaseSpec(Spec):
         np.add.at(weights, found, numbers([str(cell) for cell in table[column].to_pylist()], column))
         return weights
 
-    def read(self) -> GroupSizes:
+    def read(self, progress: Progress = silent) -> GroupSizes:
         """Read and check the microdata."""
         return read(
             self.placed(self.data.source),
             groups=None if self.data.groups is None else self.placed(self.data.groups),
             hierarchy=self.hierarchy(),
             name=self.name,
+            progress=progress,
             **self.data.model_dump(exclude={"source", "groups", "name"}),
         )
 

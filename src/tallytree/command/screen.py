@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -82,6 +83,14 @@ def show(*parts: RenderableType, quiet: bool = False) -> None:
         console.print(visible(part, lines=True) if isinstance(part, str) else part, markup=False)
 
 
+def show_commands(commands: dict[str, list[str]], *, quiet: bool = False) -> None:
+    """Commands to paste, each on a line of its own however long it is, quoted for a shell."""
+    console = Screen(quiet=quiet, highlight=False)
+    for what, words in commands.items():
+        console.print(Text(f"\n{what}", style="bold"))
+        console.print(Text(f"  {visible(shlex.join(words))}"), soft_wrap=True)
+
+
 def show_json(content: Any) -> None:
     """Print a value for programs; what could act on a terminal is written as JSON's escapes, which mean the same."""
     text = json.dumps(content, indent=2, default=str, ensure_ascii=False)
@@ -135,7 +144,7 @@ def _of_ledger(charged: bool) -> str:
 def release_summary(release: Release, directory: Path, release_id: str) -> RenderableType:
     """A release at a glance: levels, budget, promises, files."""
     measurements, hierarchy = release.measurements, release.hierarchy
-    levels = plain_table("level", "regions", "budget", "noise per number", right=(1, 2, 3))
+    levels = plain_table("level", "regions", "budget", "noise (st. dev.)", right=(1, 2, 3))
     currency = "ε" if measurements.budget.currency == "epsilon" else "ρ"
     for level, name in enumerate(hierarchy.levels):
         parts = [part for part in measurements.measured if part.level == level]
@@ -161,12 +170,10 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
                 "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
                 f"{totals_in_words(measurements, mechanism)}",
                 "error bars": _error_bars(release),
-                "made by": f"{mechanism.name} ({mechanism.symbol} of the paper)"
+                "made by": f"{mechanism.name} ({mechanism.symbol} in {mechanism.paper})"
                 + (f": {release.fallback.in_words(mechanism)}" if release.fallback else ""),
                 "files": f"{directory}{os.sep} ({', '.join(FILES)})",
                 "release id": release_id,
-                "check it": f"tallytree verify {directory} --id {release_id[:16]}",
-                "ask it": f'tallytree query {directory} --level {hierarchy.levels[-1]} --size ">=3"',
             }
         ),
     )
@@ -249,7 +256,6 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
         "made by": synthesis.method,
         "files": f"{directory}{os.sep} ({HOUSEHOLDS}, {PERSONS}, {QUESTIONS}, {ANSWERS}, {PRIVACY}, …)",
         "id": saved,
-        "check it": f"tallytree verify {directory} --id {saved[:16]}",
     }
     return Group(
         Text(),

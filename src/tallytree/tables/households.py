@@ -100,8 +100,12 @@ def read_households(
     _check_options(schema, household_id, person_order, oversize)
     files = [paths_of(households, "households"), paths_of(persons, "persons")]
     with workspace(memory_limit) as connect:
-        homes = _Table("households", _opened(households, "households", connect, progress), schema.household, household_id)
-        people = _Table("persons", _opened(persons, "persons", connect, progress), schema.person, household_id, person_order)
+        homes = _Table(
+            "households", _opened(households, "households", connect, progress), schema.household, household_id
+        )
+        people = _Table(
+            "persons", _opened(persons, "persons", connect, progress), schema.person, household_id, person_order
+        )
         raise_any([*homes.column_problems(), *people.column_problems()])
         ids_as_text = homes.kind_of_id() != people.kind_of_id()
         home_rows, person_rows = homes.rows(ids_as_text), people.rows(ids_as_text)

@@ -57,8 +57,9 @@ class Opened:
             return guarded(doing, work)
 
         def tell(percent: float) -> None:
-            known = {"done": int(percent), "of": 100, "unit": "%"} if 0 <= percent <= 100 else {}
-            self.progress(Stage(READING, about=f"{doing[0].lower()}{doing[1:]}", **known))
+            of = 100 if 0 <= percent <= 100 else 0  # otherwise it is not known
+            about = f"{doing[0].lower()}{doing[1:]}"
+            self.progress(Stage(READING, int(percent) if of else 0, of, about, unit="%"))
 
         return guarded(doing, lambda: waited(self.backend.con, work, tell))
 

@@ -334,9 +334,7 @@ class PrivateTables(Unsharable):
 
     # ---------------------------------------------------------------- rounds
 
-    def _round(
-        self, request: Values, cost: Fraction, draw: Callable[[], Values], *, values: int = 1
-    ) -> Values | None:
+    def _round(self, request: Values, cost: Fraction, draw: Callable[[], Values], *, values: int = 1) -> Values | None:
         """The next round's result: from the journal if it is there, otherwise reserved, drawn and recorded.
 
         One round at a time, whichever threads ask, so that each sees what those before it have spent.

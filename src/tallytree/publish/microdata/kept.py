@@ -23,9 +23,11 @@ from tallytree.errors import ReleaseError
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.households.journal import FILE, RoundJournal, has_begun
 from tallytree.publish.folder import MANIFEST, UNUSABLE, digest
+from tallytree.publish.release.keeping import NEW, SPEC
 from tallytree.synthesis.methods import checkpoints
 
 CHECKPOINT = "checkpoint"
+OWN = (SPEC, f"{SPEC}{NEW}", FILE)  # the journal last: it says that there is a run
 MODELS = (checkpoints.FILE, checkpoints.UNFINISHED)
 
 State = Literal["nothing", "begun", "reserved", "saved", "other"]
@@ -123,7 +125,7 @@ def remove_kept(folder: Path) -> None:
     """Remove what a run kept, the journal last; anything else that lies there stays, and its folder with it."""
     if folder.is_symlink() or not folder.is_dir():
         return
-    for path in [*(folder / CHECKPOINT / name for name in MODELS), folder / FILE]:
+    for path in [*(folder / CHECKPOINT / name for name in MODELS), *(folder / name for name in OWN)]:
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         for path in (folder / CHECKPOINT, folder):
@@ -139,6 +141,6 @@ def _others(folder: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir():
         return True
     inside = folder / CHECKPOINT
-    return any(path.name not in (FILE, CHECKPOINT) for path in folder.iterdir()) or (
+    return any(path.name not in (*OWN, CHECKPOINT) for path in folder.iterdir()) or (
         inside.is_dir() and any(path.name not in MODELS for path in inside.iterdir())
     )
