@@ -16,13 +16,13 @@ from tallytree import charts
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import below, plain_table, show, show_json, words
+from tallytree.command.spec import wanted_budget
 from tallytree.errors import TallytreeError
 from tallytree.mechanisms import mechanism_named
 from tallytree.names import visible
 from tallytree.planning import plots
 from tallytree.planning.goals import Suggestion, in_words, suggest
 from tallytree.planning.report import PlanReport, Prediction, planned, splits_with
-from tallytree.privacy.budget import Budget
 from tallytree.progress import Stage
 from tallytree.publish.release.truncation import truncation
 
@@ -44,7 +44,9 @@ def run_plan(
 ) -> None:
     """Show what the mechanisms would do with each budget; or, with goals, which shares of it reach them."""
     spec = ReleaseSpec.load(path)
-    budgets = [Budget(epsilon=one, delta=spec.privacy.delta) for one in epsilon or ()] or [spec.budget]
+    budgets = [wanted_budget("--epsilon:", epsilon=one, delta=spec.privacy.delta) for one in epsilon or ()] or [
+        spec.budget
+    ]
     content: Any
     with shown(quiet) as progress:
         progress(Stage("reading the public tables"))

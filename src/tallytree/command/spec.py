@@ -71,7 +71,8 @@ class Spec(Section):
     @property
     def budget(self) -> Budget:
         """The budget of this release or synthesis."""
-        return Budget(epsilon=self.privacy.epsilon, rho=self.privacy.rho, delta=self.privacy.delta)
+        privacy = self.privacy
+        return wanted_budget("[privacy]", epsilon=privacy.epsilon, rho=privacy.rho, delta=privacy.delta)
 
     @property
     def ledger(self) -> Path | None:
@@ -122,6 +123,14 @@ class Spec(Section):
         if isinstance(source, str):
             return str(self.folder / source)
         return [str(self.folder / path) for path in source]
+
+
+def wanted_budget(where: str, **amounts: Number | None) -> Budget:
+    """A budget that was written down; what is wrong with it is a mistake, and no matter of what may be spent."""
+    try:
+        return Budget(**amounts)
+    except BudgetError as error:
+        raise SpecError(f"{where} {error}") from None
 
 
 def is_for_synthesis(path: str | Path) -> bool:
