@@ -64,9 +64,9 @@ def test_a_resume_whose_folder_was_removed_meanwhile_does_not_begin_anew(ledgere
     stopped(RoundJournal, "record")
     read = SynthesisSpec.read
 
-    def removed(self):
+    def removed(self, progress):
         shutil.rmtree(ledgered / "mine.partial")
-        return read(self)
+        return read(self, progress)
 
     text = stopped(SynthesisSpec, "read", removed, words=(*RUN, "--resume"), code=2)
     assert "nothing is begun anew" in text

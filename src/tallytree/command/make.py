@@ -329,7 +329,8 @@ def _released(
         progress(Stage("reading the data"))
         group_sizes = spec.read(progress)
         _warned(spec.budget, group_sizes, but=weak)
-        keep_spec(kept.folder, spec)
+        if not resumed:
+            keep_spec(kept.folder, spec)
         made = release(
             group_sizes,
             budget=spec.budget,
@@ -370,7 +371,8 @@ def _synthesized(
         _warned(spec.budget)
     progress(Stage("reading the data"))
     households = spec.read(progress)
-    keep_spec(kept, spec)
+    if not resumed:  # then it is there, or the folder was removed, which must be noticed
+        keep_spec(kept, spec)
     progress(Stage("fitting"))
     made = synthesize(
         households,
