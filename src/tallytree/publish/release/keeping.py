@@ -25,6 +25,7 @@ from tallytree.disk import sync
 from tallytree.errors import BudgetError, ReleaseError
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.accounts import Spending, amount
+from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MEASUREMENTS, read_json, write_json
@@ -78,8 +79,9 @@ class State:
             )
         if self.settled:
             return (
-                f"{paid}Its measurements were in {self.folder} and are gone; the ledger takes no others for what was "
-                "spent. Restore them from a copy, or delete the folder and pay for new ones."
+                f"{paid}The measurements that this paid for are not in {self.folder}: they were deleted, or this is a "
+                "copy and another run went on. The ledger takes no others. Go on from where they are, or delete the "
+                "folder and pay for new ones."
             )
         if self.stage == "reserved":
             return f"{paid}Nothing measured was kept or shown. Going on from {self.folder} spends nothing more."
@@ -92,13 +94,17 @@ class Kept:
 
     folder: Path
 
-    def begin(self, mechanism: Mechanism, ledger: Ledger | None, account: str | None, size: int) -> str:
+    def begin(self, mechanism: Mechanism, budget: Budget, ledger: Ledger | None, account: str | None, size: int) -> str:
         """Put down what the run is, and take the room that its measurements will need; gives its token.
 
         A folder of a run that came no further than its reservation is gone on from, with the token that it has.
         """
-        run = {"token": secrets.token_hex(16), "ledger": None if ledger is None else str(ledger.path)}
-        run["account"] = None if ledger is None else account
+        run = {
+            "token": secrets.token_hex(16),
+            "ledger": None if ledger is None else str(ledger.path),
+            "account": None if ledger is None else account,
+            "budget": budget.to_json(),
+        }
         try:
             self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
             sync(self.folder.parent)
@@ -108,10 +114,10 @@ class Kept:
                     "interrupted. Nothing was spent. Choose another directory."
                 )
             if (before := self._run()) is not None:
-                if (before["ledger"], before["account"]) != (run["ledger"], run["account"]):
+                if before != {**run, "token": before["token"]}:
                     raise ReleaseError(
-                        f"{self.folder} was begun for {_paying(before)}, and not for {_paying(run)}. Nothing was spent "
-                        "now. Go on with what it was begun for, or choose another directory."
+                        f"{self.folder} was begun with {_paying(before)}, and not with {_paying(run)}. Nothing was "
+                        "spent now. Go on as it was begun, or choose another directory."
                     )
                 run = before
             self.write(MECHANISM, {"name": mechanism.name, "options": mechanism.options})
@@ -217,4 +223,6 @@ class Kept:
 
 
 def _paying(run: Mapping[str, Any]) -> str:
-    return "no ledger" if run["ledger"] is None else f"the account {run['account']!r} in {run['ledger']}"
+    budget = Budget.from_json(run["budget"])
+    account = "no ledger" if run["ledger"] is None else f"the account {run['account']!r} in {run['ledger']}"
+    return f"{amount(budget.amount, budget.currency)} and {account}"

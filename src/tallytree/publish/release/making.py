@@ -88,7 +88,7 @@ def release(
             _refuse_measured(kept)
             if book is not None and ((state := kept.state()) is None or not state.spent):
                 book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), same_data=same_data)
-            token = kept.begin(chosen, book, group_sizes.name, room)
+            token = kept.begin(chosen, budget, book, group_sizes.name, room)
             measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token))
     return estimated(measurements, chosen, title=title, intervals=intervals, confidence=confidence, progress=progress)
 
