@@ -5,6 +5,7 @@ What was measured is kept beside the directory until that is written whole, so t
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -179,8 +180,14 @@ def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None
             f"a release to {out} was interrupted. {state.in_words()}\nGo on with:\n  {again} --resume\n"
             f"or delete {kept.folder} to give it up."
         )
-    if not (resumed and kept.in_place(out)):
-        refuse_existing(out)
+    if resumed and kept.in_place(out):
+        return
+    if resumed and state is not None and state.spent and os.path.lexists(out):
+        raise ReleaseError(
+            f"{out} is there already, and the interrupted release did not write it. {state.in_words()}\nMove {out} "
+            f"away, and go on with:\n  {again} --resume"
+        )
+    refuse_existing(out)
 
 
 def _noted(error: BaseException, kept: Kept, again: str) -> BaseException:
@@ -223,8 +230,8 @@ def _released(
     """The release and its id."""
     state = kept.state()
     if resumed and kept.in_place(out):  # it was killed after the renaming
-        release_id, receipt = digest(out / MANIFEST), kept.measurements().receipt
-        if receipt is not None:
+        release_id = digest(out / MANIFEST)
+        if state is not None and state.stage == "measured" and (receipt := kept.measurements().receipt) is not None:
             with warned_if_not_recorded(place_of(out), receipt):
                 receipt.record(release_id)
         kept.remove()

@@ -13,6 +13,7 @@ damage, mistakes and half of a restored backup.
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -110,13 +111,34 @@ class Chain:
             database.execute("PRAGMA synchronous = EXTRA")
             database.execute("BEGIN IMMEDIATE")
             try:
-                yield self._opened(database)
+                writing = self._opened(database)
+                yield writing
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     database.execute("ROLLBACK")
                 raise
-            database.execute("COMMIT")
+            self._commit(database, writing)
             self._follow(database)
+
+    def _commit(self, database: sqlite3.Connection, writing: Writing) -> None:
+        """Commit, or fail and leave the file as it was. Where the system reports an error after the fact, look again.
+
+        The commit counts from the moment at which its journal is removed, and an error may be that of a later step.
+        """
+        try:
+            database.execute("COMMIT")
+        except sqlite3.Error:
+            with contextlib.suppress(sqlite3.Error):
+                database.execute("ROLLBACK")
+            try:
+                found = self._entries(database) or ()
+            except (sqlite3.Error, OSError, BudgetError):
+                raise BudgetError(
+                    f"the ledger {self.path} could not be written, and cannot be read now: whether this was spent is "
+                    f"not known. Look with `tallytree ledger show {self.path}`."
+                ) from None
+            if not writing.entries or found[-1:] != writing.entries[-1:]:
+                raise
 
     def accept(self, digest: str) -> Entry:
         """Make an anchor where there is none, for a chain whose last entry has this digest (or its beginning)."""
@@ -315,6 +337,8 @@ class Chain:
             database.execute("BEGIN IMMEDIATE")  # so that no other process writes an anchor that goes further
             number, digest = database.execute("SELECT number, digest FROM entry ORDER BY number DESC").fetchone()
             self._write_anchor(number, digest.decode())
+            for left in self.path.parent.glob(f"{glob.escape(self.anchor_path.name)}.*[0-9]"):
+                left.unlink(missing_ok=True)  # which a process that was killed did not put in place
             database.execute("ROLLBACK")
         except (OSError, sqlite3.Error) as error:
             warnings.warn(

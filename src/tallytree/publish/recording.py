@@ -35,6 +35,11 @@ def mark_of(measurements: Measurements) -> str:
     return found.hexdigest()[:32]
 
 
+def after_spending(error: BudgetError) -> str:
+    """What a ledger says of something that it was to be told after it was charged."""
+    return str(error).replace("othing was spent", "othing more was spent")
+
+
 @contextmanager
 def warned_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
     """A ledger that cannot be written does not keep a release from being saved: what it was to be told can follow."""
@@ -43,9 +48,8 @@ def warned_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
     except OtherMeasurements:
         raise
     except BudgetError as error:
-        why = str(error).replace("Nothing was spent", "Nothing more was spent")
         warnings.warn(
-            f"the ledger that paid for the release was not told of it: {why}\nTell it with:\n"
+            f"the ledger that paid for the release was not told of it: {after_spending(error)}\nTell it with:\n"
             f"  {recording_command(target, receipt)}",
             NotRecorded,
             stacklevel=4,

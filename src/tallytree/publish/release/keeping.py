@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,13 +29,18 @@ from tallytree.privacy.accounts import Spending, amount
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 from tallytree.privacy.measurements import Measurements
-from tallytree.publish.folder import MEASUREMENTS, read_json, write_json
+from tallytree.publish.folder import MANIFEST, MEASUREMENTS, read_json, write_json
 from tallytree.publish.recording import mark_of
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 
 RUN, MECHANISM, RECEIPT, SPEC, ROOM = "run.json", "mechanism.json", "receipt.json", "spec.json", "room"
 NEW = ".new"  # at the end of the name of a file that is not whole yet
 FILES = {MEASUREMENTS, *(f"{name}{end}" for name in (RUN, MECHANISM, RECEIPT, SPEC, ROOM) for end in ("", NEW))}
+
+
+class NotRemoved(UserWarning):
+    """The folder of a run that is complete is still there."""
+
 
 Stage = Literal["begun", "reserved", "measured"]
 
@@ -153,11 +159,13 @@ class Kept:
         return found
 
     def in_place(self, out: Path) -> bool:
-        """Is there a release at `out` that was made from what was kept?"""
+        """Is there a release at `out` that was made from what was kept? An empty folder is what is left of one."""
         try:
+            if not any(self.folder.iterdir()):
+                return (out / MANIFEST).is_file()
             there = load_measurements(out / MEASUREMENTS)
             return mark_of(there) == mark_of(self.measurements())
-        except ReleaseError:
+        except (ReleaseError, OSError):
             return False
 
     def mechanism(self) -> tuple[str, Mapping[str, Any]] | None:
@@ -187,12 +195,19 @@ class Kept:
         return replace(state, stage=stage, charged=cost, settled=bool(held.rounds))
 
     def remove(self) -> None:
-        """Remove the run's own files, and the folder if it then is empty."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for name in FILES:
+        """Remove the run's own files, the measurements last, and the folder if it then is empty."""
+        try:
+            for name in sorted(FILES, key=MEASUREMENTS.__eq__):
                 (self.folder / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
             self.folder.rmdir()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            warnings.warn(
+                f"{self.folder} is of no more use, and could not be removed: {error.strerror}. Remove it.",
+                NotRemoved,
+                stacklevel=2,
+            )
 
     def give_up(self) -> None:
         """Remove the folder of a run for which nothing was spent; one for which something may have been spent stays."""

@@ -19,7 +19,7 @@ from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.folder import claimed, place_of
-from tallytree.publish.recording import mark_of
+from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import surely_estimated
 from tallytree.publish.release.keeping import Kept, SpentError
@@ -235,7 +235,7 @@ def _measured_and_kept(kept: Kept, measured: Callable[[], Measurements]) -> Meas
         why = error.strerror or "" if isinstance(error, OSError) else str(error) or "there is not enough memory"
         if state is None:
             raise ReleaseError(f"the measurements could not be made: {why}. Nothing was spent.") from None
-        why = why.replace("Nothing was spent", "Nothing more was spent").rstrip(".")
+        why = why.rstrip(".")
         raise SpentError(f"the run was stopped before its measurements could be used: {why}.", state) from None
     except BaseException:
         kept.give_up()
@@ -244,5 +244,11 @@ def _measured_and_kept(kept: Kept, measured: Callable[[], Measurements]) -> Meas
 
 
 def _settle_on(measurements: Measurements) -> None:
+    """Tell the ledger, which took the cost before."""
     if measurements.receipt is not None:
-        measurements.receipt.settle_on(mark_of(measurements))
+        try:
+            measurements.receipt.settle_on(mark_of(measurements))
+        except OtherMeasurements:
+            raise
+        except BudgetError as error:
+            raise BudgetError(after_spending(error)) from None
