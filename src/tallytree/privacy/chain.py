@@ -142,7 +142,7 @@ class Chain:
 
     def accept(self, digest: str) -> Entry:
         """Make an anchor where there is none, for a chain whose last entry has this digest (or its beginning)."""
-        if self.anchor_path.exists():
+        if os.path.exists(self.anchor_path):
             raise BudgetError(f"{self.anchor_path} is there already; nothing was changed")
         entries = self.entries(anchored=False)
         if not entries or len(digest) < 8 or not entries[-1].digest.startswith(digest):
@@ -154,7 +154,7 @@ class Chain:
 
     def _make(self) -> None:
         """Make an empty file, for its owner, with an anchor that says so; one that is there stays as it is."""
-        if self.path.exists():
+        if os.path.exists(self.path):
             return
         if self._anchor() not in (None, (0, START)):
             raise BudgetError(
