@@ -50,10 +50,16 @@ def run_release(
     """Make the release of a spec. One that is resumed was charged before it was interrupted, or is charged now."""
     spec = ReleaseSpec.load(path)
     again = _pasted("release", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
-    charged = spec.ledger_to_charge(ledger, without=no_ledger) if not resumed else None
     with claimed(out), shown(quiet) as progress:
         kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
         _refuse_release(kept, out, again, resumed=resumed)
+        if not resumed:
+            kept.give_up()
+        state = kept.state()
+        if state is not None and (state.named or state.stage == "measured"):
+            charged = None if state.ledger is None else Path(state.ledger)
+        else:
+            charged = spec.ledger_to_charge(ledger, without=no_ledger)
         try:
             made, release_id = _released(
                 spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
@@ -248,8 +254,6 @@ def _released(
     if state is not None and state.stage == "measured":
         made = resume(kept.folder, **how)
     else:
-        if resumed and state is not None and state.ledger is not None:
-            ledger = Path(state.ledger)
         progress(Stage("reading the data"))
         group_sizes = spec.read()
         made = release(

@@ -350,11 +350,16 @@ class Chain:
     def _write_anchor(self, number: int, digest: str) -> None:
         """Put a new anchor in the place of the old one, whole, for its owner alone."""
         fresh = self.anchor_path.with_name(f"{self.anchor_path.name}.{os.getpid()}")
-        with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
-            json.dump({"number": number, "digest": digest}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.anchor_path)
+        try:
+            with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+                json.dump({"number": number, "digest": digest}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.anchor_path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
         sync(self.anchor_path.parent)
 
 

@@ -37,7 +37,7 @@ def mark_of(measurements: Measurements) -> str:
 
 def after_spending(error: BudgetError) -> str:
     """What a ledger says of something that it was to be told after it was charged."""
-    return str(error).replace("othing was spent", "othing more was spent")
+    return str(error).replace("othing was spent", "othing was changed")
 
 
 @contextmanager

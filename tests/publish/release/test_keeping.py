@@ -22,7 +22,6 @@ from tallytree import (
     verify,
 )
 from tallytree.privacy import Neighbours
-from tallytree.publish.folder import claimed
 from tallytree.publish.recording import NotRecorded, mark_of, record
 from tallytree.publish.release import keeping, making
 from tallytree.publish.release.keeping import Kept, SpentError
@@ -194,7 +193,7 @@ def test_a_race_that_is_lost_at_reserving_leaves_no_folder(tmp_path, made, ledge
 
 
 def test_a_second_run_with_the_same_folder_is_refused_before_it_pays(tmp_path, made, ledger):
-    with claimed(tmp_path / "kept"), pytest.raises(ReleaseError, match="another run is writing"):
+    with Kept(tmp_path / "kept").held(), pytest.raises(ReleaseError, match="another run is working in"):
         made()
     assert not spendings(ledger)
 

@@ -17,7 +17,8 @@ import contextlib
 import os
 import secrets
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +30,7 @@ from tallytree.privacy.accounts import Spending, amount
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 from tallytree.privacy.measurements import Measurements
-from tallytree.publish.folder import MANIFEST, MEASUREMENTS, read_json, write_json
+from tallytree.publish.folder import MANIFEST, MEASUREMENTS, locked, read_json, write_json
 from tallytree.publish.recording import mark_of
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 
@@ -62,7 +63,8 @@ class State:
 
     folder: Path
     stage: Stage
-    ledger: str | None = None  # which was to be charged
+    named: bool = False  # does the folder say which account is to pay, or that none is?
+    ledger: str | None = None  # which is to be charged
     account: str | None = None
     charged: str = ""  # the cost that the ledger holds for this run, in words
     settled: bool = False  # does the ledger hold the mark of its measurements?
@@ -100,6 +102,24 @@ class Kept:
 
     folder: Path
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the folder for this process alone; it is made if it is not there, and goes again if nothing is spent."""
+        try:
+            self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+            with locked(self.folder):
+                self._refuse_others()
+                try:
+                    yield
+                except BaseException:
+                    self.give_up()
+                    raise
+        except BlockingIOError:
+            raise ReleaseError(
+                f"another run is working in {self.folder} at this moment: wait until it is done, or choose another "
+                "directory. This run did nothing and spent nothing."
+            ) from None
+
     def begin(self, mechanism: Mechanism, budget: Budget, ledger: Ledger | None, account: str | None, size: int) -> str:
         """Put down what the run is, and take the room that its measurements will need; gives its token.
 
@@ -112,13 +132,7 @@ class Kept:
             "budget": budget.to_json(),
         }
         try:
-            self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
             sync(self.folder.parent)
-            if others := sorted({path.name for path in self.folder.iterdir()} - FILES):
-                raise ReleaseError(
-                    f"{self.folder} is there already and holds {others[0]!r}, which is no part of a release that was "
-                    "interrupted. Nothing was spent. Choose another directory."
-                )
             if (before := self._run()) is not None:
                 if before != {**run, "token": before["token"]}:
                     raise ReleaseError(
@@ -130,7 +144,6 @@ class Kept:
             self._take_room(size)
             self.write(RUN, run)
         except OSError as error:
-            self.give_up()
             raise ReleaseError(
                 f"the folder {self.folder} cannot be written, with room for {size:,} bytes of measurements: "
                 f"{error.strerror}. Nothing was spent."
@@ -180,7 +193,9 @@ class Kept:
         if not os.path.lexists(self.folder):
             return None
         run = self._run()
-        known: dict[str, Any] = {} if run is None else {"ledger": run["ledger"], "account": run["account"]}
+        known: dict[str, Any] = (
+            {} if run is None else {"named": True, **{key: run[key] for key in ("ledger", "account")}}
+        )
         state = State(self.folder, "measured" if (self.folder / MEASUREMENTS).exists() else "begun", **known)
         if run is None or run["ledger"] is None:
             return state
@@ -221,6 +236,13 @@ class Kept:
         sync(self.folder / f"{name}{NEW}")
         (self.folder / f"{name}{NEW}").replace(self.folder / name)
         sync(self.folder)
+
+    def _refuse_others(self) -> None:
+        if others := sorted({path.name for path in self.folder.iterdir()} - FILES):
+            raise ReleaseError(
+                f"{self.folder} is there already and holds {others[0]!r}, which is no part of a release that was "
+                "interrupted. Nothing was spent. Choose another directory."
+            )
 
     def _run(self) -> dict[str, Any] | None:
         return read_json(self.folder / RUN) if (self.folder / RUN).exists() else None
