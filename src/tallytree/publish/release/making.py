@@ -24,6 +24,7 @@ from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_whic
 from tallytree.publish.release.fallback import surely_estimated
 from tallytree.publish.release.keeping import Kept, SpentError
 from tallytree.publish.release.measurements_file import room_for
+from tallytree.publish.release.memory import refuse_beyond_memory
 from tallytree.publish.release.value import Release
 from tallytree.tables.group_sizes import GroupSizes
 
@@ -76,6 +77,7 @@ def release(
         prior=prior,
         progress=progress,
     )
+    refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all")
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, "same_data": same_data}
     progress(Stage("measuring"))
