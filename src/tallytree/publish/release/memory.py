@@ -24,8 +24,8 @@ def refuse_beyond_memory(hierarchy: Hierarchy, neighbours: Neighbours, *, interv
         return
     raise ReleaseError(
         f"there are {cells:,} cells (regions times sizes); estimating them takes about {needed / 1e9:.1f} GB of "
-        f"memory, and {free / 1e9:.1f} GB are free. Nothing was spent. Use a machine with more memory, a smaller max_size, "
-        f'intervals = "none", or set {OVERRIDE}=1 to try it.'
+        f"memory, and {free / 1e9:.1f} GB are free. Nothing was spent. Use a machine with more memory, a smaller "
+        f'max_size, intervals = "none", or set {OVERRIDE}=1 to try it.'
     )
 
 
