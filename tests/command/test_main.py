@@ -118,7 +118,9 @@ def test_a_ledger_on_the_command_line_goes_before_that_of_the_spec(folder, here)
 
 def test_an_existing_target_is_refused_before_anything_is_spent(folder):
     (folder / "taken").mkdir()
-    assert "is there already" in run("release", "release.toml", "--out", "taken", folder=folder, code=2)
+    refused = run("release", "release.toml", "--out", "taken", folder=folder, code=2)
+    assert "is there already" in refused
+    assert "Nothing was spent." in refused
 
 
 def test_an_interrupted_release_can_be_finished(folder):

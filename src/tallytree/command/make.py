@@ -193,7 +193,11 @@ def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None
             f"{out} is there already, and the interrupted release did not write it. {state.in_words()}\nMove {out} "
             f"away, and go on with:\n  {again} --resume"
         )
-    refuse_existing(out)
+    try:
+        refuse_existing(out)
+    except ReleaseError as error:
+        error.add_note("Nothing was spent.")
+        raise
 
 
 def _noted(error: BaseException, kept: Kept, again: str) -> BaseException:
