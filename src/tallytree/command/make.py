@@ -92,12 +92,18 @@ def run_release(
     """Make the release of a spec. One that is resumed was charged before it was interrupted, or is charged now."""
     spec = ReleaseSpec.load(path)
     again = _pasted("release", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
-    charged = spec.ledger_to_charge(ledger, without=no_ledger) if not resumed else None
     with claimed(out), shown(quiet) as progress:
         kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
         _refuse_release(kept, out, again, resumed=resumed)
         if resumed:
             refuse_changed(kept.folder, spec)
+        else:
+            kept.give_up()
+        state = kept.state()
+        if state is not None and (state.named or state.stage == "measured"):
+            charged = None if state.ledger is None else Path(state.ledger)
+        else:
+            charged = spec.ledger_to_charge(ledger, without=no_ledger)
         try:
             made, release_id = _released(
                 spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
@@ -259,8 +265,18 @@ def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None
             f"a release to {out} was interrupted. {state.in_words()}\nGo on with:\n  {again} --resume\n"
             f"or delete {kept.folder} to give it up."
         )
-    if not (resumed and kept.in_place(out)):
+    if resumed and kept.in_place(out):
+        return
+    if resumed and state is not None and state.spent and os.path.lexists(out):
+        raise ReleaseError(
+            f"{out} is there already, and the interrupted release did not write it. {state.in_words()}\nMove {out} "
+            f"away, and go on with:\n  {again} --resume"
+        )
+    try:
         refuse_existing(out)
+    except ReleaseError as error:
+        error.add_note("Nothing was spent.")
+        raise
 
 
 def _noted(error: BaseException, kept: Kept, again: str) -> BaseException:
@@ -303,8 +319,8 @@ def _released(
     """The release and its id."""
     state = kept.state()
     if resumed and kept.in_place(out):  # it was killed after the renaming
-        release_id, receipt = digest(out / MANIFEST), kept.measurements().receipt
-        if receipt is not None:
+        release_id = digest(out / MANIFEST)
+        if state is not None and state.stage == "measured" and (receipt := kept.measurements().receipt) is not None:
             with warned_if_not_recorded(place_of(out), receipt):
                 receipt.record(release_id)
         kept.remove()
@@ -321,8 +337,6 @@ def _released(
     if state is not None and state.stage == "measured":
         made = resume(kept.folder, **how)
     else:
-        if resumed and state is not None and state.ledger is not None:
-            ledger = Path(state.ledger)
         if state is None or not state.spent:
             _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
         weak = _warned(spec.budget)

@@ -17,6 +17,9 @@ from tallytree.errors import BudgetError, ReleaseError
 from tallytree.privacy.ledger import Ledger, OtherMeasurements, Receipt
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, digest
+from tallytree.publish.release.measurements_file import load_measurements
+
+COUNTS = "counts.parquet"  # in releases of counts alone
 
 
 class NotRecorded(UserWarning):
@@ -32,6 +35,11 @@ def mark_of(measurements: Measurements) -> str:
     return found.hexdigest()[:32]
 
 
+def after_spending(error: BudgetError) -> str:
+    """What a ledger says of something that it was to be told after it was charged."""
+    return str(error).replace("othing was spent", "othing was changed")
+
+
 @contextmanager
 def warned_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
     """A ledger that cannot be written does not keep a release from being saved: what it was to be told can follow."""
@@ -40,9 +48,8 @@ def warned_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
     except OtherMeasurements:
         raise
     except BudgetError as error:
-        why = str(error).replace("Nothing was spent", "Nothing more was spent")
         warnings.warn(
-            f"the ledger that paid for the release was not told of it: {why}\nTell it with:\n"
+            f"the ledger that paid for the release was not told of it: {after_spending(error)}\nTell it with:\n"
             f"  {recording_command(target, receipt)}",
             NotRecorded,
             stacklevel=4,
@@ -64,25 +71,12 @@ def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int
     if not (folder / MANIFEST).is_file():
         raise ReleaseError(f"{folder} is not a release: it has no {MANIFEST}")
     identity = digest(folder / MANIFEST)
-    found = None if number is not None and not _of_counts(folder) else _paid(folder, ledger, number)
-    if found is None:
-        assert number is not None
-        found = number
-    ledger.record(found, identity)
-    return found, identity
-
-
-def _of_counts(folder: Path) -> bool:
-    return (folder / "counts.parquet").is_file()
-
-
-def _paid(folder: Path, ledger: Ledger, number: int | None) -> int | None:
-    from tallytree.publish.release.measurements_file import load_measurements
-
-    if not _of_counts(folder):
-        raise ReleaseError(f"{folder} holds no counts: say which reservation paid for it (--receipt)")
-    mark = mark_of(load_measurements(folder / MEASUREMENTS))
-    if number is not None:
+    if (folder / COUNTS).is_file():
+        mark = mark_of(load_measurements(folder / MEASUREMENTS))
+        if number is None:
+            number = ledger.paid_for(mark).number
         ledger.settle_on(number, mark)
-        return number
-    return ledger.paid_for(mark).number
+    elif number is None:
+        raise ReleaseError(f"{folder} holds no {COUNTS}: say which reservation paid for it (--receipt)")
+    ledger.record(number, identity)
+    return number, identity

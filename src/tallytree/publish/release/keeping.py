@@ -16,7 +16,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,15 +27,21 @@ from tallytree.disk import sync
 from tallytree.errors import BudgetError, ReleaseError
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.accounts import Spending, amount
+from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 from tallytree.privacy.measurements import Measurements
-from tallytree.publish.folder import MEASUREMENTS, read_json, write_json
+from tallytree.publish.folder import MANIFEST, MEASUREMENTS, locked, read_json, write_json
 from tallytree.publish.recording import mark_of
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 
 RUN, MECHANISM, RECEIPT, SPEC, ROOM = "run.json", "mechanism.json", "receipt.json", "spec.json", "room"
 NEW = ".new"  # at the end of the name of a file that is not whole yet
 FILES = {MEASUREMENTS, *(f"{name}{end}" for name in (RUN, MECHANISM, RECEIPT, SPEC, ROOM) for end in ("", NEW))}
+
+
+class NotRemoved(UserWarning):
+    """The folder of a run that is complete is still there."""
+
 
 Stage = Literal["begun", "reserved", "measured"]
 
@@ -55,7 +63,8 @@ class State:
 
     folder: Path
     stage: Stage
-    ledger: str | None = None  # which was to be charged
+    named: bool = False  # does the folder say which account is to pay, or that none is?
+    ledger: str | None = None  # which is to be charged
     account: str | None = None
     charged: str = ""  # the cost that the ledger holds for this run, in words
     settled: bool = False  # does the ledger hold the mark of its measurements?
@@ -78,8 +87,9 @@ class State:
             )
         if self.settled:
             return (
-                f"{paid}Its measurements were in {self.folder} and are gone; the ledger takes no others for what was "
-                "spent. Restore them from a copy, or delete the folder and pay for new ones."
+                f"{paid}The measurements that this paid for are not in {self.folder}: they were deleted, or this is a "
+                "copy and another run went on. The ledger takes no others. Go on from where they are, or delete the "
+                "folder and pay for new ones."
             )
         if self.stage == "reserved":
             return f"{paid}Nothing measured was kept or shown. Going on from {self.folder} spends nothing more."
@@ -92,33 +102,48 @@ class Kept:
 
     folder: Path
 
-    def begin(self, mechanism: Mechanism, ledger: Ledger | None, account: str | None, size: int) -> str:
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the folder for this process alone; it is made if it is not there, and goes again if nothing is spent."""
+        try:
+            self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+            with locked(self.folder):
+                self._refuse_others()
+                try:
+                    yield
+                except BaseException:
+                    self.give_up()
+                    raise
+        except BlockingIOError:
+            raise ReleaseError(
+                f"another run is working in {self.folder} at this moment: wait until it is done, or choose another "
+                "directory. This run did nothing and spent nothing."
+            ) from None
+
+    def begin(self, mechanism: Mechanism, budget: Budget, ledger: Ledger | None, account: str | None, size: int) -> str:
         """Put down what the run is, and take the room that its measurements will need; gives its token.
 
         A folder of a run that came no further than its reservation is gone on from, with the token that it has.
         """
-        run = {"token": secrets.token_hex(16), "ledger": None if ledger is None else str(ledger.path)}
-        run["account"] = None if ledger is None else account
+        run = {
+            "token": secrets.token_hex(16),
+            "ledger": None if ledger is None else str(ledger.path),
+            "account": None if ledger is None else account,
+            "budget": budget.to_json(),
+        }
         try:
-            self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
             sync(self.folder.parent)
-            if others := sorted({path.name for path in self.folder.iterdir()} - FILES):
-                raise ReleaseError(
-                    f"{self.folder} is there already and holds {others[0]!r}, which is no part of a release that was "
-                    "interrupted. Nothing was spent. Choose another directory."
-                )
             if (before := self._run()) is not None:
-                if (before["ledger"], before["account"]) != (run["ledger"], run["account"]):
+                if before != {**run, "token": before["token"]}:
                     raise ReleaseError(
-                        f"{self.folder} was begun for {_paying(before)}, and not for {_paying(run)}. Nothing was spent "
-                        "now. Go on with what it was begun for, or choose another directory."
+                        f"{self.folder} was begun with {_paying(before)}, and not with {_paying(run)}. Nothing was "
+                        "spent now. Go on as it was begun, or choose another directory."
                     )
                 run = before
             self.write(MECHANISM, {"name": mechanism.name, "options": mechanism.options})
             self._take_room(size)
             self.write(RUN, run)
         except OSError as error:
-            self.give_up()
             raise ReleaseError(
                 f"the folder {self.folder} cannot be written, with room for {size:,} bytes of measurements: "
                 f"{error.strerror}. Nothing was spent."
@@ -147,11 +172,13 @@ class Kept:
         return found
 
     def in_place(self, out: Path) -> bool:
-        """Is there a release at `out` that was made from what was kept?"""
+        """Is there a release at `out` that was made from what was kept? An empty folder is what is left of one."""
         try:
+            if not any(self.folder.iterdir()):
+                return (out / MANIFEST).is_file()
             there = load_measurements(out / MEASUREMENTS)
             return mark_of(there) == mark_of(self.measurements())
-        except ReleaseError:
+        except (ReleaseError, OSError):
             return False
 
     def mechanism(self) -> tuple[str, Mapping[str, Any]] | None:
@@ -166,7 +193,9 @@ class Kept:
         if not os.path.lexists(self.folder):
             return None
         run = self._run()
-        known: dict[str, Any] = {} if run is None else {"ledger": run["ledger"], "account": run["account"]}
+        known: dict[str, Any] = (
+            {} if run is None else {"named": True, **{key: run[key] for key in ("ledger", "account")}}
+        )
         state = State(self.folder, "measured" if (self.folder / MEASUREMENTS).exists() else "begun", **known)
         if run is None or run["ledger"] is None:
             return state
@@ -181,12 +210,19 @@ class Kept:
         return replace(state, stage=stage, charged=cost, settled=bool(held.rounds))
 
     def remove(self) -> None:
-        """Remove the run's own files, and the folder if it then is empty."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for name in FILES:
+        """Remove the run's own files, the measurements last, and the folder if it then is empty."""
+        try:
+            for name in sorted(FILES, key=MEASUREMENTS.__eq__):
                 (self.folder / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
             self.folder.rmdir()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            warnings.warn(
+                f"{self.folder} is of no more use, and could not be removed: {error.strerror}. Remove it.",
+                NotRemoved,
+                stacklevel=2,
+            )
 
     def give_up(self) -> None:
         """Remove the folder of a run for which nothing was spent; one for which something may have been spent stays."""
@@ -200,6 +236,13 @@ class Kept:
         sync(self.folder / f"{name}{NEW}")
         (self.folder / f"{name}{NEW}").replace(self.folder / name)
         sync(self.folder)
+
+    def _refuse_others(self) -> None:
+        if others := sorted({path.name for path in self.folder.iterdir()} - FILES):
+            raise ReleaseError(
+                f"{self.folder} is there already and holds {others[0]!r}, which is no part of a release that was "
+                "interrupted. Nothing was spent. Choose another directory."
+            )
 
     def _run(self) -> dict[str, Any] | None:
         return read_json(self.folder / RUN) if (self.folder / RUN).exists() else None
@@ -217,4 +260,6 @@ class Kept:
 
 
 def _paying(run: Mapping[str, Any]) -> str:
-    return "no ledger" if run["ledger"] is None else f"the account {run['account']!r} in {run['ledger']}"
+    budget = Budget.from_json(run["budget"])
+    account = "no ledger" if run["ledger"] is None else f"the account {run['account']!r} in {run['ledger']}"
+    return f"{amount(budget.amount, budget.currency)} and {account}"

@@ -18,12 +18,13 @@ from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
-from tallytree.publish.folder import claimed, place_of
-from tallytree.publish.recording import mark_of
+from tallytree.publish.folder import place_of
+from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import surely_estimated
 from tallytree.publish.release.keeping import Kept, SpentError
 from tallytree.publish.release.measurements_file import room_for
+from tallytree.publish.release.memory import refuse_beyond_memory
 from tallytree.publish.release.value import Release
 from tallytree.tables.group_sizes import GroupSizes
 
@@ -76,6 +77,7 @@ def release(
         prior=prior,
         progress=progress,
     )
+    refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all")
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, "same_data": same_data}
     progress(Stage("measuring"))
@@ -84,11 +86,11 @@ def release(
     else:
         room = room_for(group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals)
         kept = Kept(place_of(Path(keep)))
-        with claimed(kept.folder):
+        with kept.held():
             _refuse_measured(kept)
             if book is not None and ((state := kept.state()) is None or not state.spent):
                 book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), same_data=same_data)
-            token = kept.begin(chosen, book, group_sizes.name, room)
+            token = kept.begin(chosen, budget, book, group_sizes.name, room)
             measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token))
     return estimated(measurements, chosen, title=title, intervals=intervals, confidence=confidence, progress=progress)
 
@@ -221,27 +223,30 @@ def _refuse_measured(kept: Kept) -> None:
 
 
 def _measured_and_kept(kept: Kept, measured: Callable[[], Measurements]) -> Measurements:
-    """Measure, keep the result and tell the ledger. Where nothing was spent, a failure leaves no folder."""
+    """Measure, keep the result and tell the ledger."""
     try:
         measurements = measured()
         kept.put(measurements)
         _settle_on(measurements)
     except (OSError, MemoryError, BudgetError) as error:
-        kept.give_up()
         state = kept.state()
-        if isinstance(error, OtherMeasurements) or (isinstance(error, BudgetError) and state is None):
+        spent = state is not None and state.spent
+        if isinstance(error, OtherMeasurements) or (isinstance(error, BudgetError) and not spent):
             raise
         why = error.strerror or "" if isinstance(error, OSError) else str(error) or "there is not enough memory"
-        if state is None:
+        if state is None or not spent:
             raise ReleaseError(f"the measurements could not be made: {why}. Nothing was spent.") from None
-        why = why.replace("Nothing was spent", "Nothing more was spent").rstrip(".")
+        why = why.rstrip(".")
         raise SpentError(f"the run was stopped before its measurements could be used: {why}.", state) from None
-    except BaseException:
-        kept.give_up()
-        raise
     return measurements
 
 
 def _settle_on(measurements: Measurements) -> None:
+    """Tell the ledger, which took the cost before."""
     if measurements.receipt is not None:
-        measurements.receipt.settle_on(mark_of(measurements))
+        try:
+            measurements.receipt.settle_on(mark_of(measurements))
+        except OtherMeasurements:
+            raise
+        except BudgetError as error:
+            raise BudgetError(after_spending(error)) from None
