@@ -117,7 +117,7 @@ def test_room_is_on_disk_before_lines_need_it_and_is_given_back(path):
     lines.keep_room(100_000)
     assert path.stat().st_size > 100_000
     lines.append({"a": 2})
-    with pytest.raises(OSError, match="large|space"):
+    with pytest.raises(OSError, match=r"large|space"):
         lines.keep_room(1 << 62)
     lines.append({"a": 3})
     lines.close()
@@ -136,7 +136,7 @@ def test_a_process_that_is_killed_with_room_kept_leaves_its_lines(path):
 
 def test_a_last_line_of_which_only_the_end_is_on_disk_is_dropped(path):
     path.parent.mkdir()
-    path.write_bytes(b'{"a": 0}\n' + bytes(7) + b': 1}\n' + bytes(100))
+    path.write_bytes(b'{"a": 0}\n' + bytes(7) + b": 1}\n" + bytes(100))
     assert found(path) == [{"a": 0}]
     assert path.read_bytes() == b'{"a": 0}\n'
 

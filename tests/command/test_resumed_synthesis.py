@@ -46,6 +46,7 @@ def stopped(typed, monkeypatch):  # noqa: F811
                 return typed(*words, code=code)
             with pytest.raises(Cut):
                 typed(*words)
+        return ""
 
     return stopped
 
@@ -268,8 +269,8 @@ def test_every_state_of_a_folder_has_words(tmp_path):
     (tmp_path / "file").touch()
     assert kept.kept_run(tmp_path / "file").state == "other"
     journal = RoundJournal(tmp_path / "run")
+    journal.begin({"name": None, "budget": Budget(rho="1/2").to_json(), "ledger": False})
     with pytest.raises(ReleaseError, match="in use by another run"):
-        journal.begin({"name": None, "budget": Budget(rho="1/2").to_json(), "ledger": False})
         kept.kept_run(tmp_path / "run")
     journal.close()
     found = kept.kept_run(tmp_path / "run")

@@ -267,9 +267,7 @@ def _told(error: BaseException, kept: Path, again: str) -> BaseException:
     return told
 
 
-def _pasted(
-    word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool
-) -> str:
+def _pasted(word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool) -> str:
     """The command as it can be pasted into a shell."""
     words = ["tallytree", word, str(path), "--out", str(out)]
     words += [] if ledger is None else ["--ledger", str(ledger)]

@@ -67,10 +67,10 @@ class PrivateTables(Unsharable):
     With a `ledger` the whole budget is reserved there at the start, once. With a `journal` (a folder) a killed run can
     be resumed; a journal of another data set, schema, relation, budget or reservation is refused, and so is one that
     was begun on other rows. With both, a copy of the journal cannot draw a round again. With `resume` a run goes on
-    from its journal or is refused, and is never begun anew. `room` is how many bytes the journal may come to: they are
-    taken on the disk before anything is reserved; a round is not begun unless there is room for its result. Threads may share one object:
-    rounds are drawn one at a time. A forked process is refused. `tallytree.evaluate` gives a `randomness` with a seed,
-    for public data; otherwise it is cryptographic.
+    from its journal or is refused, and is not begun anew. `room` is how many bytes the journal may come to: they are
+    taken on the disk before anything is reserved, and a round is not begun unless there is room for its result.
+    Threads may share one object: rounds are drawn one at a time. A forked process is refused. `tallytree.evaluate`
+    gives a `randomness` with a seed, for public data; otherwise it is cryptographic.
     """
 
     def __init__(
@@ -334,9 +334,7 @@ class PrivateTables(Unsharable):
 
     # ---------------------------------------------------------------- rounds
 
-    def _round(
-        self, request: Values, cost: Fraction, draw: Callable[[], Values], *, values: int = 1
-    ) -> Values | None:
+    def _round(self, request: Values, cost: Fraction, draw: Callable[[], Values], *, values: int = 1) -> Values | None:
         """The next round's result: from the journal if it is there, otherwise reserved, drawn and recorded.
 
         One round at a time, whichever threads ask, so that each sees what those before it have spent.
