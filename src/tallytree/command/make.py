@@ -70,7 +70,9 @@ def run_synthesis(
             if charged is not None and past.receipt is not None:
                 Ledger(charged).record(past.receipt, saved)
             remove_kept(kept)
-            screen.show(f"{out} was written whole before the run was cut off; now it is done.", f"id {saved}")
+            screen.show(
+                f"{out} was written whole before the run was cut off; now it is done.", f"id {saved}", quiet=quiet
+            )
             return
         _refuse_synthesis(past, out, again, resumed=resumed)
         try:
@@ -235,8 +237,11 @@ def _refuse_synthesis(past: KeptRun, out: Path, again: str, *, resumed: bool) ->
     if past.state == "other":
         raise ReleaseError(f"{past.in_words()} Choose another --out, or move {past.folder} away.")
     if resumed and past.state == "nothing":
+        remove_kept(past.folder)
         found = past.in_words() if there else f"{past.folder} is not there: nothing was interrupted."
-        raise ReleaseError(f"{found} There is nothing to resume: leave out --resume to begin.")
+        if os.path.lexists(out):
+            raise ReleaseError(f"{found} {out} is there already: there is nothing to resume.")
+        raise ReleaseError(f"{found} Nothing was spent now. There is nothing to resume: leave out --resume to begin.")
     if not resumed and past.state != "nothing":
         raise ReleaseError(
             f"{past.in_words()}\nGo on with:\n  {again} --resume\nor delete {past.folder} to give it up."
@@ -261,7 +266,7 @@ def _told(error: BaseException, kept: Path, again: str) -> BaseException:
         return told
     if past.state == "nothing":
         remove_kept(kept)
-    told.__notes__ = [past.in_words()]
+    told.__notes__ = [past.in_words() if past.state != "nothing" else "Nothing was spent."]
     if past.state in ("begun", "reserved", "saved"):
         told.add_note(f"Go on with:\n  {again} --resume")
     return told

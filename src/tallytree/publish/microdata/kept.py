@@ -53,7 +53,7 @@ class KeptRun:
     def in_words(self) -> str:
         """What was spent, and what is kept of it."""
         if self.state == "nothing":
-            return f"Nothing was spent, and {self.folder} holds nothing of a run."
+            return f"{self.folder} holds nothing of a run: none was begun in it, or it was finished."
         if self.state == "other" or self.budget is None:
             return f"{self.folder} holds something else than an interrupted synthesis."
         of = f" of {self.name!r}" if self.name else ""
