@@ -123,9 +123,9 @@ def remove_kept(folder: Path) -> None:
     """Remove what a run kept, the journal last; anything else that lies there stays, and its folder with it."""
     if folder.is_symlink() or not folder.is_dir():
         return
-    for path in [*(folder / CHECKPOINT / name for name in MODELS), folder / FILE]:
-        path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # what cannot be removed now is by the next run, or with --resume
+        for path in [*(folder / CHECKPOINT / name for name in MODELS), folder / FILE]:
+            path.unlink(missing_ok=True)
         for path in (folder / CHECKPOINT, folder):
             if path.exists():
                 path.rmdir()
