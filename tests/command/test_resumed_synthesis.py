@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from tallytree import Budget, Ledger, ReleaseError
+from tallytree import Budget, BudgetError, Ledger, ReleaseError
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.disk import JsonLines
 from tallytree.privacy.households.journal import RoundJournal
@@ -124,6 +124,33 @@ def test_a_run_that_was_stopped_after_the_renaming_is_finished_and_its_id_record
     assert [each.release_id for each in spendings(ledgered)] == [saved]
     assert publishing.digest(ledgered / "mine" / "manifest.json") == saved
     assert not (ledgered / "mine.partial").exists()
+
+
+def test_the_ledger_can_be_told_by_name_of_the_directory_what_it_paid_for(ledgered, typed, stopped):  # noqa: F811
+    stopped(Ledger, "record")
+    saved = publishing.digest(ledgered / "mine" / "manifest.json")
+    (ledgered / "mine.partial").rename(ledgered / "hidden")
+    told = typed("ledger", "record", "mine", "--ledger", "ledger.db", code=2)
+    assert "no release is recorded for: 1." in told
+    (ledgered / "hidden").rename(ledgered / "mine.partial")
+    typed("ledger", "record", "mine", "--ledger", "ledger.db")
+    assert [each.release_id for each in spendings(ledgered)] == [saved]
+    typed(*RUN, "--resume")
+    assert not (ledgered / "mine.partial").exists()
+    typed("ledger", "record", "mine", "--ledger", "ledger.db")
+    assert [each.release_id for each in spendings(ledgered)] == [saved]
+
+
+def test_a_ledger_that_fails_at_a_round_does_not_claim_that_nothing_was_spent(ledgered, typed, stopped):  # noqa: F811
+    def fails(*_, **__):
+        raise BudgetError("the ledger cannot be used: disk I/O error. Nothing was spent.")
+
+    text = stopped(Ledger, "begin_round", fails, code=3)
+    assert "Nothing was spent" not in text
+    assert "is reserved in the ledger (receipt 1) and spent" in text
+    typed(*pasted(text))
+    typed("verify", "mine")
+    assert len(spendings(ledgered)) == 1
 
 
 def test_a_run_that_was_stopped_before_the_renaming_is_written_again(ledgered, typed, stopped):  # noqa: F811

@@ -1,4 +1,7 @@
-"""`tallytree ledger`: open accounts, show them, link those of the same people, accept a ledger without an anchor."""
+"""`tallytree ledger`: open accounts, show them, link those of the same people, record what they paid for.
+
+And accept a ledger without an anchor.
+"""
 
 from __future__ import annotations
 
@@ -74,6 +77,23 @@ def ledger_link(
 
     link = Ledger(path).link(names, Budget(epsilon=epsilon, rho=rho, delta=delta))
     screen.show(f"Linked {' and '.join(map(repr, link.names))}.", screen.accounts([], [link]))
+
+
+@ledger_app.command("record")
+def ledger_record(
+    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")],
+    path: Annotated[Path, typer.Option("--ledger", metavar="LEDGER", help="The ledger that paid for it.")],
+    receipt: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Which reservation did; found by the measurements if left out.")
+    ] = None,
+) -> None:
+    """Tell a ledger which release it paid for, if it could not be told when the release was saved. Nothing is spent."""
+    from tallytree.command import screen
+    from tallytree.privacy.ledger import Ledger
+    from tallytree.publish.recording import record
+
+    number, identity = record(directory, Ledger(path), receipt)
+    screen.show(f"{path}: reservation {number} paid for the release with id {identity}.")
 
 
 @ledger_app.command("anchor")

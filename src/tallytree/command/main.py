@@ -172,11 +172,21 @@ def verify(
     id: Annotated[  # noqa: A002
         str | None, typer.Option(help="The id printed at release, or its first 8 or more digits.")
     ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="Of a release that is sound, tell its id to the ledger that paid.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Recompute everything a release promises from its files alone. Exit code 2 if anything is wrong."""
     if not _keeps_its_promises(directory, id, quiet=quiet):
         raise typer.Exit(2)
+    if ledger is not None:
+        from tallytree.command import screen
+        from tallytree.privacy.ledger import Ledger
+        from tallytree.publish.recording import record
+
+        number, _ = record(directory, Ledger(ledger))
+        screen.show(f"{ledger}: reservation {number} paid for it.", quiet=quiet)
 
 
 def _keeps_its_promises(directory: Path, release_id: str | None = None, *, quiet: bool) -> bool:

@@ -16,16 +16,18 @@ from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.errors import ReleaseError, SpecError, TallytreeError
+from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeError
 from tallytree.evaluate.people import make_country
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.progress import Progress, Stage
-from tallytree.publish.folder import claimed, refuse_existing
+from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse_existing
 from tallytree.publish.microdata.kept import KeptRun, kept_run, remove_kept, saved_as
 from tallytree.publish.microdata.making import check, check_public, synthesize
 from tallytree.publish.microdata.value import Synthesis
+from tallytree.publish.recording import after_spending, warned_if_not_recorded
+from tallytree.publish.release.keeping import Kept, SpentError
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
 from tallytree.synthesis.methods import DEFAULT
@@ -47,12 +49,25 @@ def run_validate(path: Path, *, quiet: bool) -> None:
 def run_release(
     path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool, resumed: bool, quiet: bool
 ) -> None:
-    """Make the release of a spec. One that is resumed was charged before it was interrupted."""
-    refuse_existing(out)
+    """Make the release of a spec. One that is resumed was charged before it was interrupted, or is charged now."""
     spec = ReleaseSpec.load(path)
-    charged = None if resumed else spec.ledger_to_charge(ledger, without=no_ledger)
-    with shown(quiet) as progress:
-        made, release_id = _released(spec, out, progress, ledger=charged, same_data=same_data, resumed=resumed)
+    again = _pasted("release", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
+    with claimed(out), shown(quiet) as progress:
+        kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
+        _refuse_release(kept, out, again, resumed=resumed)
+        if not resumed:
+            kept.give_up()
+        state = kept.state()
+        if state is not None and (state.named or state.stage == "measured"):
+            charged = None if state.ledger is None else Path(state.ledger)
+        else:
+            charged = spec.ledger_to_charge(ledger, without=no_ledger)
+        try:
+            made, release_id = _released(
+                spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
+            )
+        except BaseException as error:
+            raise _noted(error, kept, again) from None
     screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
 
 
@@ -94,7 +109,10 @@ def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
         country = make_country(data, households=households)
         spec = ReleaseSpec.load(country.spec)
         ledger = _demo_ledger(spec)
-        made, release_id = _released(spec, out, progress, ledger=ledger, replace=True)
+        with claimed(out):
+            kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
+            kept.remove()  # of a country that was made up before
+            made, release_id = _released(spec, out, kept, progress, ledger=ledger, replace=True)
     screen.show(
         f"{country.people}: {country.households:,} households, {country.persons:,} persons, made up",
         f"{country.regions}: their states and counties",
@@ -153,9 +171,58 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> list[Any]:
     return [ready, screen.for_the_data_holder(spec.left_out())]
 
 
+def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None:
+    """Refuse what cannot be begun or gone on with as it lies there, and say what can be done."""
+    state = kept.state()
+    if resumed and state is None:
+        raise ReleaseError(
+            f"{kept.folder} is not there: nothing was interrupted that could be resumed. Leave out --resume."
+        )
+    if not resumed and state is not None and state.spent:
+        raise ReleaseError(
+            f"a release to {out} was interrupted. {state.in_words()}\nGo on with:\n  {again} --resume\n"
+            f"or delete {kept.folder} to give it up."
+        )
+    if resumed and kept.in_place(out):
+        return
+    if resumed and state is not None and state.spent and os.path.lexists(out):
+        raise ReleaseError(
+            f"{out} is there already, and the interrupted release did not write it. {state.in_words()}\nMove {out} "
+            f"away, and go on with:\n  {again} --resume"
+        )
+    refuse_existing(out)
+
+
+def _noted(error: BaseException, kept: Kept, again: str) -> BaseException:
+    """An error that says what was spent and how to go on; what the system refuses is none of our defects."""
+    try:
+        state = kept.state()
+    except ReleaseError:
+        return error
+    if isinstance(error, OSError | MemoryError):
+        why = (error.strerror or "it could not be written") if isinstance(error, OSError) else "too little memory"
+        error = ReleaseError(f"the run was stopped by the system: {why}.")
+    if state is None or not state.spent:
+        error.add_note("Nothing was spent.")
+    else:
+        if not isinstance(error, SpentError):
+            error.add_note(state.in_words())
+        error.add_note(f"Go on with:\n  {again} --resume")
+    return error
+
+
+def _pasted(word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool) -> str:
+    """The command as it can be pasted into a shell."""
+    words = ["tallytree", word, str(path), "--out", str(out)]
+    words += [] if ledger is None else ["--ledger", str(ledger)]
+    words += ["--no-ledger"] * no_ledger + ["--same-data-other-name"] * same_data
+    return shlex.join(words)
+
+
 def _released(
     spec: ReleaseSpec,
     out: Path,
+    kept: Kept,
     progress: Progress,
     *,
     ledger: Path | None,
@@ -164,7 +231,14 @@ def _released(
     replace: bool = False,
 ) -> tuple[Release, str]:
     """The release and its id."""
-    kept = _kept(out, "the measurements of an interrupted release", resumed=resumed)
+    state = kept.state()
+    if resumed and kept.in_place(out):  # it was killed after the renaming
+        release_id = digest(out / MANIFEST)
+        if state is not None and state.stage == "measured" and (receipt := kept.measurements().receipt) is not None:
+            with warned_if_not_recorded(place_of(out), receipt):
+                receipt.record(release_id)
+        kept.remove()
+        return Release.load(out), release_id
     wanted = spec.release
     how: dict[str, Any] = {
         "mechanism": wanted.mechanism,
@@ -174,8 +248,8 @@ def _released(
         "confidence": float(wanted.confidence),
         "progress": progress,
     }
-    if resumed:
-        made = resume(kept, **how)
+    if state is not None and state.stage == "measured":
+        made = resume(kept.folder, **how)
     else:
         progress(Stage("reading the data"))
         group_sizes = spec.read()
@@ -189,12 +263,12 @@ def _released(
             ledger=ledger,
             same_data=same_data,
             noise=spec.privacy.noise,
-            keep=kept,
+            keep=kept.folder,
             **how,
         )
     progress(Stage("writing"))
     release_id = made.save(out, replace=replace)
-    shutil.rmtree(kept)
+    kept.remove()
     return made, release_id
 
 
@@ -264,20 +338,14 @@ def _told(error: BaseException, kept: Path, again: str) -> BaseException:
         past = kept_run(kept)
     except TallytreeError:
         return told
+    if isinstance(told, BudgetError) and past.is_spent:
+        told = BudgetError(after_spending(told))
     if past.state == "nothing":
         remove_kept(kept)
     told.__notes__ = [past.in_words() if past.state != "nothing" else "Nothing was spent."]
     if past.state in ("begun", "reserved", "saved"):
         told.add_note(f"Go on with:\n  {again} --resume")
     return told
-
-
-def _pasted(word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool) -> str:
-    """The command as it can be pasted into a shell."""
-    words = ["tallytree", word, str(path), "--out", str(out)]
-    words += [] if ledger is None else ["--ledger", str(ledger)]
-    words += ["--no-ledger"] * no_ledger + ["--same-data-other-name"] * same_data
-    return shlex.join(words)
 
 
 def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> list[Any]:

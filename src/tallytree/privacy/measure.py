@@ -40,16 +40,21 @@ def measure(
     noise: NoiseSource = "tallytree",
     settle: Settle | None = None,
     same_data: bool = False,
+    token: str | None = None,
 ) -> Measurements:
     """Answer the plan's questions with noise that makes them as private as its budget says.
 
     `settle` turns measured totals and a measured largest size into the ones that the other questions go by. With
-    `same_data` the ledger takes files that another account was charged for (`Ledger.reserve`).
+    `same_data` the ledger takes files that another account was charged for, and with the `token` of a run that was
+    killed it charges nothing more (`Ledger.reserve`). Noise is then drawn anew: who calls this with a token shows
+    nothing of it before `Ledger.settle_on` took its mark.
 
     Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
     data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget (`Plan`).
     """
-    return measure_with(cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle, same_data=same_data)
+    return measure_with(
+        cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle, same_data=same_data, token=token
+    )
 
 
 def measure_with(
@@ -60,6 +65,7 @@ def measure_with(
     ledger: Ledger | None = None,
     settle: Settle | None = None,
     same_data: bool = False,
+    token: str | None = None,
 ) -> Measurements:
     """`measure` with the randomness that it chose; `tallytree.evaluate` calls it with a seed, on public data."""
     hierarchy, kind = group_sizes.hierarchy, NOISE_FOR[plan.budget.currency]
@@ -76,7 +82,7 @@ def measure_with(
     receipt = None
     if ledger is not None:
         receipt = ledger.reserve(
-            group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint(), same_data=same_data
+            group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint(), token=token, same_data=same_data
         )
     nothing_yet = Measurements(
         hierarchy=hierarchy,

@@ -126,7 +126,7 @@ def clear_unfinished(target: Path) -> None:
         return
     target = place_of(target)
     for path in target.parent.glob(f"{glob.escape(_unfinished(target))}*{WRITING}"):
-        with contextlib.suppress(OSError), _locked(path):
+        with contextlib.suppress(OSError), locked(path):
             _remove(path)
 
 
@@ -271,7 +271,7 @@ def _staging(target: Path) -> Iterator[Path]:
         while True:
             path = Path(tempfile.mkdtemp(prefix=_unfinished(target), suffix=WRITING, dir=target.parent))
             try:
-                stack.enter_context(_locked(path))
+                stack.enter_context(locked(path))
                 break
             except (BlockingIOError, FileNotFoundError):  # taken for one that was left behind, before it was locked
                 continue
@@ -284,7 +284,7 @@ def _staging(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Have a folder for this process alone, or `BlockingIOError`; on Windows, which locks no folders, just use it."""
     if sys.platform == "win32":
         yield

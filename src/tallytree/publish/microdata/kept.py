@@ -22,7 +22,8 @@ from tallytree.disk import sync
 from tallytree.errors import ReleaseError
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.households.journal import FILE, RoundJournal, has_begun
-from tallytree.publish.folder import MANIFEST, UNUSABLE, digest
+from tallytree.privacy.ledger import Ledger
+from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest, read_json
 from tallytree.synthesis.methods import checkpoints
 
 CHECKPOINT = "checkpoint"
@@ -107,6 +108,32 @@ def saved_as(run: KeptRun, target: Path) -> str | None:
         return None
     found = digest(manifest)
     return found if found in run.saved else None
+
+
+def receipt_of(target: Path, ledger: Ledger, number: int | None = None) -> int:
+    """The reservation of a ledger that paid for a directory of synthetic households.
+
+    It is the one that is recorded already, or that the run's folder beside the directory names, or the given one. Its
+    rounds have to cost what those of the directory do: what they were does not tell one run from another.
+    """
+    made = {each.number: each for account in ledger.accounts() for each in account.spendings}
+    costs = [Fraction(row["cost"]) for row in read_json(target / PRIVACY).get("rounds", [])]
+    fit = [each.number for each in made.values() if each.rounds and [begun.cost for begun in each.rounds] == costs]
+    if number is None:
+        identity = digest(target / MANIFEST)
+        number = next((each.number for each in made.values() if each.release_id == identity), None)
+    if number is None:
+        past = kept_run(target.absolute().with_name(f"{target.name}.partial"))
+        number = past.receipt if saved_as(past, target) is not None else None
+    if number is None:
+        listed = ", ".join(str(each) for each in fit if made[each].release_id is None) or "none"
+        raise ReleaseError(
+            f"which reservation paid for {target} is not known. Say it with --receipt. Those whose rounds cost the same "
+            f"and that no release is recorded for: {listed}."
+        )
+    if number in made and made[number].rounds and number not in fit:
+        raise ReleaseError(f"the rounds of reservation {number} are not those of {target}: another one paid for it")
+    return number
 
 
 def note_saved(folder: Path | None, release_id: str) -> None:

@@ -17,17 +17,20 @@ from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import key_columns, list_columns, region_blocks
+from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
+from tallytree.privacy.plan import Plan
 from tallytree.privacy.size_lists import list_starts
 
 FORMAT = 1
+FACTS, SLACK = 1 << 16, 1.05  # bytes for facts that are not known before measuring, and how far an estimate is trusted
 UNREADABLE = (OSError, LookupError, ArithmeticError, TypeError, ValueError, TallytreeError)  # what bad files lead to
 
 
-def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> None:
-    """Write one self-contained Parquet file: view, level, region, size, value."""
+def save_measurements(measurements: Measurements, path: str | PathLike[str] | Any) -> None:
+    """Write one self-contained Parquet file: view, level, region, size, value. `path` may be an open file."""
     import pyarrow.parquet as pq
 
     settled = measurements.settled
@@ -52,6 +55,30 @@ def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> 
         for part, block in _pieces(measurements):
             rows = _rows(measurements, part, block)
             writer.write_table(rows, row_group_size=rows.num_rows)
+
+
+def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
+    """How many bytes a plan's measurements will take at most, but for lists of sizes whose lengths are not known yet.
+
+    They are written once, to nowhere, with values in the place of the noisy ones that cannot be made smaller.
+    """
+    import pyarrow as pa
+
+    shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
+    measured = []
+    for question in plan.questions:
+        regions = hierarchy.level_slice(question.level)
+        shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(question.view))
+        if question.view == "sorted_sizes":
+            if totals is None:
+                continue
+            shape = (int(shell.lengths(question.level).sum()),)
+        values = (np.arange(prod(shape), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
+        facts = question.view, question.level, question.share, Sensitivity(1, 1), NOISE_FOR[plan.budget.currency]
+        measured.append(Measurement(*facts, Fraction(1), 1.0, values.reshape(shape)))
+    nowhere = pa.MockOutputStream()
+    save_measurements(replace(shell, measured=tuple(measured)), nowhere)
+    return int(nowhere.size() * SLACK) + 32 * len(hierarchy) + FACTS
 
 
 def load_measurements(path: str | PathLike[str]) -> Measurements:

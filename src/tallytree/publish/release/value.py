@@ -7,6 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tallytree.publish.folder import place_of
+from tallytree.publish.recording import mark_of, warned_if_not_recorded
 from tallytree.publish.release.answers import Answer, answers, bands
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
@@ -22,11 +24,17 @@ class Release(ReleaseContents):
     def save(self, directory: str | PathLike[str], *, replace: bool = False) -> str:
         """Write the release directory, whole or not at all, and return the release's id.
 
-        The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`.
+        The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`. The
+        ledger that paid is told it; where that fails there is a warning, and `tallytree ledger record` does it later.
         """
-        release_id = write_release(self, Path(directory), replace=replace)
-        if self.measurements.receipt is not None:
-            self.measurements.receipt.record(release_id)
+        target, receipt = place_of(Path(directory)), self.measurements.receipt
+        if receipt is None:
+            return write_release(self, target, replace=replace)
+        with warned_if_not_recorded(target, receipt):
+            receipt.settle_on(mark_of(self.measurements))
+        release_id = write_release(self, target, replace=replace)
+        with warned_if_not_recorded(target, receipt):
+            receipt.record(release_id)
         return release_id
 
     @classmethod
