@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -131,19 +130,6 @@ def _demo_ledger(spec: ReleaseSpec) -> Path:
         old.unlink(missing_ok=True)
     Ledger(path).open(name, Budget(epsilon=DEMO_TOTAL), spec.neighbours())
     return path
-
-
-def _kept(out: Path, holding: str, *, resumed: bool) -> Path:
-    """The folder beside `out` with what was measured: it is there if a run is resumed, and only then."""
-    kept = out.absolute().with_name(f"{out.name}.partial")
-    if resumed and not kept.exists():
-        raise ReleaseError(f"{kept} is not there: nothing was interrupted that could be resumed. Leave out --resume.")
-    if kept.exists() and not resumed:
-        raise ReleaseError(
-            f"{kept} holds {holding}, whose budget is spent. Finish it with --resume, or delete that folder to give "
-            "it up."
-        )
-    return kept
 
 
 # -------------------------------------------------------------------- releases

@@ -128,8 +128,8 @@ def receipt_of(target: Path, ledger: Ledger, number: int | None = None) -> int:
     if number is None:
         listed = ", ".join(str(each) for each in fit if made[each].release_id is None) or "none"
         raise ReleaseError(
-            f"which reservation paid for {target} is not known. Say it with --receipt. Those whose rounds cost the same "
-            f"and that no release is recorded for: {listed}."
+            f"which reservation paid for {target} is not known: say it with --receipt. Those whose rounds cost the "
+            f"same and that no release is recorded for: {listed}."
         )
     if number in made and made[number].rounds and number not in fit:
         raise ReleaseError(f"the rounds of reservation {number} are not those of {target}: another one paid for it")
