@@ -291,6 +291,19 @@ def test_a_command_to_paste_is_not_broken_into_lines(capsys):
     assert len(lines) > 2
 
 
+def test_a_journal_that_cannot_be_opened_after_an_error_is_gone_on_from_too(ledgered, typed, stopped, monkeypatch):  # noqa: F811
+    def fails(*_, **__):
+        monkeypatch.setattr("tallytree.disk.JsonLines.__init__", full)
+        full()
+
+    text = stopped(RoundJournal, "record", fails, code=2)
+    assert "may be reserved and spent" in text
+    monkeypatch.undo()
+    monkeypatch.chdir(ledgered)
+    typed(*pasted(text))
+    assert len(spendings(ledgered)) == 1
+
+
 def test_every_state_of_a_folder_has_words(tmp_path):
     assert kept.kept_run(tmp_path / "absent").state == "nothing"
     (tmp_path / "file").touch()

@@ -322,7 +322,9 @@ def _told(error: BaseException, kept: Path, again: str) -> BaseException:
         told = ReleaseError(f"the run was stopped by the system: {why}.")
     try:
         past = kept_run(kept)
-    except TallytreeError:
+    except (TallytreeError, OSError):  # a disk that is full, say, so that the journal cannot even be opened
+        told.__notes__ = [f"The budget may be reserved and spent; what was drawn is kept in {kept}."]
+        told.add_note(f"Go on with:\n  {again} --resume")
         return told
     if isinstance(told, BudgetError) and past.is_spent:
         told = BudgetError(after_spending(told))

@@ -20,6 +20,7 @@ from typing import Literal
 
 from tallytree.disk import sync
 from tallytree.errors import ReleaseError
+from tallytree.numbers import exact_number
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.households.journal import FILE, RoundJournal, has_begun
 from tallytree.privacy.ledger import Ledger
@@ -117,7 +118,7 @@ def receipt_of(target: Path, ledger: Ledger, number: int | None = None) -> int:
     rounds have to cost what those of the directory do: what they were does not tell one run from another.
     """
     made = {each.number: each for account in ledger.accounts() for each in account.spendings}
-    costs = [Fraction(row["cost"]) for row in read_json(target / PRIVACY).get("rounds", [])]
+    costs = [exact_number(row["cost"]) for row in read_json(target / PRIVACY).get("rounds", [])]
     fit = [each.number for each in made.values() if each.rounds and [begun.cost for begun in each.rounds] == costs]
     if number is None:
         identity = digest(target / MANIFEST)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tallytree.errors import ReleaseError, SpecError
+from tallytree.numbers import exact_number
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.rounds import GAUSSIAN
@@ -212,7 +212,7 @@ def _rows(path: Path) -> tuple[Any, Any, Any]:
 
 def _paid_for(row: dict[str, Any], table: Marginal, cells: Any, variances: Any, schema: Schema) -> bool:
     wanted = np.arange(table.cells(schema)) if row["cells"] is None else np.sort(np.array(row["cells"], np.int64))
-    variance = max(gaussian_variance(Fraction(row["scale"])), LEAST_VARIANCE)
+    variance = max(gaussian_variance(exact_number(row["scale"])), LEAST_VARIANCE)
     return bool(np.array_equal(cells, wanted) and np.allclose(variances, variance, rtol=1e-9, atol=0))
 
 
