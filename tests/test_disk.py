@@ -117,7 +117,7 @@ def test_room_is_on_disk_before_lines_need_it_and_is_given_back(path):
     lines.keep_room(100_000)
     assert path.stat().st_size > 100_000
     lines.append({"a": 2})
-    with pytest.raises(OSError, match="large|space"):
+    with pytest.raises(OSError, match=r"large|space"):
         lines.keep_room(1 << 62)
     lines.append({"a": 3})
     lines.close()

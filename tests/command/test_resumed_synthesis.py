@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from tallytree import Budget, Ledger, ReleaseError
+from tallytree import Budget, BudgetError, Ledger, ReleaseError
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.disk import JsonLines
 from tallytree.privacy.households.journal import RoundJournal
@@ -46,6 +46,7 @@ def stopped(typed, monkeypatch):  # noqa: F811
                 return typed(*words, code=code)
             with pytest.raises(Cut):
                 typed(*words)
+        return ""
 
     return stopped
 
@@ -123,6 +124,33 @@ def test_a_run_that_was_stopped_after_the_renaming_is_finished_and_its_id_record
     assert [each.release_id for each in spendings(ledgered)] == [saved]
     assert publishing.digest(ledgered / "mine" / "manifest.json") == saved
     assert not (ledgered / "mine.partial").exists()
+
+
+def test_the_ledger_can_be_told_by_name_of_the_directory_what_it_paid_for(ledgered, typed, stopped):  # noqa: F811
+    stopped(Ledger, "record")
+    saved = publishing.digest(ledgered / "mine" / "manifest.json")
+    (ledgered / "mine.partial").rename(ledgered / "hidden")
+    told = typed("ledger", "record", "mine", "--ledger", "ledger.db", code=2)
+    assert "no release is recorded for: 1." in told
+    (ledgered / "hidden").rename(ledgered / "mine.partial")
+    typed("ledger", "record", "mine", "--ledger", "ledger.db")
+    assert [each.release_id for each in spendings(ledgered)] == [saved]
+    typed(*RUN, "--resume")
+    assert not (ledgered / "mine.partial").exists()
+    typed("ledger", "record", "mine", "--ledger", "ledger.db")
+    assert [each.release_id for each in spendings(ledgered)] == [saved]
+
+
+def test_a_ledger_that_fails_at_a_round_does_not_claim_that_nothing_was_spent(ledgered, typed, stopped):  # noqa: F811
+    def fails(*_, **__):
+        raise BudgetError("the ledger cannot be used: disk I/O error. Nothing was spent.")
+
+    text = stopped(Ledger, "begin_round", fails, code=3)
+    assert "Nothing was spent" not in text
+    assert "is reserved in the ledger (receipt 1) and spent" in text
+    typed(*pasted(text))
+    typed("verify", "mine")
+    assert len(spendings(ledgered)) == 1
 
 
 def test_a_run_that_was_stopped_before_the_renaming_is_written_again(ledgered, typed, stopped):  # noqa: F811
@@ -263,13 +291,26 @@ def test_a_command_to_paste_is_not_broken_into_lines(capsys):
     assert len(lines) > 2
 
 
+def test_a_journal_that_cannot_be_opened_after_an_error_is_gone_on_from_too(ledgered, typed, stopped, monkeypatch):  # noqa: F811
+    def fails(*_, **__):
+        monkeypatch.setattr("tallytree.disk.JsonLines.__init__", full)
+        full()
+
+    text = stopped(RoundJournal, "record", fails, code=2)
+    assert "may be reserved and spent" in text
+    monkeypatch.undo()
+    monkeypatch.chdir(ledgered)
+    typed(*pasted(text))
+    assert len(spendings(ledgered)) == 1
+
+
 def test_every_state_of_a_folder_has_words(tmp_path):
     assert kept.kept_run(tmp_path / "absent").state == "nothing"
     (tmp_path / "file").touch()
     assert kept.kept_run(tmp_path / "file").state == "other"
     journal = RoundJournal(tmp_path / "run")
+    journal.begin({"name": None, "budget": Budget(rho="1/2").to_json(), "ledger": False})
     with pytest.raises(ReleaseError, match="in use by another run"):
-        journal.begin({"name": None, "budget": Budget(rho="1/2").to_json(), "ledger": False})
         kept.kept_run(tmp_path / "run")
     journal.close()
     found = kept.kept_run(tmp_path / "run")

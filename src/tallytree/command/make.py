@@ -21,7 +21,7 @@ from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.same_spec import keep_spec, refuse_changed
 from tallytree.command.spec import Spec, is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.errors import ReleaseError, SpecError, TallytreeError
+from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeError
 from tallytree.evaluate.people import make_country
 from tallytree.privacy.accounts import Relation
 from tallytree.privacy.budget import Budget
@@ -32,7 +32,7 @@ from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse
 from tallytree.publish.microdata.kept import KeptRun, kept_run, remove_kept, saved_as
 from tallytree.publish.microdata.making import check, check_public, synthesize
 from tallytree.publish.microdata.value import Synthesis
-from tallytree.publish.recording import warned_if_not_recorded
+from tallytree.publish.recording import after_spending, warned_if_not_recorded
 from tallytree.publish.release.keeping import Kept, SpentError
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
@@ -408,8 +408,11 @@ def _refuse_synthesis(past: KeptRun, out: Path, again: str, *, resumed: bool) ->
     if past.state == "other":
         raise ReleaseError(f"{past.in_words()} Choose another --out, or move {past.folder} away.")
     if resumed and past.state == "nothing":
+        remove_kept(past.folder)
         found = past.in_words() if there else f"{past.folder} is not there: nothing was interrupted."
-        raise ReleaseError(f"{found} There is nothing to resume: leave out --resume to begin.")
+        if os.path.lexists(out):
+            raise ReleaseError(f"{found} {out} is there already: there is nothing to resume.")
+        raise ReleaseError(f"{found} Nothing was spent now. There is nothing to resume: leave out --resume to begin.")
     if not resumed and past.state != "nothing":
         raise ReleaseError(
             f"{past.in_words()}\nGo on with:\n  {again} --resume\nor delete {past.folder} to give it up."
@@ -430,11 +433,15 @@ def _told(error: BaseException, kept: Path, again: str) -> BaseException:
         told = ReleaseError(f"the run was stopped by the system: {why}.")
     try:
         past = kept_run(kept)
-    except TallytreeError:
+    except (TallytreeError, OSError):  # a disk that is full, say, so that the journal cannot even be opened
+        told.__notes__ = [f"The budget may be reserved and spent; what was drawn is kept in {kept}."]
+        told.add_note(f"Go on with:\n  {again} --resume")
         return told
+    if isinstance(told, BudgetError) and past.is_spent:
+        told = BudgetError(after_spending(told))
     if past.state == "nothing":
         remove_kept(kept)
-    told.__notes__ = [past.in_words()]
+    told.__notes__ = [past.in_words() if past.state != "nothing" else "Nothing was spent."]
     if past.state in ("begun", "reserved", "saved"):
         told.add_note(f"Go on with:\n  {again} --resume")
     return told

@@ -17,6 +17,7 @@ from tallytree.errors import BudgetError, ReleaseError
 from tallytree.privacy.ledger import Ledger, OtherMeasurements, Receipt
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, digest
+from tallytree.publish.microdata.kept import receipt_of
 from tallytree.publish.release.measurements_file import load_measurements
 
 COUNTS = "counts.parquet"  # in releases of counts alone
@@ -65,8 +66,9 @@ def recording_command(target: Path, receipt: Receipt) -> str:
 def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int, str]:
     """Tell a ledger which release it paid for: the number of the reservation, and the id.
 
-    The reservation is the one that its measurements are marked for. With a `number` that has to be the same one, or one
-    without a mark: reservations of syntheses, and those that were made before there were marks.
+    The reservation is the one that its measurements are marked for; for synthetic households it is the one that what
+    their run kept beside them names. With a `number` that has to be the same one, or one without a mark, as they were
+    made before there were marks; for synthetic households, one whose rounds cost the same.
     """
     if not (folder / MANIFEST).is_file():
         raise ReleaseError(f"{folder} is not a release: it has no {MANIFEST}")
@@ -76,7 +78,7 @@ def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int
         if number is None:
             number = ledger.paid_for(mark).number
         ledger.settle_on(number, mark)
-    elif number is None:
-        raise ReleaseError(f"{folder} holds no {COUNTS}: say which reservation paid for it (--receipt)")
+    else:
+        number = receipt_of(folder, ledger, number)
     ledger.record(number, identity)
     return number, identity

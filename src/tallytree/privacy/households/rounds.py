@@ -67,10 +67,10 @@ class PrivateTables(Unsharable):
     With a `ledger` the whole budget is reserved there at the start, once. With a `journal` (a folder) a killed run can
     be resumed; a journal of another data set, schema, relation, budget or reservation is refused, and so is one that
     was begun on other rows. With both, a copy of the journal cannot draw a round again. With `resume` a run goes on
-    from its journal or is refused, and is never begun anew. `room` is how many bytes the journal may come to: they are
-    taken on the disk before anything is reserved; a round is not begun unless there is room for its result. Threads may share one object:
-    rounds are drawn one at a time. A forked process is refused. `tallytree.evaluate` gives a `randomness` with a seed,
-    for public data; otherwise it is cryptographic.
+    from its journal or is refused, and is not begun anew. `room` is how many bytes the journal may come to: they are
+    taken on the disk before anything is reserved, and a round is not begun unless there is room for its result.
+    Threads may share one object: rounds are drawn one at a time. A forked process is refused. `tallytree.evaluate`
+    gives a `randomness` with a seed, for public data; otherwise it is cryptographic.
     """
 
     def __init__(

@@ -216,17 +216,23 @@ def labels_of(marginal: Marginal, schema: Schema) -> list[str]:
 
 def _write_measurements(synthesis: SynthesisContents, path: Path) -> None:
     """First the noisy counts in the order of the statement's `measured`, then what was `published_exactly`."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema(
-        [("measurement", pa.int32()), ("cell", pa.int64()), ("value", pa.int64()), ("variance", pa.float64())]
-    )
+    schema = measured_columns()
     with pq.ParquetWriter(path, schema) as file:
         for place, part in enumerate(synthesis.fitted.measured, start=1):
             file.write_table(_measurement(place, *part.counts(synthesis.schema), schema))
         for place, counts in enumerate(synthesis.exact.values(), start=len(synthesis.fitted.measured) + 1):
             file.write_table(_measurement(place, np.arange(counts.size), counts.ravel(), np.zeros(counts.size), schema))
+
+
+def measured_columns() -> Any:
+    """The columns of the file of measurements."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [("measurement", pa.int32()), ("cell", pa.int64()), ("value", pa.int64()), ("variance", pa.float64())]
+    )
 
 
 def _measurement(place: int, cells: NDArray[Any], values: NDArray[Any], variance: NDArray[Any], schema: Any) -> Any:

@@ -20,9 +20,11 @@ from typing import Literal
 
 from tallytree.disk import sync
 from tallytree.errors import ReleaseError
+from tallytree.numbers import exact_number
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.households.journal import FILE, RoundJournal, has_begun
-from tallytree.publish.folder import MANIFEST, UNUSABLE, digest
+from tallytree.privacy.ledger import Ledger
+from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest, read_json
 from tallytree.publish.release.keeping import NEW, SPEC
 from tallytree.synthesis.methods import checkpoints
 
@@ -55,7 +57,7 @@ class KeptRun:
     def in_words(self) -> str:
         """What was spent, and what is kept of it."""
         if self.state == "nothing":
-            return f"Nothing was spent, and {self.folder} holds nothing of a run."
+            return f"{self.folder} holds nothing of a run: none was begun in it, or it was finished."
         if self.state == "other" or self.budget is None:
             return f"{self.folder} holds something else than an interrupted synthesis."
         of = f" of {self.name!r}" if self.name else ""
@@ -111,6 +113,32 @@ def saved_as(run: KeptRun, target: Path) -> str | None:
     return found if found in run.saved else None
 
 
+def receipt_of(target: Path, ledger: Ledger, number: int | None = None) -> int:
+    """The reservation of a ledger that paid for a directory of synthetic households.
+
+    It is the one that is recorded already, or that the run's folder beside the directory names, or the given one. Its
+    rounds have to cost what those of the directory do: what they were does not tell one run from another.
+    """
+    made = {each.number: each for account in ledger.accounts() for each in account.spendings}
+    costs = [exact_number(row["cost"]) for row in read_json(target / PRIVACY).get("rounds", [])]
+    fit = [each.number for each in made.values() if each.rounds and [begun.cost for begun in each.rounds] == costs]
+    if number is None:
+        identity = digest(target / MANIFEST)
+        number = next((each.number for each in made.values() if each.release_id == identity), None)
+    if number is None:
+        past = kept_run(target.absolute().with_name(f"{target.name}.partial"))
+        number = past.receipt if saved_as(past, target) is not None else None
+    if number is None:
+        listed = ", ".join(str(each) for each in fit if made[each].release_id is None) or "none"
+        raise ReleaseError(
+            f"which reservation paid for {target} is not known: say it with --receipt. Those whose rounds cost the "
+            f"same and that no release is recorded for: {listed}."
+        )
+    if number in made and made[number].rounds and number not in fit:
+        raise ReleaseError(f"the rounds of reservation {number} are not those of {target}: another one paid for it")
+    return number
+
+
 def note_saved(folder: Path | None, release_id: str) -> None:
     """Put an id down in the journal before its directory has its name; without a journal there is nothing to do."""
     if has_begun(folder):
@@ -125,9 +153,9 @@ def remove_kept(folder: Path) -> None:
     """Remove what a run kept, the journal last; anything else that lies there stays, and its folder with it."""
     if folder.is_symlink() or not folder.is_dir():
         return
-    for path in [*(folder / CHECKPOINT / name for name in MODELS), *(folder / name for name in OWN)]:
-        path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # what cannot be removed now is by the next run, or with --resume
+        for path in [*(folder / CHECKPOINT / name for name in MODELS), *(folder / name for name in OWN)]:
+            path.unlink(missing_ok=True)
         for path in (folder / CHECKPOINT, folder):
             if path.exists():
                 path.rmdir()

@@ -32,6 +32,7 @@ from tallytree.tables.households import Households
 AnyRelease = Release | str | PathLike[str]
 
 JOURNAL = 1 << 20  # bytes for a journal's lines without the values of whole tables
+LEAST_MEMORY = 32  # bytes for each cell of the workload: the true counts, the model's, those rounded, those drawn
 MOST_ROOM = 1 << 30  # that is taken at once; further rounds take what they need, each before it is begun
 
 
@@ -174,7 +175,28 @@ def check_public(
     settings = chosen.prepared(schema, options)
     asked = default_workload(schema) if workload is None else workload
     asked.check(schema)
+    check_memory(asked.queries, len(asked))
     return chosen, settings, asked
+
+
+def check_memory(cells: int, tables: int) -> None:
+    """Refuse a workload whose tables alone take more memory than the machine has left; most runs need some more."""
+    available = available_memory()
+    if available is not None and cells * LEAST_MEMORY > available:
+        raise SpecError(
+            f"the workload's {tables:,} tables have {cells:,} cells together, which take at least "
+            f"{cells * LEAST_MEMORY / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are free. Nothing was spent. "
+            "Ask for fewer or smaller tables (see workload), or use a larger machine."
+        )
+
+
+def available_memory() -> int | None:
+    """Bytes of memory and swap that a process may still take, where the system says so."""
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return 1024 * sum(int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
+    except (OSError, ValueError, LookupError):
+        return None
 
 
 def _unit(unit: HouseholdUnit | PrivacyUnit | str) -> HouseholdUnit:

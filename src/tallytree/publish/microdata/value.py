@@ -6,8 +6,10 @@ from os import PathLike
 from pathlib import Path
 
 from tallytree.progress import Progress, silent
+from tallytree.publish.folder import place_of
 from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.files import write_microdata
+from tallytree.publish.recording import warned_if_not_recorded
 from tallytree.synthesis.trust import TableAccuracy, table_accuracies
 
 
@@ -31,7 +33,9 @@ class Synthesis(SynthesisContents):
         progress: Progress = silent,
     ) -> str:
         """Draw households and write the directory, whole or not at all; returns its id, as `Release.save` does."""
-        saved = write_microdata(self, Path(directory), number=number, replace=replace, progress=progress)
+        target = place_of(Path(directory))
+        saved = write_microdata(self, target, number=number, replace=replace, progress=progress)
         if self.receipt is not None:
-            self.receipt.record(saved)
+            with warned_if_not_recorded(target, self.receipt):
+                self.receipt.record(saved)
         return saved

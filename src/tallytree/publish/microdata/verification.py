@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +22,7 @@ from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.households.selection import cost_of_selection
 from tallytree.privacy.households.together import Together, together
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY, Stored, read_json
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored, read_json
 from tallytree.publish.microdata.files import (
     ANSWERS,
     FILES,
@@ -38,6 +39,7 @@ from tallytree.publish.microdata.files import (
     workload_of,
     write_report,
 )
+from tallytree.publish.microdata.stated import measurements_follow, package_follows, statement_follows
 from tallytree.publish.microdata.statement import as_truncated, in_words, not_protected, sensitivity_of
 from tallytree.publish.statement import NO_LEDGER, shown_in
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
@@ -246,22 +248,6 @@ def _privacy_adds_up(stored: StoredMicrodata) -> Iterator[str]:
             yield f"{PRIVACY}: {row['words']} were published exactly although they are protected"
 
 
-def _measured(stored: StoredMicrodata) -> Iterator[str]:
-    """Every table in the measurements was measured in a round that is in the statement, with its noise."""
-    paid = [
-        Marginal.from_json(row["table"])
-        for row in stored.statement["rounds"]
-        if row["kind"] == "measure" and not row["lost"]
-    ]
-    for table in stored.statement["measured"]:
-        marginal = Marginal.from_json(table)
-        if marginal in paid:
-            paid.remove(marginal)
-        else:
-            yield f"{MEASUREMENTS} has {marginal.describe()}, which no round of {PRIVACY} measured"
-    _ = stored.evidence
-
-
 def _report_follows(stored: StoredMicrodata) -> Iterator[str]:
     """Count the tables again, and make the report again."""
     found = stored.read
@@ -342,6 +328,8 @@ def _agrees(stored: StoredMicrodata) -> Iterator[str]:
         yield f"{SIZES} does not have a row for every region and size"
         return
     released = np.array([int(row[2]) for row in rows[1:]]).reshape(len(regions), len(sizes))
+    if int(released.sum()) != agreed["households"]:
+        yield f"{SIZES} has {int(released.sum()):,} households, and {PRIVACY} says {agreed['households']}"
     assert found.by_region is not None
     drawn = found.by_region[:, sizes.start : sizes.stop].copy()
     drawn[:, -1] = found.by_region[:, sizes[-1] :].sum(axis=1)
@@ -382,13 +370,29 @@ def _both(stored: StoredMicrodata) -> Together | None:
     )
 
 
+def _measured(stored: StoredMicrodata) -> Iterator[str]:
+    yield from measurements_follow(stored.directory / MEASUREMENTS, stored.statement, stored.schema)
+
+
+def _statement_follows(stored: StoredMicrodata) -> Iterator[str]:
+    yield from statement_follows(stored.statement, stored.schema, _both(stored))
+    if json.dumps(read_json(stored.directory / SCHEMA)) != json.dumps(stored.schema.to_json()):
+        yield f"{SCHEMA} has something else than the schema in it"
+
+
+def _package_follows(stored: StoredMicrodata) -> Iterator[str]:
+    yield from package_follows(read_json(stored.directory / PACKAGE), stored.statement, stored.schema)
+
+
 PROMISES: dict[str, Callable[[StoredMicrodata], Iterator[str]]] = {
     "the files are those that the manifest lists, unchanged": Stored.changes,
     "every person lives in a household, which says how many it has": _links,
     "all values are in the schema": _values,
     "no household has more persons than the schema allows": _sizes,
     "the costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,
-    "every measurement was paid for": _measured,
+    "everything else in the statement follows from it": _statement_follows,
+    "every measurement was paid for, and has the noise that was paid for": _measured,
+    "the data package describes these files": _package_follows,
     "the report of errors follows from the files": _report_follows,
     "households agree with the released sizes, where there are any": _agrees,
     "what both promise together follows from their relations and budgets": _together,
