@@ -65,6 +65,6 @@ def did_you_mean(word: object, known: Iterable[str], what: str = "there are") ->
     folded = {name.casefold(): name for name in names}
     if near := get_close_matches(str(word).casefold(), folded, n=1, cutoff=0.6):
         return f"did you mean {folded[near[0]]!r}?"
-    most = 12
+    most = 20
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{what} {', '.join(names[:most])}{rest}" if names else f"{what} none"

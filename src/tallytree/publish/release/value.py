@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tallytree.arguments import FLAG, PATH, expecting
 from tallytree.publish.release.answers import Answer, answers, bands
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
@@ -19,6 +20,7 @@ class Release(ReleaseContents):
     `counts` is `[regions, sizes]` in the order of `hierarchy`; the last of the `sizes` stands for all larger ones too.
     """
 
+    @expecting(directory=PATH, replace=FLAG)
     def save(self, directory: str | PathLike[str], *, replace: bool = False) -> str:
         """Write the release directory, whole or not at all, and return the release's id.
 
@@ -30,6 +32,7 @@ class Release(ReleaseContents):
         return release_id
 
     @classmethod
+    @expecting(directory=PATH)
     def load(cls, directory: str | PathLike[str]) -> Release:
         """Read a saved release; `verify` says whether it is sound."""
         return cls(**vars(read_release(Path(directory))))
