@@ -5,6 +5,7 @@ A release and a synthesis share the budget, the ledger and the data set's name i
 
 from __future__ import annotations
 
+import re
 import tomllib
 from decimal import Decimal
 from pathlib import Path
@@ -134,6 +135,44 @@ class Spec(Section):
         if isinstance(source, str):
             return str(self.folder / source)
         return [str(self.folder / path) for path in source]
+
+
+# Options that messages of the Python functions quote, and their names in a spec.
+_QUOTED = {
+    name: name
+    for name in (
+        "on_spanning_group",
+        "regions_are_public",
+        "rows_per_entity",
+        "quantity_bound",
+        "max_size",
+        "max_persons",
+        "region",
+        "oversize",
+        "missing",
+        "table",
+        "groups_table",
+    )
+} | {"household_id": "id", "person_order": "order"}
+_OPTION = re.compile(rf"\b({'|'.join(_QUOTED)})=(True|False|'[^'\n]*'|\[[^\]\n]*\]|\d[\d,]*\d|\d|…)")
+
+
+def in_spec_words(message: str) -> str:
+    """A message of a Python function as it is to be read beside a spec.
+
+    >>> in_spec_words("use on_spanning_group='split' or regions_are_public=True, above quantity_bound=1,000")
+    'use on_spanning_group = "split" or regions_are_public = true, above quantity_bound = 1000'
+    """
+
+    def written(found: re.Match[str]) -> str:
+        value = found[2]
+        if value[0].isdigit():
+            value = value.replace(",", "")
+        elif value in ("True", "False"):
+            value = value.lower()
+        return f"{_QUOTED[found[1]]} = {value.replace(chr(39), chr(34))}"
+
+    return _OPTION.sub(written, message)
 
 
 def is_for_synthesis(path: str | Path) -> bool:
