@@ -23,8 +23,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     # columns
     "missing_columns": (
         "",
-        "{columns} not in {table}{hint}: correct the name, capital letters count (CSV files need a first line of names, "
-        "and commas between cells)",
+        "{columns} not in {table}{hint}: correct the name, capital letters count (CSV files need a first line of "
+        "names, and commas between cells)",
     ),
     "quantity_type": ("", "{column} has type {type}: a quantity must be a whole number"),
     "number_type": ("", "{column} has type {type}: expected a number"),
