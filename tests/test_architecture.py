@@ -20,6 +20,7 @@ ROOMS = (
     "errors",
     "names",
     "numbers",
+    "arguments",
     "csv_files",
     "disk",
     "progress",

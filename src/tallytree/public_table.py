@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tallytree.arguments import PATH, expect
 from tallytree.arrays import Floats
 from tallytree.csv_files import csv_problem, is_utf_16, open_quote
 from tallytree.errors import SpecError
@@ -20,6 +21,8 @@ def public_table(source: Any, what: str = "table") -> Any:
     """A pyarrow Table; `what` names it in errors."""
     import pyarrow as pa
 
+    if isinstance(source, str | PathLike):
+        expect(source, PATH, f"the {what}")
     named = f" {fspath(source)}" if isinstance(source, str | PathLike) else ""
     try:
         if isinstance(source, str | PathLike):

@@ -200,7 +200,7 @@ def test_a_forged_privacy_statement_is_found(folder, change, found):
 
 def test_a_data_package_that_hides_the_open_last_size_is_found(folder):
     def hide(value):
-        value["resources"][0]["schema"]["fields"][2]["description"] = "size"
+        value["resources"][0]["schema"]["fields"][3]["description"] = "size"
 
     edit(folder, "datapackage.json", hide)
     assert "datapackage.json: counts does not say that size 6 means 6 or more" in verify(folder).faults

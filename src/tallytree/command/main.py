@@ -419,7 +419,9 @@ def main() -> None:
         _complain(_with_notes(f"budget: {error}", error))
         sys.exit(3)
     except TallytreeError as error:
-        _complain(_with_notes(f"error: {error}", error))
+        from tallytree.command.spec import in_spec_words
+
+        _complain(_with_notes(f"error: {in_spec_words(str(error))}", error))
         sys.exit(2)
     except Exception as error:
         # An unforeseen error's own text might quote private values, so only its kind and place are shown.

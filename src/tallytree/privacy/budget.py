@@ -9,11 +9,13 @@ is chosen in floating point, and the bound at that α is then enclosed rigorousl
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, Inexact, localcontext
 from fractions import Fraction
 from typing import Any, Literal
 
+from tallytree.arguments import told
 from tallytree.errors import BudgetError
 from tallytree.numbers import exact_number, short
 
@@ -69,6 +71,16 @@ class Budget:
         object.__setattr__(self, "epsilon", exact_epsilon)
         object.__setattr__(self, "rho", exact_rho)
         object.__setattr__(self, "delta", exact_delta)
+
+    @classmethod
+    def of(cls, value: Budget | Mapping[str, Any]) -> Budget:
+        """A budget, or the one that words of a spec make: {"epsilon": 1}. A bare number could be an ε or a ρ."""
+        if isinstance(value, Budget):
+            return value
+        words = "a Budget, such as tallytree.Budget(epsilon=1) or tallytree.Budget(rho='0.1')"
+        if not isinstance(value, Mapping) or not set(value) <= {"epsilon", "rho", "delta"}:
+            raise BudgetError(f"budget is {told(value)}; expected {words}")
+        return cls(**value)
 
     @property
     def currency(self) -> Currency:

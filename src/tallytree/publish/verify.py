@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tallytree.arguments import PATH, TEXT, expecting, optional
 from tallytree.errors import ReleaseError
 from tallytree.publish.folder import MANIFEST, UNUSABLE, Stored, digest, reason
 from tallytree.publish.release import verification as release
@@ -39,6 +40,7 @@ class Verification:
         return tuple(fault for check in self.checks for fault in check.faults)
 
 
+@expecting(directory=PATH, id=optional(TEXT))
 def verify(directory: str | PathLike[str], *, id: str | None = None) -> Verification:  # noqa: A002
     """Check the directory of a release or of synthetic households; with `id`, also that it is that very one."""
     folder = Path(directory)

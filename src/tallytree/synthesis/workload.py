@@ -12,6 +12,7 @@ from itertools import combinations
 from math import comb
 from typing import Any
 
+from tallytree.arguments import expect, instance, several
 from tallytree.errors import SpecError
 from tallytree.schema import SIZE, Marginal, Schema, check_all
 from tallytree.synthesis.models.public_stream import PublicStream
@@ -28,6 +29,9 @@ class Workload:
     marginals: tuple[Marginal, ...]
 
     def __post_init__(self) -> None:
+        expect(self.schema, instance(Schema), "schema")
+        expect(self.marginals, several(instance(Marginal)), "marginals")
+        object.__setattr__(self, "marginals", tuple(self.marginals))
         if not self.marginals:
             raise SpecError("a workload needs at least one table")
         check_all(self.marginals, self.schema)

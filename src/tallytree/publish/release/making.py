@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tallytree.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional
 from tallytree.errors import BudgetError, ReleaseError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
@@ -14,7 +15,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, OtherMeasurements
 from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
+from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
@@ -32,11 +33,20 @@ if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
 
 
+@expecting(
+    group_sizes=AS_READ,
+    mechanism=TEXT,
+    options=optional(MAPPING),
+    ledger=optional(either(PATH, instance(Ledger))),
+    same_data=FLAG,
+    title=optional(TEXT),
+    keep=optional(PATH),
+)
 def release(
     group_sizes: GroupSizes,
     *,
-    budget: Budget,
-    unit: PrivacyUnit,
+    budget: Budget | Mapping[str, Any],
+    unit: PrivacyUnit | str,
     mechanism: str = "auto",
     options: Mapping[str, Any] | None = None,
     shares: Shares | None = None,
@@ -65,7 +75,7 @@ def release(
     "guaranteed" (typical ones take 25 more estimates) or "none".
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
-    neighbours = Neighbours.of(group_sizes, unit)
+    neighbours, budget = Neighbours.of(group_sizes, unit), Budget.of(budget)
     chosen, plan = decided(
         group_sizes,
         neighbours,
@@ -131,6 +141,7 @@ def estimated(
     )
 
 
+@expecting(folder=PATH, mechanism=TEXT, options=optional(MAPPING), title=optional(TEXT))
 def resume(
     folder: str | PathLike[str],
     *,

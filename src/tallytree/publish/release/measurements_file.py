@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arguments import PATH, expecting, instance
 from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.hierarchy import Hierarchy
@@ -29,6 +30,7 @@ FACTS, SLACK = 1 << 16, 1.05  # bytes for facts that are not known before measur
 UNREADABLE = (OSError, LookupError, ArithmeticError, TypeError, ValueError, TallytreeError)  # what bad files lead to
 
 
+@expecting(measurements=instance(Measurements))
 def save_measurements(measurements: Measurements, path: str | PathLike[str] | Any) -> None:
     """Write one self-contained Parquet file: view, level, region, size, value. `path` may be an open file."""
     import pyarrow.parquet as pq
@@ -81,6 +83,7 @@ def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: I
     return int(nowhere.size() * SLACK) + 32 * len(hierarchy) + FACTS
 
 
+@expecting(path=PATH)
 def load_measurements(path: str | PathLike[str]) -> Measurements:
     """Read what `save_measurements` wrote; a file whose rows are not exactly the announced ones is refused."""
     import pyarrow as pa

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tallytree.arguments import FLAG, PATH, expecting
 from tallytree.publish.folder import place_of
 from tallytree.publish.recording import mark_of, warned_if_not_recorded
 from tallytree.publish.release.answers import Answer, answers, bands
@@ -21,6 +22,7 @@ class Release(ReleaseContents):
     `counts` is `[regions, sizes]` in the order of `hierarchy`; the last of the `sizes` stands for all larger ones too.
     """
 
+    @expecting(directory=PATH, replace=FLAG)
     def save(self, directory: str | PathLike[str], *, replace: bool = False) -> str:
         """Write the release directory, whole or not at all, and return the release's id.
 
@@ -38,6 +40,7 @@ class Release(ReleaseContents):
         return release_id
 
     @classmethod
+    @expecting(directory=PATH)
     def load(cls, directory: str | PathLike[str]) -> Release:
         """Read a saved release; `verify` says whether it is sound."""
         return cls(**vars(read_release(Path(directory))))
