@@ -18,6 +18,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MOD
 ROOMS = (
     "version",
     "errors",
+    "numbers",
     "disk",
     "progress",
     "arrays",
