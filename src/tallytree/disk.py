@@ -1,16 +1,23 @@
-"""Files that survive a kill: `sync` sees a file or a folder to the disk, and `JsonLines` is an append-only file.
+"""Files that survive a kill, and names that are taken once.
 
-Both journals are such files: that of private rounds, and that of experiments.
+`sync` sees a file or a folder to the disk, `rename_new` renames without replacing, `lock` has a file for one process,
+and `JsonLines` is an append-only file. Both journals are such files: that of private rounds, and that of experiments.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO
+
+_HERE = -100  # AT_FDCWD: a relative path starts at the working directory
+_NO_REPLACE, _EXCHANGE = 1, 2  # flags of renameat2
+# What a system or a file system that has no such renaming says:
+_UNKNOWN = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def sync(path: Path) -> None:
@@ -23,6 +30,45 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def rename_new(made: Path, name: Path) -> None:
+    """Rename a file or a folder, and fail with `FileExistsError` if something has that name already.
+
+    On Linux that is one step. Where the system or its file system has no such step, a file is linked under the new name
+    first, which fails too, and a folder is renamed in the ordinary way: that replaces an empty folder, and fails where
+    the name is that of a file or of a folder that holds something.
+    """
+    if _renamed(made, name, _NO_REPLACE):
+        return
+    if made.is_dir():
+        try:
+            made.rename(name)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(name)) from None
+            raise
+    else:
+        os.link(made, name)
+        made.unlink()
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two files or folders have each other's name, in one step; False where there is no such step."""
+    return _renamed(one, other, _EXCHANGE)
+
+
+def _renamed(made: Path, name: Path, flag: int) -> bool:
+    """Linux' `renameat2`; False where there is none, or where the file system does not have it."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    if rename(_HERE, os.fsencode(made), _HERE, os.fsencode(name), flag) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNKNOWN:
+        return False
+    raise OSError(number, os.strerror(number), str(made), None, str(name))
 
 
 class JsonLines:
@@ -71,17 +117,20 @@ class JsonLines:
         return content[:whole].splitlines()
 
 
-def lock(file: BinaryIO) -> None:
+def lock(file: BinaryIO | int) -> None:
     """Have a file for this process alone until it is closed; `BlockingIOError` if another has it."""
+    descriptor = file if isinstance(file, int) else file.fileno()
     try:
         if sys.platform == "win32":
             import msvcrt
 
-            file.seek(0)  # the byte that is locked is the one where the file stands
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            os.lseek(descriptor, 0, os.SEEK_SET)  # the byte that is locked is the one where the file stands
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl
 
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            raise
         raise BlockingIOError(errno.EWOULDBLOCK, "in use by another process") from None
