@@ -99,10 +99,9 @@ def estimated(
     confidence: float = CONFIDENCE,
     progress: Progress = silent,
 ) -> Release:
-    """The release that follows from measurements: pure post-processing, the same every time but for typical intervals.
+    """The release that follows from measurements: pure post-processing, the same every time.
 
-    Those come from fresh noise of the same law. Where the mechanism fails another one takes over, and the release says
-    so (`fallback`).
+    Where the mechanism fails another one takes over, and the release says so (`fallback`).
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     progress(Stage("estimating"))
