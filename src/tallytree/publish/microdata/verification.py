@@ -21,7 +21,7 @@ from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.households.selection import cost_of_selection
 from tallytree.privacy.households.together import Together, together
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY, Stored, read_json
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY, Stored
 from tallytree.publish.microdata.files import (
     ANSWERS,
     FILES,
@@ -39,6 +39,7 @@ from tallytree.publish.microdata.files import (
     write_report,
 )
 from tallytree.publish.microdata.statement import as_truncated, in_words, not_protected, sensitivity_of
+from tallytree.publish.reading import read_json
 from tallytree.publish.statement import NO_LEDGER, shown_in
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
@@ -56,6 +57,7 @@ class StoredMicrodata(Stored):
     """The files of a directory of synthetic households."""
 
     expected = FILES
+    optional = (SIZES,)
 
     @property
     def schema(self) -> Schema:

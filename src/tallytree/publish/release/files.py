@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,17 @@ from tallytree.errors import ReleaseError, SpecError
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism, mechanism_named
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, read_json, write_json, write_whole
+from tallytree.publish.folder import (
+    MEASUREMENTS,
+    MOST_FAULTS,
+    PACKAGE,
+    PRIVACY,
+    UNUSABLE,
+    reason,
+    write_json,
+    write_whole,
+)
+from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular, check_room, read_json
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Fallback
@@ -80,10 +91,10 @@ def _write_regions(release: ReleaseContents, path: Path) -> None:
 
 def read_release(folder: Path) -> ReleaseContents:
     """What a saved release holds, as far as it can be read; `verify` says whether it is sound."""
-    if not (folder / COUNTS).exists():
+    if not os.path.lexists(folder / COUNTS):
         raise ReleaseError(f"{folder / COUNTS} is missing: {folder} does not hold a release of counts")
     statement = read_json(folder / PRIVACY)
-    if not (folder / MEASUREMENTS).exists():
+    if not os.path.lexists(folder / MEASUREMENTS):
         raise ReleaseError(
             f"{folder / MEASUREMENTS} is missing: without its measurements a release cannot be checked, and "
             "nothing is known of its error"
@@ -105,8 +116,10 @@ def read_release(folder: Path) -> ReleaseContents:
         )
     except (KeyError, TypeError) as error:
         raise ReleaseError(f"{folder / PRIVACY} lacks {error}") from None
-    except SpecError as error:
-        raise ReleaseError(f"{folder / PRIVACY} cannot be used: {error}") from None
+    except ReleaseError:
+        raise
+    except UNUSABLE as error:
+        raise ReleaseError(f"{folder / PRIVACY} cannot be used: {reason(error)}") from None
 
 
 def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
@@ -126,6 +139,7 @@ def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
 
 def read_regions(path: Path) -> tuple[Hierarchy, list[str]]:
     """The hierarchy in regions.csv and the column of public totals as text."""
+    check_regular(path, most=MOST_TEXT)
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file)
         if tuple(next(reader, ())) != REGION_COLUMNS:
@@ -169,8 +183,8 @@ def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mappin
     from 0 as far as the statement says for its level.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    check_room(len(hierarchy) * len(sizes), path.name)
     dense, intervals = statement["zero_cells"] == "written", statement.get("intervals")
     expected = count_columns(intervals)
     counts = np.zeros((len(hierarchy), len(sizes)), dtype=np.int64)
@@ -178,12 +192,12 @@ def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mappin
     ends = {name: np.full(counts.shape, NULL) for name in expected if name not in COUNT_COLUMNS}
     problems: list[str] = []
     try:
-        with pq.ParquetFile(path) as file:
-            kinds = {field.name: str(field.type) for field in file.schema_arrow}
+        with ParquetRows(path, most=2 * counts.size + 1000) as file:
+            kinds = {field.name: str(field.type) for field in file.schema}
             if kinds != expected:
                 return Cells(counts, ends, [f"its columns are {kinds}, not {expected}"])
-            for group in range(file.num_row_groups):
-                problems += _place_rows(file.read_row_group(group), hierarchy, sizes, counts, ends, seen)
+            for group in file.groups:
+                problems += _place_rows(file.group(group), hierarchy, sizes, counts, ends, seen)
     except (OSError, pa.ArrowException) as error:
         raise ReleaseError(f"{path} cannot be read: {error}") from None
     if dense:

@@ -19,7 +19,8 @@ from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
-from tallytree.publish.folder import MEASUREMENTS, read_json, write_json
+from tallytree.publish.folder import MEASUREMENTS, write_json
+from tallytree.publish.reading import read_json
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import surely_estimated
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements

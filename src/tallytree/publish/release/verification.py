@@ -21,7 +21,8 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import FIRST
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored, read_json
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
+from tallytree.publish.reading import read_json
 from tallytree.publish.release.contents import size_description
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, ErrorBars
 from tallytree.publish.release.files import (
