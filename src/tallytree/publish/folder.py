@@ -24,6 +24,7 @@ from tallytree.disk import exchange, lock, rename_new, sync
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.numbers import short
 from tallytree.publish.reading import opened, read_json
+from tallytree.publish.statement import Unchecked
 
 MEASUREMENTS, PRIVACY, PACKAGE, MANIFEST = "measurements.parquet", "privacy.json", "datapackage.json", "manifest.json"
 WRITING = ".writing"  # how the names of directories end that are not whole yet
@@ -178,6 +179,10 @@ class Stored:
         if isinstance(found, Exception):
             raise ReleaseError(f"{name} cannot be used: {reason(found)}")
         return found  # type: ignore[no-any-return]
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """What is said and cannot be checked from the files."""
+        yield from ()
 
     def changes(self) -> Iterator[str]:
         """What is not as the manifest says, and what a manifest of ours does not say."""

@@ -7,13 +7,14 @@ file of some bytes that says it has a billion rows.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tallytree.errors import ReleaseError
 
@@ -31,7 +32,7 @@ BYTES_PER_CELL = 40  # that checking takes of memory
 
 
 @contextmanager
-def opened(path: Path, *, most: int | None = None) -> Iterator[BinaryIO]:
+def opened(path: Path, *, most: int | None = None) -> Iterator[io.BufferedReader]:
     """A regular file for reading, or a ReleaseError. Links are not followed, and nothing is waited for."""
     check_regular(path, most=most)
     flags = os.O_RDONLY

@@ -52,7 +52,7 @@ def write_release(release: ReleaseContents, target: Path, *, replace: bool = Fal
     def fill(folder: Path) -> tuple[str, ...]:
         zeros = release.counts.size <= CELLS_WITH_ZEROS
         _write_counts(release, folder, zeros=zeros)
-        _write_regions(release, folder / REGIONS)
+        write_regions(release, folder / REGIONS)
         save_measurements(release.measurements, folder / MEASUREMENTS)
         write_json(folder / PRIVACY, privacy_statement(release, zeros=zeros))
         write_json(folder / PACKAGE, data_package(release, zeros=zeros))
@@ -73,7 +73,8 @@ def _write_counts(release: ReleaseContents, folder: Path, *, zeros: bool) -> Non
             text.write_table(rows)
 
 
-def _write_regions(release: ReleaseContents, path: Path) -> None:
+def write_regions(release: ReleaseContents, path: Path) -> None:
+    """The regions in breadth-first order, with their public totals."""
     hierarchy, totals = release.hierarchy, release.measurements.region_totals
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
+from tallytree.errors import ReleaseError
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import most_groups
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import Mechanism, instead_of
+from tallytree.mechanisms import Estimate, Mechanism, instead_of
+from tallytree.numbers import exact_number, short
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import FIRST
+from tallytree.privacy.measure import FIRST, variance_of
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours
+from tallytree.progress import Progress
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
-from tallytree.publish.reading import read_json
-from tallytree.publish.release.contents import size_description
-from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, ErrorBars
+from tallytree.publish.reading import ParquetRows, read_json
+from tallytree.publish.release import restated
+from tallytree.publish.release.contents import ReleaseContents, size_description
+from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, ErrorBars, error_bars
 from tallytree.publish.release.files import (
     COUNTS,
     COUNTS_CSV,
@@ -42,8 +46,10 @@ from tallytree.publish.release.files import (
 from tallytree.publish.release.measurements_file import load_measurements
 from tallytree.publish.release.statement import LEFT_OUT, described, measured_first
 from tallytree.publish.release.truncation import count_description, truncation
-from tallytree.publish.statement import guarantee, shown_in
+from tallytree.publish.statement import FORMAT, Unchecked, guarantee, shown_in
 from tallytree.version import VERSION
+
+LARGEST_VALUE = 1 << 53  # of a measurement, either way: estimators compute with such numbers exactly
 
 
 class StoredRelease(Stored):
@@ -103,6 +109,51 @@ class StoredRelease(Stored):
         return stored_error_bars(self.cells, self.intervals, self.truncation)
 
     @property
+    def estimate(self) -> Estimate:
+        """What the stated mechanism estimates from the measurements."""
+        return self.once("the estimate", self._estimated)
+
+    def _estimated(self) -> Estimate:
+        for part in self.measurements.measured:
+            if part.values.size and max(int(part.values.max()), -int(part.values.min())) > LARGEST_VALUE:
+                raise ReleaseError(f"{MEASUREMENTS} holds numbers that no count with noise can be")
+        return self.mechanism.estimate(self.measurements)
+
+    @property
+    def contents(self) -> ReleaseContents:
+        """All that the files say, with what was proved of the counts found out anew."""
+        fallback, used = stated_fallback(self.statement), self.mechanism
+        proved = self.estimate.certificate
+        return ReleaseContents(
+            counts=self.counts,
+            measurements=self.measurements,
+            made_by=used,
+            certificate=proved if fallback is None else f"{proved}; {fallback.in_words(used)}",
+            title=self.statement["title"],
+            error_bars=self.error_bars,
+            fallback=fallback,
+        )
+
+    @property
+    def is_older(self) -> bool:
+        """Is it of format 1? Then it says less, and some of it in other words."""
+        return bool(self.statement["format"] == 1)
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """What is said and cannot be checked from the files."""
+        yield from UNCHECKED
+        version = self.statement["software"]["tallytree"]
+        if version != VERSION:
+            told = (
+                f"it was made by tallytree {short(version)} and checked by {VERSION}: what differs may be due to that"
+            )
+            yield Unchecked(f"{PRIVACY}: software.tallytree", told)
+        if self.is_older:
+            yield Unchecked(PACKAGE, f"all that {PACKAGE} of format 1 says, but for sizes, counts and intervals")
+            if self.intervals is not None and self.intervals["which"] == "all":
+                yield Unchecked(f"{COUNTS}: typical_lower, typical_upper", OLDER_TYPICAL)
+
+    @property
     def says_if_truncated(self) -> bool:
         """Do the files say whether rows were dropped? Those of early versions do not, and were not asked to."""
         return "rows_were_bounded" in self.statement["neighbours"] or self.measurements.neighbours.rows_were_bounded
@@ -126,16 +177,17 @@ def _rows(stored: StoredRelease) -> Iterator[str]:
 
 def _csv_agrees(stored: StoredRelease) -> Iterator[str]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
     from pyarrow import csv
 
     names = {"string": pa.string(), "int32": pa.int32(), "int64": pa.int64()}
     kinds = {column: names[kind] for column, kind in count_columns(stored.intervals).items()}
     options = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
     try:
-        with csv.open_csv(stored.directory / COUNTS_CSV, convert_options=options) as text:
-            same = pq.ParquetFile(stored.directory / COUNTS).iter_batches()
-            yield from _difference(text, same, list(kinds))
+        with (
+            csv.open_csv(stored.directory / COUNTS_CSV, convert_options=options) as text,
+            ParquetRows(stored.directory / COUNTS, most=2 * stored.counts.size + 1000) as same,
+        ):
+            yield from _difference(text, same.batches(), list(kinds))
     except pa.ArrowException as error:
         yield f"{COUNTS_CSV} cannot be read: {error}"
 
@@ -243,7 +295,7 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
         yield f"{PRIVACY}: the unit or its description does not fit the neighbour relation"
     if guarantee(budget, shown_in(statement)) not in statement["statement"]:
         yield f"{PRIVACY}: the statement in words does not give the stated budget"
-    charged = Fraction(0)
+    charged = exact_number(0)
     for row in statement["measurements"]:
         name = f"the measurement of {row['view']} on level {row['level']!r}"
         sensitivity = neighbours.sensitivity(row["view"], row["regions"])
@@ -251,7 +303,7 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
             yield f"{PRIVACY}: {name} states another sensitivity than its neighbour relation gives"
         if row["noise"] != NOISE_FOR[budget.currency]:
             yield f"{PRIVACY}: {name} has noise that does not fit a budget in {budget.currency}"
-        scale, share = Fraction(row["scale"]), Fraction(row["share"])
+        scale, share = exact_number(row["scale"]), exact_number(row["share"])
         cost = cost_of(NOISE_FOR[budget.currency], sensitivity, scale)
         if str(cost) != row["cost"]:
             yield f"{PRIVACY}: {name} costs {cost}, not {row['cost']}"
@@ -294,11 +346,10 @@ def _says_what_was_left_out(stored: StoredRelease) -> Iterator[str]:
 
 
 def _follows(stored: StoredRelease) -> Iterator[str]:
-    """Estimation is a pure function of the measurements. Another version may differ, so only our own is run again."""
-    if stored.statement["software"]["tallytree"] != VERSION:
-        return
+    """Estimation is a pure function of the measurements."""
     measurements, fallback = stored.measurements, stated_fallback(stored.statement)
     asking = stored.mechanism if fallback is None else fallback.asked
+    asking.check(measurements.neighbours, measurements.hierarchy)
     plan = asking.plan(
         measurements.hierarchy, measurements.budget, measurements.neighbours.unit, measurements.level_shares
     )
@@ -315,8 +366,7 @@ def _follows(stored: StoredRelease) -> Iterator[str]:
             yield f"{PRIVACY}: {used.name} is none of those that stand in for {asking.name}"
         if not stored.statement["certificate"].endswith(fallback.in_words(used)):
             yield f"{PRIVACY}: the certificate does not say that {used.name} stands in for {asking.name}"
-    estimate = stored.mechanism.estimate(measurements)
-    if not np.array_equal(estimate.counts, stored.counts):
+    if not np.array_equal(stored.estimate.counts, stored.counts):
         yield f"{COUNTS} is not what {stored.statement['mechanism']['name']} estimates from {MEASUREMENTS}"
 
 
@@ -377,11 +427,8 @@ def _intervals_in_order(stored: StoredRelease) -> Iterator[str]:
 
 
 def _guaranteed_follow(stored: StoredRelease) -> Iterator[str]:
-    """Guaranteed intervals are a pure function of measurements and counts; again only our own version is run.
-
-    Typical ones come from fresh noise and are not computed again.
-    """
-    if stored.intervals is None or stored.statement["software"]["tallytree"] != VERSION:
+    """Guaranteed intervals are a pure function of measurements and counts."""
+    if stored.intervals is None:
         return
     counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
     again = guaranteed(stored.measurements, counts, level=bars.confidence)
@@ -400,6 +447,82 @@ def _guaranteed_follow(stored: StoredRelease) -> Iterator[str]:
                 yield f"{PRIVACY}: intervals of left-out cells of level {level!r} do not reach as far as is stated"
 
 
+# -------------------------------------------------------------------- all that is said
+
+
+def _statement_follows(stored: StoredRelease) -> Iterator[str]:
+    if not isinstance(stored.statement["title"], str):
+        yield f"{PRIVACY}: the title is not a text"
+    if stored.statement["format"] not in (1, FORMAT):
+        yield f"{PRIVACY} has format {short(stored.statement['format'])}; this version reads formats 1 and {FORMAT}"
+    yield from _few(restated.statement_differs(stored.contents, stored.directory, zeros=stored.zeros_written))
+
+
+def _package_follows(stored: StoredRelease) -> Iterator[str]:
+    if not stored.is_older:
+        yield from _few(restated.package_differs(stored.contents, stored.directory, zeros=stored.zeros_written))
+
+
+def _tables_follow(stored: StoredRelease) -> Iterator[str]:
+    if stored.is_older:
+        return
+    contents = stored.contents
+    yield from _few(restated.facts_differ(contents, stored.directory))
+    yield from restated.regions_differ(contents, stored.directory)
+    if not stored.cells.problems:
+        yield from restated.rows_differ(contents, stored.directory, zeros=stored.zeros_written)
+
+
+def _noise_fits(stored: StoredRelease) -> Iterator[str]:
+    """The stated variance of each measurement is that of its noise, and its noise is of a release."""
+    for part in stored.measurements.measured:
+        if part.variance != variance_of(part.noise, part.scale):
+            yield f"{MEASUREMENTS}: the noise of {part.view} on level {part.level} does not have the stated variance"
+
+
+def _few(faults: Iterator[str]) -> Iterator[str]:
+    yield from islice(faults, 2 * MOST_FAULTS)
+
+
+def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
+    """Typical intervals are a function of measurements and counts too, which takes 25 estimates."""
+    if stored.is_older or stored.intervals is None or stored.intervals["which"] != "all":
+        return
+    counts, stated = stored.counts, stored.error_bars
+    again = error_bars(
+        stored.measurements, counts, stored.mechanism, which="all", confidence=stated.confidence, progress=progress
+    )
+    if again.no_typical != stated.no_typical:
+        yield f"{PRIVACY}: it is not true of typical intervals that: {stated.no_typical or 'they are given'}"
+    if again.typical is None or stated.typical is None:
+        return
+    for name, right in zip(TYPICAL, (again.typical.lower, again.typical.upper), strict=True):
+        wrong = stored.cells.ends[name] != right
+        if not stored.zeros_written:
+            wrong &= counts != 0
+        fault = f"{name} is not what follows from the measurements at a confidence of {stated.confidence}"
+        yield from _faults_at(wrong, fault, stored)
+    if not stored.zeros_written and stored.intervals["left_out_at_most"] != again.beyond_zero(counts, stored.hierarchy):
+        yield f"{PRIVACY}: intervals of left-out cells do not reach as far as is stated"
+
+
+UNCHECKED = (
+    Unchecked(f"{PRIVACY}: title", "the title (the same in all files)"),
+    Unchecked(f"{PRIVACY}: software.python", "which version of Python was used"),
+    Unchecked(f"{PRIVACY}: mechanism.failed_because", "why another mechanism than the one asked for was used, if so"),
+    Unchecked(
+        f"{MEASUREMENTS}: rows.value",
+        "that the noisy numbers are those that were drawn; all other numbers are checked to follow from them",
+    ),
+    Unchecked(
+        f"{MEASUREMENTS}: what the data holder said",
+        "what the data holder said of the data and of the run: that they fit the neighbour relation, the names of "
+        "regions, public totals and public facts, the source of the noise, and what was charged to a ledger (the same "
+        "in all files)",
+    ),
+)
+OLDER_TYPICAL = "typical intervals: releases of format 1 drew their noise afresh"
+
 PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
     "the files are those that the manifest lists, unchanged": Stored.changes,
     "every region and size has one row, with a count of 0 or more": _rows,
@@ -415,4 +538,8 @@ PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
     "what is said of intervals is the same everywhere": _interval_words,
     "every interval holds its count and stays within what is possible": _intervals_in_order,
     "guaranteed intervals follow from the measurements": _guaranteed_follow,
+    "the noise has the stated variance": _noise_fits,
+    "what is stated follows from measurements, counts and mechanism, and nothing else is stated": _statement_follows,
+    "the data package describes these tables, and nothing else": _package_follows,
+    "rows are in their order, and tables say what they hold": _tables_follow,
 }
