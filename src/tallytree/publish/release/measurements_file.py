@@ -78,6 +78,8 @@ def load_measurements(path: str | PathLike[str]) -> Measurements:
         with ParquetRows(Path(path), most=MOST_ROWS) as file:
             check_room(file.rows, file.name)
             facts = stored_facts(file.schema)
+            if not file.schema.equals(_schema()):
+                raise ReleaseError(f"its columns are not {', '.join(_schema().names)}, or of other types")
             if facts["format"] != FORMAT:
                 raise ReleaseError(f"it has format {facts['format']}; this version reads format {FORMAT}")
             measurements = _without_values(facts, most=file.rows)
@@ -86,6 +88,8 @@ def load_measurements(path: str | PathLike[str]) -> Measurements:
                 raise ReleaseError("it does not hold the rows that its own description announces")
             for group, (part, block) in enumerate(pieces):
                 rows = file.group(group)
+                if rows["value"].null_count:
+                    raise ReleaseError("some of its values are missing")
                 values = _values(measurements, part, block)
                 values[...] = rows["value"].to_numpy().reshape(values.shape)
                 if not rows.equals(_rows(measurements, part, block)):
