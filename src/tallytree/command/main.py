@@ -172,14 +172,20 @@ def verify(
     id: Annotated[  # noqa: A002
         str | None, typer.Option(help="The id printed at release, or its first 8 or more digits.")
     ] = None,
+    no_typical: Annotated[
+        bool, typer.Option("--no-typical", help="Leave out typical intervals, which take 25 estimates.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recompute everything a release promises from its files alone. Exit code 2 if anything is wrong."""
-    if not _keeps_its_promises(directory, id, quiet=quiet):
+    """Recompute everything a release promises from its files alone. Exit code 2 if anything is wrong.
+
+    What cannot be told from the files is listed at the end.
+    """
+    if not _keeps_its_promises(directory, id, typical=not no_typical, quiet=quiet):
         raise typer.Exit(2)
 
 
-def _keeps_its_promises(directory: Path, release_id: str | None = None, *, quiet: bool) -> bool:
+def _keeps_its_promises(directory: Path, release_id: str | None = None, *, typical: bool = True, quiet: bool) -> bool:
     from tallytree.command import screen
     from tallytree.command.progress_bar import shown
     from tallytree.progress import Stage
@@ -187,7 +193,7 @@ def _keeps_its_promises(directory: Path, release_id: str | None = None, *, quiet
 
     with shown(quiet) as progress:
         progress(Stage("verifying"))
-        verification = verified(directory, id=release_id)
+        verification = verified(directory, id=release_id, typical=typical, progress=progress)
     screen.show(screen.outcome(verification), quiet=quiet and verification.ok)
     return verification.ok
 

@@ -91,8 +91,8 @@ def _checked_id(text: str) -> str:
     wanted = text.strip().lower()
     if not FEWEST_DIGITS <= len(wanted) <= 64 or set(wanted) - set("0123456789abcdef"):
         raise SpecError(
-            f"the id {short(text, 80)} is not enough of one, or none: give the first {FEWEST_DIGITS} or more digits (0–9, "
-            "a–f) of the id that was printed at release"
+            f"the id {short(text, 80)} is not enough of one, or none: give the first {FEWEST_DIGITS} or more digits "
+            "(0–9, a–f) of the id that was printed at release"
         )
     return wanted
 

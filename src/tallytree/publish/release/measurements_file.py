@@ -108,6 +108,8 @@ def stored_facts(schema: Any) -> dict[str, Any]:
 def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
     """Measurements as a file describes them, with room for at most `most` values, which are still to be read."""
     hierarchy = Hierarchy.from_layout(**facts["hierarchy"])
+    if not all(isinstance(facts[name], bool) for name in ("ledgered", "regions_declared_public")):
+        raise ReleaseError("it does not say yes or no to ledgered and regions_declared_public")
     settled = facts.get("settled", {"totals": None, "max_size": None})
     shell = Measurements(
         hierarchy=hierarchy,
