@@ -16,6 +16,8 @@ from tallytree.progress import Progress, silent
 from tallytree.publish.folder import MANIFEST, MOST_FAULTS, UNUSABLE, Stored, digest, reason
 from tallytree.publish.reading import strange_files
 from tallytree.publish.release import verification as release
+from tallytree.publish.release.interval_checks import typical_follow
+from tallytree.publish.release.stored import StoredRelease
 from tallytree.publish.statement import Unchecked
 
 FEWEST_DIGITS = 8  # of an id
@@ -72,9 +74,10 @@ def verify(
     checks = [Check(REGULAR, ())]
     checks += [Check(promise, tuple(_found(partial(check, stored)))) for promise, check in promises.items()]
     unchecked = list(_listed(stored))
-    if isinstance(stored, release.StoredRelease) and not any(check.faults for check in checks):
+    sound = not any(check.faults for check in checks)
+    if sound and isinstance(stored, StoredRelease) and stored.typical_can_follow:
         if typical:
-            checks.append(Check(TYPICAL, tuple(_found(partial(release.typical_follow, stored, progress)))))
+            checks.append(Check(TYPICAL, tuple(_found(partial(typical_follow, stored, progress)))))
         else:
             unchecked.append(Unchecked("counts.parquet: typical_lower, typical_upper", "typical intervals, as asked"))
     manifest = folder / MANIFEST
@@ -103,7 +106,8 @@ def _stored(folder: Path) -> tuple[Stored, dict[str, Callable[[Any], Iterator[st
 
     if microdata.is_microdata(folder):
         return microdata.StoredMicrodata(folder), microdata.PROMISES
-    return release.StoredRelease(folder), release.PROMISES
+    stored = StoredRelease(folder)
+    return stored, release.promises_of(stored)
 
 
 def _found(check: Callable[[], Iterator[str]]) -> Iterator[str]:

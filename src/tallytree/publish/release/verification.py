@@ -1,4 +1,4 @@
-"""What `verify` checks of a release. Intervals are checked where there are any: older releases promise none."""
+"""What `verify` checks of a release: a table of promises, each with the function that finds what is against it."""
 
 from __future__ import annotations
 
@@ -8,166 +8,31 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError
-from tallytree.estimate.intervals.guaranteed import guaranteed
-from tallytree.estimate.intervals.measured_view import no_guarantee
-from tallytree.estimate.intervals.value import most_groups
-from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import Estimate, Mechanism, instead_of
+from tallytree.mechanisms import instead_of
 from tallytree.numbers import exact_number, short
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import FIRST, variance_of
-from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.progress import Progress
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, UNUSABLE, Stored
 from tallytree.publish.reading import ParquetRows, read_json
 from tallytree.publish.release import restated
-from tallytree.publish.release.contents import ReleaseContents, size_description
-from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, ErrorBars, error_bars
+from tallytree.publish.release.contents import size_description
 from tallytree.publish.release.files import (
     COUNTS,
     COUNTS_CSV,
-    FILES,
-    NULL,
     REGIONS,
-    Cells,
     count_columns,
-    read_cells,
-    read_regions,
     stated_fallback,
-    stated_mechanism,
-    stored_error_bars,
 )
-from tallytree.publish.release.measurements_file import load_measurements
-from tallytree.publish.release.statement import LEFT_OUT, described, measured_first
-from tallytree.publish.release.truncation import count_description, truncation
-from tallytree.publish.statement import FORMAT, Unchecked, guarantee, shown_in
-from tallytree.version import VERSION
-
-LARGEST_VALUE = 1 << 53  # of a measurement, either way: estimators compute with such numbers exactly
-
-
-class StoredRelease(Stored):
-    """The files of a release directory."""
-
-    expected = FILES
-
-    @property
-    def regions(self) -> tuple[Hierarchy, list[str]]:
-        """regions.csv: the hierarchy, and the column of public totals as text."""
-        return self.once(REGIONS, lambda: read_regions(self.directory / REGIONS))
-
-    @property
-    def hierarchy(self) -> Hierarchy:
-        """The regions."""
-        return self.regions[0]
-
-    @property
-    def measurements(self) -> Measurements:
-        """measurements.parquet."""
-        return self.once(MEASUREMENTS, lambda: load_measurements(self.directory / MEASUREMENTS))
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """What the statement says the counts were made by."""
-        return stated_mechanism(self.statement)
-
-    @property
-    def sizes(self) -> range:
-        """The sizes that are counted."""
-        return range(0 if self.statement["neighbours"]["public_totals"] else 1, self.statement["max_size"] + 1)
-
-    @property
-    def zeros_written(self) -> bool:
-        """Does every cell have a row, those that are zero too?"""
-        return bool(self.statement["zero_cells"] == "written")
-
-    @property
-    def intervals(self) -> dict[str, Any] | None:
-        """What the statement says of intervals; None where there are none, as in older releases."""
-        return self.statement.get("intervals")
-
-    @property
-    def cells(self) -> Cells:
-        """counts.parquet."""
-        path = self.directory / COUNTS
-        return self.once(COUNTS, lambda: read_cells(path, self.hierarchy, self.sizes, self.statement))
-
-    @property
-    def counts(self) -> Integers:
-        """The released counts."""
-        return self.cells.counts
-
-    @property
-    def error_bars(self) -> ErrorBars:
-        """The released intervals."""
-        return stored_error_bars(self.cells, self.intervals, self.truncation)
-
-    @property
-    def estimate(self) -> Estimate:
-        """What the stated mechanism estimates from the measurements."""
-        return self.once("the estimate", self._estimated)
-
-    def _estimated(self) -> Estimate:
-        for part in self.measurements.measured:
-            if part.values.size and max(int(part.values.max()), -int(part.values.min())) > LARGEST_VALUE:
-                raise ReleaseError(f"{MEASUREMENTS} holds numbers that no count with noise can be")
-        return self.mechanism.estimate(self.measurements)
-
-    @property
-    def contents(self) -> ReleaseContents:
-        """All that the files say, with what was proved of the counts found out anew."""
-        fallback, used = stated_fallback(self.statement), self.mechanism
-        proved = self.estimate.certificate
-        return ReleaseContents(
-            counts=self.counts,
-            measurements=self.measurements,
-            made_by=used,
-            certificate=proved if fallback is None else f"{proved}; {fallback.in_words(used)}",
-            title=self.statement["title"],
-            error_bars=self.error_bars,
-            fallback=fallback,
-        )
-
-    @property
-    def is_older(self) -> bool:
-        """Is it of format 1? Then it says less, and some of it in other words."""
-        return bool(self.statement["format"] == 1)
-
-    def unchecked(self) -> Iterator[Unchecked]:
-        """What is said and cannot be checked from the files."""
-        yield from UNCHECKED
-        version = self.statement["software"]["tallytree"]
-        if version != VERSION:
-            told = (
-                f"it was made by tallytree {short(version)} and checked by {VERSION}: what differs may be due to that"
-            )
-            yield Unchecked(f"{PRIVACY}: software.tallytree", told)
-        if self.is_older:
-            yield Unchecked(PACKAGE, f"all that {PACKAGE} of format 1 says, but for sizes, counts and intervals")
-            if self.intervals is not None and self.intervals["which"] == "all":
-                yield Unchecked(f"{COUNTS}: typical_lower, typical_upper", OLDER_TYPICAL)
-
-    @property
-    def says_if_truncated(self) -> bool:
-        """Do the files say whether rows were dropped? Those of early versions do not, and were not asked to."""
-        return "rows_were_bounded" in self.statement["neighbours"] or self.measurements.neighbours.rows_were_bounded
-
-    @property
-    def truncation(self) -> str:
-        """What the files must say of what was left out before counting."""
-        return truncation(self.measurements.neighbours) if self.says_if_truncated else ""
-
-
-def _faults_at(wrong: NDArray[np.bool_], fault: str, stored: StoredRelease) -> Iterator[str]:
-    """The fault, for the first few cells `[regions, sizes]` that have it."""
-    for region, size in np.argwhere(wrong)[:MOST_FAULTS]:
-        yield f"region {stored.hierarchy.ids[region]!r}, size {stored.sizes[size]}: {fault}"
+from tallytree.publish.release.interval_checks import guaranteed_follow, interval_words, intervals_in_order
+from tallytree.publish.release.statement import described, measured_first
+from tallytree.publish.release.stored import StoredRelease
+from tallytree.publish.release.truncation import count_description
+from tallytree.publish.statement import FORMAT, guarantee, shown_in
 
 
 def _rows(stored: StoredRelease) -> Iterator[str]:
@@ -373,79 +238,6 @@ def _same(one: Integers | None, other: Integers | None) -> bool:
     return one is other is None or (one is not None and other is not None and np.array_equal(one, other))
 
 
-# -------------------------------------------------------------------- intervals
-
-
-def _interval_words(stored: StoredRelease) -> Iterator[str]:
-    """The level of confidence and what each column promises are the same in all files, and are the true ones."""
-    import pyarrow.parquet as pq
-
-    if stored.intervals is None:
-        return
-    bars = stored.error_bars
-    words = bars.describe()
-    if stored.intervals["columns"] != words:
-        yield f"{PRIVACY} does not say what the intervals promise at a confidence of {bars.confidence}"
-    why = no_guarantee(stored.measurements) or ""
-    if bars.no_guaranteed != why:
-        yield f"{PRIVACY}: it is not true of guaranteed intervals that: {bars.no_guaranteed or 'they are given'}"
-    if not stored.zeros_written and stored.intervals["left_out"] != LEFT_OUT:
-        yield f"{PRIVACY} does not say what a missing row means for its intervals"
-    schema = pq.read_schema(stored.directory / COUNTS)
-    for name, text in words.items():
-        metadata = schema.field(name).metadata or {}
-        if metadata != {b"description": text.encode(), b"confidence": str(bars.confidence).encode()}:
-            yield f"{COUNTS}: the column {name} does not say what {PRIVACY} says of it"
-    for resource in read_json(stored.directory / PACKAGE)["resources"]:
-        if not resource["name"].startswith("counts"):
-            continue
-        fields = {field["name"]: field for field in resource["schema"]["fields"]}
-        for name, text in words.items():
-            if (fields[name]["description"], fields[name]["confidence"]) != (text, bars.confidence):
-                yield f"{PACKAGE}: the column {name} of {resource['name']} does not say what {PRIVACY} says of it"
-
-
-def _intervals_in_order(stored: StoredRelease) -> Iterator[str]:
-    """0 ≤ lower ≤ count ≤ upper, and upper is at most the public total, unless the count itself is larger."""
-    if stored.intervals is None:
-        return
-    counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
-    most = np.maximum(most_groups(stored.measurements)[:, None], counts)
-    for names, given in ((GUARANTEED, bars.guaranteed), (TYPICAL, bars.typical)):
-        if names[0] not in ends:
-            continue
-        lower, upper = ends[names[0]], ends[names[1]]
-        if given is None:
-            fault = f"{names[0]} or {names[1]} is given although none is said to be"
-            yield from _faults_at((lower != NULL) | (upper != NULL), fault, stored)
-            continue
-        fault = f"{names[0]} is empty, or more than the count"
-        yield from _faults_at((lower < 0) | (lower > counts), fault, stored)
-        fault = f"{names[1]} is empty, less than the count, or too large"
-        yield from _faults_at((upper < counts) | (upper > most), fault, stored)
-
-
-def _guaranteed_follow(stored: StoredRelease) -> Iterator[str]:
-    """Guaranteed intervals are a pure function of measurements and counts."""
-    if stored.intervals is None:
-        return
-    counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
-    again = guaranteed(stored.measurements, counts, level=bars.confidence)
-    if again is None or bars.guaranteed is None:
-        return  # whether that is right is another promise
-    for name, right in zip(GUARANTEED, (again.lower, again.upper), strict=True):
-        wrong = ends[name] != right
-        if not stored.zeros_written:
-            wrong &= counts != 0
-        fault = f"{name} is not what follows from the measurements at a confidence of {bars.confidence}"
-        yield from _faults_at(wrong, fault, stored)
-    if not stored.zeros_written:
-        reached = replace(bars, guaranteed=again).beyond_zero(counts, stored.hierarchy)
-        for level, stated in stored.intervals["left_out_at_most"].items():
-            if stated[GUARANTEED[1]] != reached[level][GUARANTEED[1]]:
-                yield f"{PRIVACY}: intervals of left-out cells of level {level!r} do not reach as far as is stated"
-
-
 # -------------------------------------------------------------------- all that is said
 
 
@@ -458,13 +250,10 @@ def _statement_follows(stored: StoredRelease) -> Iterator[str]:
 
 
 def _package_follows(stored: StoredRelease) -> Iterator[str]:
-    if not stored.is_older:
-        yield from _few(restated.package_differs(stored.contents, stored.directory, zeros=stored.zeros_written))
+    yield from _few(restated.package_differs(stored.contents, stored.directory, zeros=stored.zeros_written))
 
 
 def _tables_follow(stored: StoredRelease) -> Iterator[str]:
-    if stored.is_older:
-        return
     contents = stored.contents
     yield from _few(restated.facts_differ(contents, stored.directory))
     yield from restated.regions_differ(contents, stored.directory)
@@ -483,45 +272,6 @@ def _few(faults: Iterator[str]) -> Iterator[str]:
     yield from islice(faults, 2 * MOST_FAULTS)
 
 
-def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
-    """Typical intervals are a function of measurements and counts too, which takes 25 estimates."""
-    if stored.is_older or stored.intervals is None or stored.intervals["which"] != "all":
-        return
-    counts, stated = stored.counts, stored.error_bars
-    again = error_bars(
-        stored.measurements, counts, stored.mechanism, which="all", confidence=stated.confidence, progress=progress
-    )
-    if again.no_typical != stated.no_typical:
-        yield f"{PRIVACY}: it is not true of typical intervals that: {stated.no_typical or 'they are given'}"
-    if again.typical is None or stated.typical is None:
-        return
-    for name, right in zip(TYPICAL, (again.typical.lower, again.typical.upper), strict=True):
-        wrong = stored.cells.ends[name] != right
-        if not stored.zeros_written:
-            wrong &= counts != 0
-        fault = f"{name} is not what follows from the measurements at a confidence of {stated.confidence}"
-        yield from _faults_at(wrong, fault, stored)
-    if not stored.zeros_written and stored.intervals["left_out_at_most"] != again.beyond_zero(counts, stored.hierarchy):
-        yield f"{PRIVACY}: intervals of left-out cells do not reach as far as is stated"
-
-
-UNCHECKED = (
-    Unchecked(f"{PRIVACY}: title", "the title (the same in all files)"),
-    Unchecked(f"{PRIVACY}: software.python", "which version of Python was used"),
-    Unchecked(f"{PRIVACY}: mechanism.failed_because", "why another mechanism than the one asked for was used, if so"),
-    Unchecked(
-        f"{MEASUREMENTS}: rows.value",
-        "that the noisy numbers are those that were drawn; all other numbers are checked to follow from them",
-    ),
-    Unchecked(
-        f"{MEASUREMENTS}: what the data holder said",
-        "what the data holder said of the data and of the run: that they fit the neighbour relation, the names of "
-        "regions, public totals and public facts, the source of the noise, and what was charged to a ledger (the same "
-        "in all files)",
-    ),
-)
-OLDER_TYPICAL = "typical intervals: releases of format 1 drew their noise afresh"
-
 PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
     "the files are those that the manifest lists, unchanged": Stored.changes,
     "every region and size has one row, with a count of 0 or more": _rows,
@@ -534,11 +284,22 @@ PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
     "the privacy costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,
     "what was left out before counting is said wherever counts are described": _says_what_was_left_out,
     "the counts follow from the measurements": _follows,
-    "what is said of intervals is the same everywhere": _interval_words,
-    "every interval holds its count and stays within what is possible": _intervals_in_order,
-    "guaranteed intervals follow from the measurements": _guaranteed_follow,
+    "what is said of intervals is the same everywhere": interval_words,
+    "every interval holds its count and stays within what is possible": intervals_in_order,
+    "guaranteed intervals follow from the measurements": guaranteed_follow,
     "the noise has the stated variance": _noise_fits,
     "what is stated follows from measurements, counts and mechanism, and nothing else is stated": _statement_follows,
+}
+NEWER_PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {  # which releases of format 1 did not give
     "the data package describes these tables, and nothing else": _package_follows,
     "rows are in their order, and tables say what they hold": _tables_follow,
 }
+
+
+def promises_of(stored: StoredRelease) -> dict[str, Callable[[StoredRelease], Iterator[str]]]:
+    """What a release promises, each with its check; those of a release that cannot even be read are all broken."""
+    try:
+        older = stored.is_older
+    except UNUSABLE:
+        older = False
+    return PROMISES if older else PROMISES | NEWER_PROMISES
