@@ -377,6 +377,8 @@ def test_a_second_run_with_the_same_out_is_refused_before_it_pays(folder, here, 
         assert "another run is writing" in here("release", "release.toml", "--out", "mine", code=2)
         assert "spent nothing" in here("release", "release.toml", "--out", "mine", "--resume", code=2)
     assert not paying().spendings
+
+
 def test_the_command_speaks_in_the_words_of_the_spec(folder):
     (folder / "people.csv").write_text("household,county\n1,01\n1,02\n")
     out = run("validate", "release.toml", folder=folder, code=2)

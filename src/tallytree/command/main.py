@@ -209,14 +209,20 @@ def verify(
     id: Annotated[  # noqa: A002
         str | None, typer.Option(help="The id printed at release, or its first 8 or more digits.")
     ] = None,
-    as_json: AsJson = False,
+    no_typical: Annotated[
+        bool, typer.Option("--no-typical", help="Leave out typical intervals, which take 25 estimates.")
+    ] = False,
     ledger: Annotated[
         Path | None, typer.Option("--ledger", help="Of a release that is sound, tell its id to the ledger that paid.")
     ] = None,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recompute everything a release promises from its files alone. Exit code 2 if anything is wrong."""
-    if not _keeps_its_promises(directory, id, as_json=as_json, quiet=quiet):
+    """Recompute everything a release promises from its files alone. Exit code 2 if anything is wrong.
+
+    What cannot be told from the files is listed at the end.
+    """
+    if not _keeps_its_promises(directory, id, typical=not no_typical, as_json=as_json, quiet=quiet):
         raise typer.Exit(2)
     if ledger is not None:
         from tallytree.command import screen
@@ -227,7 +233,9 @@ def verify(
         screen.show(f"{ledger}: reservation {number} paid for it.", quiet=quiet)
 
 
-def _keeps_its_promises(directory: Path, release_id: str | None = None, *, as_json: bool = False, quiet: bool) -> bool:
+def _keeps_its_promises(
+    directory: Path, release_id: str | None = None, *, typical: bool = True, as_json: bool = False, quiet: bool
+) -> bool:
     from dataclasses import asdict
 
     from tallytree.command import screen
@@ -237,7 +245,7 @@ def _keeps_its_promises(directory: Path, release_id: str | None = None, *, as_js
 
     with shown(quiet) as progress:
         progress(Stage("verifying"))
-        verification = verified(directory, id=release_id)
+        verification = verified(directory, id=release_id, typical=typical, progress=progress)
     if as_json:
         screen.show_json({"ok": verification.ok, **asdict(verification)})
     else:

@@ -357,6 +357,9 @@ def outcome(verification: Verification) -> RenderableType:
         if verification.ok
         else Text(f"\n{len(verification.faults)} faults were found: do not use this release.", style="bold red")
     )
+    if verification.unchecked:
+        lines.append(Text("\nIt cannot be told from the files:"))
+        lines.extend(below(Text(f"· {each.what}", style="dim")) for each in verification.unchecked)
     return Group(*lines, verdict, Text(f"release id {verification.release_id}", style="dim"))
 
 

@@ -144,6 +144,8 @@ def wanted_budget(where: str, **amounts: Number | None) -> Budget:
         return Budget(**amounts)
     except BudgetError as error:
         raise SpecError(f"{where} {error}") from None
+
+
 # Options that messages of the Python functions quote, and their names in a spec.
 _QUOTED = {
     name: name

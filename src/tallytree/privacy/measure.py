@@ -78,7 +78,7 @@ def measure_with(
     for question in plan.questions:
         sensitivity = neighbours.sensitivity(question.view, regions[question.level])
         scale = randomness.usable(kind, scale_for(kind, sensitivity, plan.cost(question)))
-        facts = question.view, question.level, question.share, sensitivity, kind, scale, _variance(kind, scale)
+        facts = question.view, question.level, question.share, sensitivity, kind, scale, variance_of(kind, scale)
         asked.append(Measurement(*facts, values=np.empty(0, np.int64)))
 
     receipt = None
@@ -194,7 +194,8 @@ def _chain(counts: Integers) -> Integers:
     return np.ascontiguousarray(row.reshape(counts.shape[::-1]).T)
 
 
-def _variance(kind: NoiseKind, scale: Fraction) -> float:
+def variance_of(kind: NoiseKind, scale: Fraction) -> float:
+    """The variance of noise of that kind and scale."""
     from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
 
     return laplace_variance(scale) if kind == "discrete_laplace" else gaussian_variance(scale)

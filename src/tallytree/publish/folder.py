@@ -22,12 +22,28 @@ from typing import Any, TypeVar
 
 from tallytree.disk import exchange, lock, rename_new, sync
 from tallytree.errors import ReleaseError, TallytreeError
+from tallytree.numbers import short
+from tallytree.publish.reading import opened, read_json
+from tallytree.publish.statement import Unchecked
 
 MEASUREMENTS, PRIVACY, PACKAGE, MANIFEST = "measurements.parquet", "privacy.json", "datapackage.json", "manifest.json"
 WRITING = ".writing"  # how the names of directories end that are not whole yet
+LONGEST_REASON = 500  # characters
 MOST_FAULTS = 3  # of one kind that are named
 # What bad files lead to:
-UNUSABLE = (TallytreeError, OSError, LookupError, ArithmeticError, AttributeError, TypeError, ValueError, csv.Error)
+UNUSABLE = (
+    TallytreeError,
+    OSError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    RecursionError,
+    MemoryError,
+    csv.Error,
+)
 
 T = TypeVar("T")
 
@@ -141,22 +157,9 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, or a ReleaseError."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ReleaseError(f"{path} is missing") from None
-    except (OSError, ValueError) as error:
-        raise ReleaseError(f"{path} cannot be read: {error}") from None
-    if not isinstance(value, dict):
-        raise ReleaseError(f"{path} does not hold a JSON object")
-    return value
-
-
 def digest(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -164,6 +167,7 @@ class Stored:
     """A directory's files, each read once and when first asked for. The two kinds of directory add their own."""
 
     expected: tuple[str, ...] = ()  # names of files that the manifest must list
+    optional: tuple[str, ...] = ()  # and of those that it may list
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -186,12 +190,23 @@ class Stored:
             raise ReleaseError(f"{name} cannot be used: {reason(found)}")
         return found  # type: ignore[no-any-return]
 
+    def unchecked(self) -> Iterator[Unchecked]:
+        """What is said and cannot be checked from the files."""
+        yield from ()
+
     def changes(self) -> Iterator[str]:
-        """What is not as the manifest says: files that are missing, changed or added, and ones that it leaves out."""
-        files = read_json(self.directory / MANIFEST)["files"]
+        """What is not as the manifest says, and what a manifest of ours does not say."""
+        manifest = read_json(self.directory / MANIFEST)
+        files = manifest["files"]
+        if set(manifest) != {"files"} or not isinstance(files, dict):
+            yield f"{MANIFEST} holds something else than the digests of files"
+            return
+        known = {*self.expected, *self.optional}
         for name in sorted({*files, *self.expected}):
             path = self.directory / name
-            if name not in files:
+            if name not in known:  # so it is not opened: its name may lead out of the folder
+                yield f"{MANIFEST} lists {short(name)}, which is no file of a release"
+            elif name not in files:
                 yield f"{name} is not in {MANIFEST}"
             elif not path.is_file():
                 yield f"{name} is missing"
@@ -203,8 +218,9 @@ class Stored:
 
 
 def reason(error: Exception) -> str:
-    """Why a file is of no use, in words."""
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    """Why a file is of no use, in words; errors may quote what they found, so only the beginning of it."""
+    words = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+    return words if len(words) <= LONGEST_REASON else f"{words[:LONGEST_REASON]} …"
 
 
 # -------------------------------------------------------------------- names that are taken

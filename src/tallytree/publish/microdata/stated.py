@@ -34,6 +34,7 @@ from tallytree.publish.microdata.statement import (
     promise,
     public_facts,
 )
+from tallytree.publish.reading import all_rows
 from tallytree.publish.statement import LEDGER, NO_LEDGER, SOURCES
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.methods import method
@@ -195,13 +196,7 @@ def measurements_follow(path: Path, statement: dict[str, Any], schema: Schema) -
 
 
 def _rows(path: Path) -> tuple[Any, Any, Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        rows = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise ReleaseError(str(error)) from None
+    rows = all_rows(path)
     if rows.schema != measured_columns() or any(column.null_count for column in rows.columns):
         raise ReleaseError(f"{MEASUREMENTS}: its columns are not {', '.join(measured_columns().names)}, or have gaps")
     which = rows["measurement"].to_numpy()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
+from tallytree.numbers import exact_number, short
 from tallytree.privacy.accounting import cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
@@ -22,7 +23,7 @@ from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.households.selection import cost_of_selection
 from tallytree.privacy.households.together import Together, together
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored, read_json
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
 from tallytree.publish.microdata.files import (
     ANSWERS,
     FILES,
@@ -39,14 +40,18 @@ from tallytree.publish.microdata.files import (
     workload_of,
     write_report,
 )
-from tallytree.publish.microdata.stated import measurements_follow, package_follows, statement_follows
+from tallytree.publish.microdata.stated import NOT_CHECKED, measurements_follow, package_follows, statement_follows
 from tallytree.publish.microdata.statement import as_truncated, in_words, not_protected, sensitivity_of
-from tallytree.publish.statement import NO_LEDGER, shown_in
+from tallytree.publish.reading import ParquetRows, all_rows, check_room, read_json
+from tallytree.publish.statement import NO_LEDGER, Unchecked, shown_in
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence
 from tallytree.tables.households import NOT_CUT
+from tallytree.version import VERSION
+
+MOST_ROWS = 1 << 40  # of any table; memory is looked at beside
 
 
 def is_microdata(folder: Path) -> bool:
@@ -58,6 +63,16 @@ class StoredMicrodata(Stored):
     """The files of a directory of synthetic households."""
 
     expected = FILES
+    optional = (SIZES,)
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """What is said and cannot be checked from the files."""
+        yield from UNCHECKED
+        if (version := self.statement["software"]["tallytree"]) != VERSION:
+            told = (
+                f"it was made by tallytree {short(version)} and checked by {VERSION}: what differs may be due to that"
+            )
+            yield Unchecked(f"{PRIVACY}: software.tallytree", told)
 
     @property
     def schema(self) -> Schema:
@@ -95,22 +110,22 @@ class _Read:
 
 def _read(stored: StoredMicrodata) -> _Read:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     found = _Read(stored)
     homes, people = arrow_schemas(stored.schema)
     try:
         with (
-            pq.ParquetFile(stored.directory / HOUSEHOLDS) as home_file,
-            pq.ParquetFile(stored.directory / PERSONS) as person_file,
+            ParquetRows(stored.directory / HOUSEHOLDS, most=MOST_ROWS) as home_file,
+            ParquetRows(stored.directory / PERSONS, most=MOST_ROWS) as person_file,
         ):
-            for file, expected, name in ((home_file, homes, HOUSEHOLDS), (person_file, people, PERSONS)):
-                if file.schema_arrow.names != expected.names:
-                    raise ReleaseError(f"{name}: its columns are not {', '.join(expected.names)}")
-            if home_file.num_row_groups != person_file.num_row_groups:
+            for file, expected in ((home_file, homes), (person_file, people)):
+                if file.schema.names != expected.names:
+                    raise ReleaseError(f"{file.name}: its columns are not {', '.join(expected.names)}")
+                check_room(file.rows, file.name)
+            if len(home_file.groups) != len(person_file.groups):
                 raise ReleaseError(f"{HOUSEHOLDS} and {PERSONS} are not divided into the same groups of rows")
-            for group in range(home_file.num_row_groups):
-                _take(found, home_file.read_row_group(group), person_file.read_row_group(group), stored.schema)
+            for group in home_file.groups:
+                _take(found, home_file.group(group), person_file.group(group), stored.schema)
     except (OSError, pa.ArrowException) as error:
         raise ReleaseError(f"{HOUSEHOLDS} or {PERSONS} cannot be read: {error}") from None
     return found
@@ -163,13 +178,7 @@ def _codes(rows: Any, attributes: tuple[Attribute, ...], name: str, problems: li
 
 
 def _evidence(stored: StoredMicrodata) -> Evidence:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        rows = pq.read_table(stored.directory / MEASUREMENTS)
-    except (OSError, pa.ArrowException) as error:
-        raise ReleaseError(str(error)) from None
+    rows = all_rows(stored.directory / MEASUREMENTS)
     which, cells = rows["measurement"].to_numpy(), rows["cell"].to_numpy()
     values, variance = rows["value"].to_numpy(), rows["variance"].to_numpy()
     noisy = [Marginal.from_json(table) for table in stored.statement["measured"]]
@@ -226,20 +235,20 @@ def _privacy_adds_up(stored: StoredMicrodata) -> Iterator[str]:
         yield f"{PRIVACY}: the statement in words does not follow from the budget and the relation"
     spent = Fraction(0)
     for place, row in enumerate(statement["rounds"], start=1):
-        cost = Fraction(row["cost"])
+        cost = exact_number(row["cost"])
         if row["round"] != place or cost <= 0:
             yield f"{PRIVACY}: round {place} is missing, or free"
         spent += cost
         if row["kind"] != "measure":
-            if cost_of_selection(Fraction(row["epsilon"])) != cost:
+            if cost_of_selection(exact_number(row["epsilon"])) != cost:
                 yield f"{PRIVACY}: the selection of round {place} does not cost ε²/8"
             continue
         sensitivity = sensitivity_of(row["table"], row["cells"], neighbours, schema)
         if row["sensitivity"] != {"l1": sensitivity.l1, "l2_squared": sensitivity.l2_squared}:
             yield f"{PRIVACY}: round {place} states another sensitivity than its neighbour relation gives"
-        elif cost_of(GAUSSIAN, sensitivity, Fraction(row["scale"])) != cost:
+        elif cost_of(GAUSSIAN, sensitivity, exact_number(row["scale"])) != cost:
             yield f"{PRIVACY}: round {place} does not cost what its noise says"
-    if str(spent) != statement["spent"] or spent + Fraction(statement["unspent"]) != budget.amount:
+    if str(spent) != statement["spent"] or spent + exact_number(statement["unspent"]) != budget.amount:
         yield f"{PRIVACY}: the rounds cost {spent} together, which does not add up to the budget {budget.amount}"
     if spent > budget.amount:
         yield f"{PRIVACY}: the rounds cost more than the budget"
@@ -269,7 +278,6 @@ def _report_follows(stored: StoredMicrodata) -> Iterator[str]:
 
 def _different(made: Path, kept: Path) -> Iterator[str]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     tables = []
     for folder in (made, kept):
@@ -282,8 +290,8 @@ def _different(made: Path, kept: Path) -> Iterator[str]:
         for table in wrong[:MOST_FAULTS]:
             yield f"{QUESTIONS}: the errors of {table} do not follow from the files"
     try:
-        ours, theirs = pq.read_table(made / ANSWERS), pq.read_table(kept / ANSWERS)
-    except (OSError, pa.ArrowException) as error:
+        ours, theirs = all_rows(made / ANSWERS), all_rows(kept / ANSWERS)
+    except ReleaseError as error:
         yield f"{ANSWERS} cannot be read: {error}"
         return
     if ours.schema != theirs.schema or ours.num_rows != theirs.num_rows:
@@ -383,6 +391,16 @@ def _statement_follows(stored: StoredMicrodata) -> Iterator[str]:
 def _package_follows(stored: StoredMicrodata) -> Iterator[str]:
     yield from package_follows(read_json(stored.directory / PACKAGE), stored.statement, stored.schema)
 
+
+UNCHECKED = (
+    *(Unchecked(PRIVACY, what) for what in NOT_CHECKED),
+    Unchecked(f"{PRIVACY}: method", "that the method drew these households from a model of these measurements"),
+    Unchecked(f"{MEASUREMENTS}: value", "that the noisy numbers are those that were drawn"),
+    Unchecked(
+        f"{PRIVACY}: what the data holder said",
+        "what the data holder said of the data: that they fit the neighbour relation, public facts, the noise's source",
+    ),
+)
 
 PROMISES: dict[str, Callable[[StoredMicrodata], Iterator[str]]] = {
     "the files are those that the manifest lists, unchanged": Stored.changes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,17 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import for_spreadsheets
 from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.names import for_a_spreadsheet, from_a_spreadsheet
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, read_json, write_json, write_whole
+from tallytree.publish.folder import (
+    MEASUREMENTS,
+    MOST_FAULTS,
+    PACKAGE,
+    PRIVACY,
+    UNUSABLE,
+    reason,
+    write_json,
+    write_whole,
+)
+from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular, check_room, read_json
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Fallback
@@ -28,6 +39,7 @@ from tallytree.publish.release.truncation import truncation
 
 COUNTS, COUNTS_CSV, REGIONS = "counts.parquet", "counts.csv", "regions.csv"
 FILES = (COUNTS, COUNTS_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
+MOST_CELLS = 1 << 40
 COUNT_COLUMNS = {"level": "string", "region": "string", "name": "string", "size": "int32", "count": "int64"}
 REGION_COLUMNS = ("region", "name", "level", "parent", "copy_of", "total")
 NULL = -1  # stands for an empty cell among the ends of intervals
@@ -43,7 +55,7 @@ def write_release(release: ReleaseContents, target: Path, *, replace: bool = Fal
     def fill(folder: Path) -> tuple[str, ...]:
         zeros = release.counts.size <= CELLS_WITH_ZEROS
         _write_counts(release, folder, zeros=zeros)
-        _write_regions(release, folder / REGIONS)
+        write_regions(release, folder / REGIONS)
         save_measurements(release.measurements, folder / MEASUREMENTS)
         write_json(folder / PRIVACY, privacy_statement(release, zeros=zeros))
         write_json(folder / PACKAGE, data_package(release, zeros=zeros))
@@ -64,7 +76,8 @@ def _write_counts(release: ReleaseContents, folder: Path, *, zeros: bool) -> Non
             text.write_table(for_spreadsheets(rows))
 
 
-def _write_regions(release: ReleaseContents, path: Path) -> None:
+def write_regions(release: ReleaseContents, path: Path) -> None:
+    """The regions in breadth-first order, with their public totals."""
     hierarchy, totals = release.hierarchy, release.measurements.region_totals
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -83,10 +96,10 @@ def _write_regions(release: ReleaseContents, path: Path) -> None:
 
 def read_release(folder: Path) -> ReleaseContents:
     """What a saved release holds, as far as it can be read; `verify` says whether it is sound."""
-    if not (folder / COUNTS).exists():
+    if not os.path.lexists(folder / COUNTS):
         raise ReleaseError(f"{folder / COUNTS} is missing: {folder} does not hold a release of counts")
     statement = read_json(folder / PRIVACY)
-    if not (folder / MEASUREMENTS).exists():
+    if not os.path.lexists(folder / MEASUREMENTS):
         raise ReleaseError(
             f"{folder / MEASUREMENTS} is missing: without its measurements a release cannot be checked, and "
             "nothing is known of its error"
@@ -108,8 +121,10 @@ def read_release(folder: Path) -> ReleaseContents:
         )
     except (KeyError, TypeError) as error:
         raise ReleaseError(f"{folder / PRIVACY} lacks {error}") from None
-    except SpecError as error:
-        raise ReleaseError(f"{folder / PRIVACY} cannot be used: {error}") from None
+    except ReleaseError:
+        raise
+    except UNUSABLE as error:
+        raise ReleaseError(f"{folder / PRIVACY} cannot be used: {reason(error)}") from None
 
 
 def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
@@ -129,6 +144,7 @@ def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
 
 def read_regions(path: Path, *, marked: bool) -> tuple[Hierarchy, list[str]]:
     """The hierarchy in regions.csv and the column of public totals as text; are its formulas `marked` as texts?"""
+    check_regular(path, most=MOST_TEXT)
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file)
         if tuple(next(reader, ())) != REGION_COLUMNS:
@@ -171,13 +187,8 @@ def count_columns(intervals: Mapping[str, Any] | None, *, named: bool = True) ->
 
 def are_named(path: Path) -> bool:
     """Do the counts have their regions' names? Then formulas are marked as texts in the CSV files beside them, too."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return "name" in pq.read_schema(path).names
-    except (OSError, pa.ArrowException) as error:
-        raise ReleaseError(f"{path} cannot be read: {error}") from None
+    with ParquetRows(path, most=MOST_CELLS) as file:
+        return "name" in file.schema.names
 
 
 def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mapping[str, Any]) -> Cells:
@@ -187,8 +198,8 @@ def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mappin
     from 0 as far as the statement says for its level.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    check_room(len(hierarchy) * len(sizes), path.name)
     dense, intervals = statement["zero_cells"] == "written", statement.get("intervals")
     expected = count_columns(intervals, named=are_named(path))
     counts = np.zeros((len(hierarchy), len(sizes)), dtype=np.int64)
@@ -196,12 +207,12 @@ def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mappin
     ends = {name: np.full(counts.shape, NULL) for name in expected if name not in COUNT_COLUMNS}
     problems: list[str] = []
     try:
-        with pq.ParquetFile(path) as file:
-            kinds = {field.name: str(field.type) for field in file.schema_arrow}
+        with ParquetRows(path, most=2 * counts.size + 1000) as file:
+            kinds = {field.name: str(field.type) for field in file.schema}
             if kinds != expected:
                 return Cells(counts, ends, [f"its columns are {kinds}, not {expected}"])
-            for group in range(file.num_row_groups):
-                problems += _place_rows(file.read_row_group(group), hierarchy, sizes, counts, ends, seen)
+            for group in file.groups:
+                problems += _place_rows(file.group(group), hierarchy, sizes, counts, ends, seen)
     except (OSError, pa.ArrowException) as error:
         raise ReleaseError(f"{path} cannot be read: {error}") from None
     if dense:

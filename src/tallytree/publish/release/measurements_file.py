@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import prod
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,30 @@ from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import key_columns, list_columns, region_blocks
+from tallytree.numbers import exact_number
 from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.size_lists import list_starts
+from tallytree.publish.reading import ParquetRows, check_room, parsed
 
 FORMAT = 1
 FACTS, SLACK = 1 << 16, 1.05  # bytes for facts that are not known before measuring, and how far an estimate is trusted
-UNREADABLE = (OSError, LookupError, ArithmeticError, TypeError, ValueError, TallytreeError)  # what bad files lead to
+MOST_ROWS = 1 << 40
+# What bad files lead to:
+UNREADABLE = (
+    TallytreeError,
+    OSError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    RecursionError,
+    MemoryError,
+)
 
 
 @expecting(measurements=instance(Measurements))
@@ -35,8 +50,17 @@ def save_measurements(measurements: Measurements, path: str | PathLike[str] | An
     """Write one self-contained Parquet file: view, level, region, size, value. `path` may be an open file."""
     import pyarrow.parquet as pq
 
+    schema = _schema().with_metadata({"tallytree": json.dumps(facts_of(measurements))})
+    with pq.ParquetWriter(path, schema) as writer:
+        for part, block in _pieces(measurements):
+            rows = _rows(measurements, part, block)
+            writer.write_table(rows, row_group_size=rows.num_rows)
+
+
+def facts_of(measurements: Measurements) -> dict[str, Any]:
+    """Everything but the values, as the file's metadata hold it."""
     settled = measurements.settled
-    facts = {
+    return {
         "format": FORMAT,
         "hierarchy": measurements.hierarchy.to_json(),
         "neighbours": measurements.neighbours.to_json(),
@@ -52,11 +76,6 @@ def save_measurements(measurements: Measurements, path: str | PathLike[str] | An
             "max_size": settled.max_size,
         },
     }
-    schema = _schema().with_metadata({"tallytree": json.dumps(facts)})
-    with pq.ParquetWriter(path, schema) as writer:
-        for part, block in _pieces(measurements):
-            rows = _rows(measurements, part, block)
-            writer.write_table(rows, row_group_size=rows.num_rows)
 
 
 def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
@@ -86,32 +105,42 @@ def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: I
 @expecting(path=PATH)
 def load_measurements(path: str | PathLike[str]) -> Measurements:
     """Read what `save_measurements` wrote; a file whose rows are not exactly the announced ones is refused."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        with pq.ParquetFile(path) as file:
-            facts = json.loads(file.schema_arrow.metadata[b"tallytree"])
+        with ParquetRows(Path(path), most=MOST_ROWS) as file:
+            check_room(file.rows, file.name)
+            facts = stored_facts(file.schema)
+            if not file.schema.equals(_schema()):
+                raise ReleaseError(f"its columns are not {', '.join(_schema().names)}, or of other types")
             if facts["format"] != FORMAT:
                 raise ReleaseError(f"it has format {facts['format']}; this version reads format {FORMAT}")
-            measurements = _without_values(facts, most=file.metadata.num_rows)
+            measurements = _without_values(facts, most=file.rows)
             pieces = list(_pieces(measurements))
-            if file.num_row_groups != len(pieces):
+            if len(file.groups) != len(pieces):
                 raise ReleaseError("it does not hold the rows that its own description announces")
             for group, (part, block) in enumerate(pieces):
-                rows = file.read_row_group(group)
+                rows = file.group(group)
+                if rows["value"].null_count:
+                    raise ReleaseError("some of its values are missing")
                 values = _values(measurements, part, block)
                 values[...] = rows["value"].to_numpy().reshape(values.shape)
                 if not rows.equals(_rows(measurements, part, block)):
                     raise ReleaseError("its rows are not where its own description puts them")
             return measurements
-    except (*UNREADABLE, pa.ArrowException) as error:
+    except UNREADABLE as error:
         raise ReleaseError(f"{path} does not hold measurements that can be read: {error}") from None
+
+
+def stored_facts(schema: Any) -> dict[str, Any]:
+    """What `facts_of` gave, from a file's schema."""
+    facts: dict[str, Any] = parsed(schema.metadata[b"tallytree"], "the description of the measurements")
+    return facts
 
 
 def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
     """Measurements as a file describes them, with room for at most `most` values, which are still to be read."""
     hierarchy = Hierarchy.from_layout(**facts["hierarchy"])
+    if not all(isinstance(facts[name], bool) for name in ("ledgered", "regions_declared_public")):
+        raise ReleaseError("it does not say yes or no to ledgered and regions_declared_public")
     settled = facts.get("settled", {"totals": None, "max_size": None})
     shell = Measurements(
         hierarchy=hierarchy,
@@ -134,7 +163,7 @@ def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
         most -= prod(shape)
         if most < 0:
             raise ReleaseError("it does not hold the rows that its own description announces")
-        exact = {name: Fraction(part[name]) for name in ("share", "scale")}
+        exact = {name: exact_number(part[name]) for name in ("share", "scale")}
         sensitivity = Sensitivity(**part["sensitivity"])
         values = np.empty(shape, dtype=np.int64)
         measured.append(Measurement(**{**part, **exact, "sensitivity": sensitivity, "values": values}))
