@@ -258,6 +258,14 @@ def evaluate(
             help="census, taxi, race, people, or a CSV or Parquet file of public counts by region and size.",
         ),
     ],
+    level: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column of the file with region names; repeat, from the top down."),
+    ] = None,
+    size_columns: Annotated[
+        str | None,
+        typer.Option(metavar="PREFIX", help="What stands before the size in the file's columns: hh for hh1, hh2, …"),
+    ] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="Repeat for several; all of them if not given.")] = None,
     epsilon: Annotated[list[str] | None, typer.Option(help="Repeat for several; 1 if not given.")] = None,
     runs: Annotated[int, typer.Option(help="Runs of each mechanism with each ε.")] = 5,
@@ -280,6 +288,8 @@ def evaluate(
         data,
         mechanism,
         epsilon,
+        levels=level,
+        size_columns=size_columns,
         runs=runs,
         scale=scale,
         seed=seed,
@@ -329,7 +339,9 @@ def audit(
 def _complain(text: str) -> None:
     from rich.console import Console
 
-    Console(stderr=True, highlight=False).print(text, markup=False)
+    console = Console(stderr=True, highlight=False)
+    for line in text.splitlines():  # those set in are commands to paste, which no line break may cut
+        console.print(line, markup=False, soft_wrap=line.startswith("  "))
 
 
 def main() -> None:
