@@ -21,6 +21,7 @@ ROOMS = (
     "disk",
     "progress",
     "arrays",
+    "notebook",
     "kernels",
     "public_table",
     "hierarchy",

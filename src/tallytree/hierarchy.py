@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.notebook import literal
 from tallytree.public_table import public_table, text, text_columns
 
 ROOT = "total"
@@ -221,7 +222,7 @@ class Hierarchy:
 
     def __repr__(self) -> str:
         counts = np.diff(self.level_starts)
-        parts = (f"{level} {count:,}" for level, count in zip(self.levels, counts, strict=True))
+        parts = (f"{literal(level)} {count:,}" for level, count in zip(self.levels, counts, strict=True))
         return f"Hierarchy({' → '.join(parts)})"
 
     @property

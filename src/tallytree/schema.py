@@ -12,6 +12,7 @@ from math import isfinite, prod
 from typing import Any, Literal
 
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 
 Counted = Literal["households", "persons"]
 SIZE = "persons"  # the name of the number of persons in a household, where a table has it as its first axis
@@ -32,6 +33,8 @@ class Attribute:
     values: tuple[str, ...]
     cuts: tuple[float, ...] | None = None
     missing: str | None = None
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
@@ -80,6 +83,8 @@ class Schema:
     household: tuple[Attribute, ...]
     person: tuple[Attribute, ...]
     max_persons: int
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         if isinstance(self.max_persons, bool) or not isinstance(self.max_persons, int) or self.max_persons < 1:

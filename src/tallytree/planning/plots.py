@@ -25,7 +25,8 @@ from tallytree.charts import (
 )
 from tallytree.hierarchy import Hierarchy
 from tallytree.planning.prior import Prior
-from tallytree.planning.report import PlanReport, planned, planned_by_default
+from tallytree.planning.report import planned, planned_by_default
+from tallytree.planning.value import PlanReport
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares, level_shares

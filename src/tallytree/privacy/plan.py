@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from tallytree.errors import BudgetError, SpecError
 from tallytree.hierarchy import Hierarchy
+from tallytree.notebook import briefly
 from tallytree.privacy.budget import Budget, Number, exact
 from tallytree.privacy.neighbours import PrivacyUnit, View
 
@@ -36,6 +37,8 @@ class Plan:
     budget: Budget
     unit: PrivacyUnit
     questions: tuple[Question, ...]
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         if not self.questions:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tallytree.errors import ReleaseError
+from tallytree.notebook import page, quoted, table
 from tallytree.publish.folder import MANIFEST, UNUSABLE, Stored, digest, reason
 from tallytree.publish.release import verification as release
+
+MOST_FAULTS_SHOWN = 3  # of one promise, in a notebook
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,25 @@ class Verification:
     def faults(self) -> tuple[str, ...]:
         """Everything that was found."""
         return tuple(fault for check in self.checks for fault in check.faults)
+
+    def __repr__(self) -> str:
+        broken = sum(bool(check.faults) for check in self.checks)
+        told = f"{broken} of {len(self.checks)} promises broken" if broken else f"all {len(self.checks)} promises kept"
+        first = "".join(f", first: {quoted(fault)}" for fault in self.faults[:1])
+        return f"Verification({told}{first}, {'no id' if self.release_id is None else f'id {self.release_id[:16]}'})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("✗" if check.faults else "✓", check.promise, "; ".join(check.faults[:MOST_FAULTS_SHOWN]))
+            for check in sorted(self.checks, key=lambda check: not check.faults)
+        ]
+        verdict = (
+            "The release keeps all its promises."
+            if self.ok
+            else f"{len(self.faults)} faults were found: do not use this release."
+        )
+        facts = {"id": self.release_id or "none"}
+        return page(verdict, facts, table(("", "promise", "found against it"), rows, rest="checks has all of them"))
 
 
 def verify(directory: str | PathLike[str], *, id: str | None = None) -> Verification:  # noqa: A002

@@ -13,6 +13,7 @@ from math import comb
 from typing import Any
 
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.schema import SIZE, Marginal, Schema, check_all
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.tables.contingency import check_size
@@ -26,6 +27,8 @@ class Workload:
 
     schema: Schema
     marginals: tuple[Marginal, ...]
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         if not self.marginals:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.checks import integer_table
+from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 
 Kind = Literal["guaranteed", "typical"]
@@ -35,6 +36,8 @@ class Intervals:
     level: float
     kind: Kind
     simultaneous: bool = False
+
+    __repr__ = briefly
 
 
 def checked_level(level: object) -> float:

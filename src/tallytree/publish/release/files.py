@@ -16,6 +16,7 @@ from tallytree.errors import ReleaseError, SpecError
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism, mechanism_named
+from tallytree.notebook import briefly
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, read_json, write_json, write_whole
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
@@ -154,6 +155,8 @@ class Cells:
     counts: Integers
     ends: dict[str, Integers]  # of intervals, by column; NULL where a cell is empty
     problems: list[str]
+
+    __repr__ = briefly
 
 
 def count_columns(intervals: Mapping[str, Any] | None) -> dict[str, str]:
