@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tallytree.errors import SpecError
+from tallytree.notebook import literal
 
 # Okabe and Ito's colours, which people with any colour vision can distinguish, and two more.
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#22303c", "#8a6d3b", "#7a8896"]
@@ -113,7 +114,7 @@ def stacked_bar(parts: Mapping[str, float], *, rest: str) -> Any:
         found[MOST_PARTS:-1] = [(f"{len(many):,} more", sum(size for _, size in many))]
     for place, (name, size) in enumerate(found):
         color = "#d5dbe0" if name == rest else COLORS[place % 2]
-        rows.append({"name": name, "from": start, "to": start + size, "color": color})
+        rows.append({"name": literal(name), "from": start, "to": start + size, "color": color})
         start += size
     bar = (
         alt.Chart(alt.Data(values=rows))
