@@ -116,11 +116,12 @@ def stacked_bar(parts: Mapping[str, float], *, rest: str) -> Any:
         color = "#d5dbe0" if name == rest else COLORS[place % 2]
         rows.append({"name": literal(name), "from": start, "to": start + size, "color": color})
         start += size
+    axis = alt.Axis(grid=False, tickCount=5, format="~g")
     bar = (
         alt.Chart(alt.Data(values=rows))
         .mark_bar(height=18, stroke="white", strokeWidth=1)
         .encode(
-            x=alt.X("from:Q", title=None, scale=alt.Scale(domain=[0, start], nice=False), axis=alt.Axis(grid=False)),
+            x=alt.X("from:Q", title=None, scale=alt.Scale(domain=[0, start], nice=False), axis=axis),
             x2="to:Q",
             color=alt.Color("color:N", scale=None),
             tooltip=[alt.Tooltip("name", type="nominal")],

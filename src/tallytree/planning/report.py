@@ -250,11 +250,6 @@ def _candidates(mechanisms: Sequence[str] | None) -> tuple[list[str], dict[str, 
     return names, skipped
 
 
-def planned_by_default() -> list[str]:
-    """The mechanisms that a plan compares if none are named."""
-    return _candidates(None)[0]
-
-
 def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int] | Integers) -> Integers:
     first = int(hierarchy.level_starts[-2])
     ids = hierarchy.ids[first:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -11,6 +11,7 @@ from typing import Any
 from tallytree.charts import altair, colors, inline, panel_title, round_numbers, shapes, styled
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
+from tallytree.mechanisms import MECHANISMS
 from tallytree.notebook import literal, page, paragraph, shortened, table
 from tallytree.planning.goals import Suggestion, suggest
 from tallytree.privacy.budget import Budget
@@ -140,6 +141,12 @@ class PlanReport:
         return page(title, facts, found, inline(lambda: _chart(self)), *notes)
 
 
+def places_of(mechanisms: Iterable[str]) -> dict[str, int]:
+    """The mechanisms shown, each with its place among those that are planned by default: a colour for each."""
+    known = [name for name, mechanism in MECHANISMS.items() if not mechanism.refused and not mechanism.unplanned]
+    return {name: known.index(name) if name in known else len(known) for name in mechanisms}
+
+
 def _chart(report: PlanReport) -> Any:
     """Predicted errors by level with the first budget and one split; mechanisms that have no split are there too."""
     alt = altair()
@@ -158,8 +165,7 @@ def _chart(report: PlanReport) -> Any:
         scale=alt.Scale(type="log", nice=False, padding=14),
         axis=alt.Axis(values=round_numbers(least / 1.5, most * 1.5), format="~s" if least >= 1 else "~g"),
     )
-    names = list(dict.fromkeys(row["mechanism"] for row in rows))
-    places = {name: place for place, name in enumerate(names)}
+    places = places_of(row["mechanism"] for row in rows)
     points = (
         alt.Chart(alt.Data(values=rows))
         .mark_point(filled=True, size=60, opacity=1)
