@@ -77,9 +77,5 @@ def table_in(folder: Path) -> tuple[str, OlderTable]:
     except (OSError, pa.ArrowException, csv.Error, ValueError, LookupError, TypeError, RecursionError) as error:
         kind = type(error).__name__
         raise SpecError(f"the release in {folder} cannot be read ({kind}); tallytree verify says why") from None
-    table = OlderTable(tuple(ids), *(column.to_numpy().astype(np.int64) for column in (region, size)), _floats(count))
-    return title, table
-
-
-def _floats(column: object) -> Floats:
-    return np.asarray(column, dtype=np.float64)
+    numbers = (np.asarray(column, dtype=kind) for column, kind in ((region, int), (size, int), (count, float)))
+    return title, OlderTable(tuple(ids), *numbers)
