@@ -18,6 +18,10 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MOD
 ROOMS = (
     "version",
     "errors",
+    "names",
+    "numbers",
+    "arguments",
+    "csv_files",
     "disk",
     "progress",
     "arrays",

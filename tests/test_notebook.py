@@ -13,7 +13,8 @@ import tallytree as tt
 from tallytree import charts
 from tallytree.evaluate.results import Results
 from tallytree.evaluate.truth import Truth
-from tallytree.notebook import briefly, literal, table
+from tallytree.names import visible
+from tallytree.notebook import briefly, table
 from tallytree.publish.verify import Check, Verification
 from tests.synthesis.made_up import made_up as made_up_households
 
@@ -141,7 +142,7 @@ def test_a_value_is_a_small_page_with_a_table_and_names_as_text(values, name):
     if "verification" not in name and name != "answer":
         assert "svg" in page.seen
     if name in ("release", "synthesis", "account", "answer"):
-        assert literal(NASTY) in "".join(page.text)
+        assert visible(NASTY) in "".join(page.text)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,18 +12,11 @@ from fractions import Fraction
 from html import escape
 from typing import Any
 
+from tallytree.names import visible
+
 LONGEST = 60  # characters of a text within a line
 MOST_ITEMS = 3  # of a list within a line
 MOST_ROWS = 12  # of a table in a notebook
-
-
-def literal(text: str) -> str:
-    r"""A text with everything that cannot be printed escaped: no line break, no control code, no turned direction.
-
-    >>> literal("Zürich"), literal("a\x1b[31m\nb")
-    ('Zürich', 'a\\x1b[31m\\nb')
-    """
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
@@ -95,7 +88,7 @@ def paragraph(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(literal(text))
+    return escape(visible(text))
 
 
 def _cell(text: str, kind: str = "td", *, right: bool = False) -> str:

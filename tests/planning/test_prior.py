@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tallytree import Budget, Hierarchy, Prior, Release, SpecError, one_entity, release
 from tallytree.planning.prior import SHAPES, poisson
+from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.sealed import Sealed
 from tests.oracles.example import made_up
 
 TREE = Hierarchy.from_levels(
@@ -71,6 +73,15 @@ def test_the_folder_of_a_release_says_the_same_as_the_release(tmp_path, monkeypa
         assert np.array_equal(read.older.region, loaded.older.region)
         assert np.array_equal(read.older.size, loaded.older.size)
         assert np.array_equal(read.older.count, loaded.older.count)
+
+
+def test_regions_that_look_like_formulas_are_found_again_in_the_folder(tmp_path):
+    names = ["=1+1", "'=1+1", "'s-Hertogenbosch", "a\nb"]
+    tree = Hierarchy.from_levels({"town": names}, ["town"])
+    sizes = GroupSizes(tree, 3, Sealed(np.full((4, 3), 7)))
+    made = release(sizes, budget=Budget(epsilon=2), unit=one_entity(), intervals="none")
+    made.save(tmp_path / "r")
+    assert Prior.of(tmp_path / "r").older.texts == tree.ids == Prior.of(made).older.texts
 
 
 def test_a_folder_that_is_no_release_or_a_damaged_one_is_a_clear_error(tmp_path):

@@ -339,9 +339,11 @@ def audit(
 def _complain(text: str) -> None:
     from rich.console import Console
 
+    from tallytree.names import visible
+
     console = Console(stderr=True, highlight=False)
     for line in text.splitlines():  # those set in are commands to paste, which no line break may cut
-        console.print(line, markup=False, soft_wrap=line.startswith("  "))
+        console.print(visible(line), markup=False, soft_wrap=line.startswith("  "))
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TextCo
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from tallytree.names import visible
 from tallytree.privacy.budget import as_decimal
 from tallytree.progress import Progress, Stage
 
@@ -49,7 +50,7 @@ class _Lines(Bars):
         yield self.make_tasks_table(self.tasks)
         for task in self.tasks:
             if about := task.fields["stage"].about:
-                yield Text(f"  {about}", style="dim", no_wrap=True, overflow="ellipsis")
+                yield Text(f"  {visible(about)}", style="dim", no_wrap=True, overflow="ellipsis")
 
 
 class _State(ProgressColumn):

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tallytree.command.progress_bar import shown
-from tallytree.command.screen import plain_table, show, show_json
+from tallytree.command.screen import plain_table, show, show_json, words
 from tallytree.histogram import size_label
 from tallytree.progress import Stage
 from tallytree.publish.release.answers import Answer, answers
@@ -83,8 +83,8 @@ def answer(found: Answer) -> RenderableType:
         if ends is not None:
             what = "unbounded" if np.isinf(ends).any() else "known exactly" if ends[0] == ends[1] else text
             table.add_row(kind, found.between(ends), what)
-    notes = [Text(f"· {note}") for note in found.notes]
-    title = Text(f"{found.question[0].upper()}{found.question[1:]}", style="bold green")
+    notes = [words(f"· {note}") for note in found.notes]
+    title = words(f"{found.question[0].upper()}{found.question[1:]}", style="bold green")
     return Group(title, Padding(table, (1, 0, 1 if notes else 0, 2)), *notes)
 
 
@@ -103,9 +103,9 @@ def answer_table(release: Release, found: Sequence[Answer], level: str) -> Rende
     asked = found[0].question.replace(f" in {places([tree.index[found[0].regions[0]]], tree)}", "", 1)
     notes = list(dict.fromkeys(note for one in found for note in one.notes if not note.startswith("The public number")))
     return Group(
-        Text(f"{asked[0].upper()}{asked[1:]}, by {level}", style="bold green"),
+        words(f"{asked[0].upper()}{asked[1:]}, by {level}", style="bold green"),
         Padding(table, (1, 0, 1, 2)),
-        *(Text(f"· {note}") for note in notes),
+        *(words(f"· {note}") for note in notes),
         Text(f"Intervals are at {in_percent(found[0].confidence)}, each row by itself.", style="dim"),
     )
 
@@ -122,7 +122,7 @@ def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None
                 ends = f"{row['lower']:,} … {row['upper']:,}"
                 table.add_row(size_label(row["size"], last), f"{row['count']:,}", ends)
         parts += [
-            Text(f"Groups in {places([tree.index[region]], tree)}", style="bold green"),
+            words(f"Groups in {places([tree.index[region]], tree)}", style="bold green"),
             Padding(table, (1, 0, 1, 2)),
         ]
     told = truncation(release.measurements.neighbours)

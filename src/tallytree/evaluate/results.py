@@ -11,7 +11,8 @@ from typing import Any
 
 from tallytree.errors import SpecError
 from tallytree.evaluate.metrics import ALL_LEVELS
-from tallytree.notebook import literal, shortened
+from tallytree.names import visible
+from tallytree.notebook import shortened
 
 NOT_PRIVATE = "NOT PRIVATE"
 WARNING = (
@@ -38,7 +39,7 @@ class Results:
 
         names = ("dataset", "mechanism", "budget", "run")
         found = {name: pc.unique(self.rows[name]).to_pylist() for name in names}
-        sets = ", ".join(map(literal, found["dataset"]))
+        sets = ", ".join(map(visible, found["dataset"]))
         parts = (
             f"{len(found[name])} {word}"
             for name, word in zip(names[1:], ("mechanisms", "budgets", "runs"), strict=True)

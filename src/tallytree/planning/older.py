@@ -13,6 +13,7 @@ import numpy as np
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
+from tallytree.names import from_a_spreadsheet
 from tallytree.notebook import briefly
 
 MOST_OLDER_CELLS = 100_000_000  # of an older table, regions × sizes
@@ -69,6 +70,8 @@ def table_in(folder: Path) -> tuple[str, OlderTable]:
         with pq.ParquetFile(files["counts.parquet"]) as file:
             if file.metadata.num_rows > MOST_OLDER_CELLS:
                 raise SpecError(f"the release in {folder} has over {MOST_OLDER_CELLS:,} rows, too many to plan with")
+            if "name" in file.schema_arrow.names:  # as versions do that mark formulas in their CSV files
+                ids = [from_a_spreadsheet(region) for region in ids]
             rows = file.read(columns=["region", "size", "count"]).filter(pc.field("count") > 0)
         region = pc.index_in(rows["region"], pa.array(ids, pa.string()))
         size, count = (rows[name].cast(pa.int64()) for name in ("size", "count"))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arguments import told
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
@@ -49,10 +50,13 @@ class Prior:
 
     def __post_init__(self) -> None:
         groups = self.groups
-        if groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or groups < 1):
-            raise SpecError(f"groups is how many groups to expect in all, a whole number above 0, not {groups!r}")
+        if groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or not 0 < groups < 2**53):
+            raise SpecError(f"groups is how many groups to expect in all, a whole number above 0, not {told(groups)}")
         if self.weights is not None:
-            weights = np.asarray(self.weights, dtype=np.float64)
+            try:
+                weights = np.asarray(self.weights, dtype=np.float64)
+            except (TypeError, ValueError, OverflowError):
+                raise SpecError(f"weights is {told(self.weights)}; expected a number for each leaf") from None
             object.__setattr__(self, "weights", weights)
             if not np.all(np.isfinite(weights)) or np.any(weights < 0) or not np.any(weights > 0):
                 raise SpecError(

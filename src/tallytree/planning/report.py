@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from tallytree.arguments import MAPPING, TEXT, WHOLE, expecting, instance, optional, several, told
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
@@ -29,6 +30,8 @@ from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares
 from tallytree.progress import Progress, Stage, silent
 
 MOST_CELLS = 500_000  # regions × sizes that are simulated
+MOST_PLANNED = 10**10  # regions × sizes of a release that is planned
+MOST_REPLICATES = 100_000
 CELLS_IN_ALL = 200_000  # to simulate with each mechanism and split, in all replicates together
 REPLICATES = (3, 25)  # at the least and at the most
 AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES = 20_000, 80_000, (4, 20)  # the same for the choice of auto
@@ -38,6 +41,12 @@ LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
 
 
+@expecting(
+    hierarchy=instance(Hierarchy),
+    groups=optional(WHOLE),
+    mechanisms=optional(several(TEXT)),
+    splits=optional(MAPPING),
+)
 def plan(
     hierarchy: Hierarchy,
     *,
@@ -70,7 +79,7 @@ def plan(
     return planned(
         hierarchy,
         neighbours,
-        budgets=[budget] if isinstance(budget, Budget) else list(budget),
+        budgets=[Budget.of(one) for one in ([budget] if isinstance(budget, Budget | Mapping) else _listed(budget))],
         prior=Prior.of(prior, groups=groups),
         leaf_totals=leaf_totals,
         mechanisms=mechanisms,
@@ -79,6 +88,10 @@ def plan(
         replicates=replicates,
         progress=progress,
     )
+
+
+def _listed(budgets: Any) -> Sequence[Budget]:
+    return budgets if isinstance(budgets, Sequence) and not isinstance(budgets, str | bytes) else [budgets]
 
 
 def planned(
@@ -97,10 +110,15 @@ def planned(
     progress: Progress = silent,
 ) -> PlanReport:
     """`plan` for a neighbour relation that is known already; `options` are those of some mechanisms, by name."""
+    if len(hierarchy) * neighbours.max_size > MOST_PLANNED:
+        cells = f"{len(hierarchy):,} regions with {told(neighbours.max_size)} sizes"
+        raise SpecError(f"max_size is too large to plan with: {cells}, and a plan takes {MOST_PLANNED:,} cells at most")
     if replicates is None:
         replicates = _replicates(hierarchy, neighbours, most_cells, CELLS_IN_ALL, REPLICATES)
-    if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 2:
-        raise SpecError(f"replicates={replicates!r}; expected a whole number of at least 2, for standard errors")
+    if isinstance(replicates, bool) or not isinstance(replicates, int) or not 2 <= replicates <= MOST_REPLICATES:
+        raise SpecError(
+            f"replicates={told(replicates)}; expected a whole number from 2 to {MOST_REPLICATES:,}, for standard errors"
+        )
     if not budgets:
         raise SpecError("there is no budget to plan with")
     checked_level(confidence)

@@ -12,7 +12,8 @@ from tallytree.charts import altair, colors, inline, panel_title, round_numbers,
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS
-from tallytree.notebook import literal, page, paragraph, shortened, table
+from tallytree.names import visible
+from tallytree.notebook import page, paragraph, shortened, table
 from tallytree.planning.goals import Suggestion, suggest
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
@@ -113,7 +114,7 @@ class PlanReport:
         tried = (
             f"{mechanisms} mechanisms × {len(self.splits)} splits × {len(self.budgets)} budgets ({shortened(budgets)})"
         )
-        return f"PlanReport({tree}, expecting {literal(shortened(self.prior))}, {tried})"
+        return f"PlanReport({tree}, expecting {visible(shortened(self.prior))}, {tried})"
 
     def _repr_html_(self) -> str:
         best = [self.best(level, budget=budget) for budget in self.budgets for level in self.hierarchy.levels]
@@ -156,7 +157,7 @@ def _chart(report: PlanReport) -> Any:
     }
     shown = [one for one in report.of() if one.split == split or len(ways[one.mechanism]) < len(report.splits)]
     rows: list[dict[str, Any]] = [
-        {"level": literal(one.level), "mechanism": one.mechanism, "emd": max(one.emd, LEAST_SHOWN)} for one in shown
+        {"level": visible(one.level), "mechanism": one.mechanism, "emd": max(one.emd, LEAST_SHOWN)} for one in shown
     ]
     least, most = min(row["emd"] for row in rows), max(row["emd"] for row in rows)
     x = alt.X(
@@ -171,6 +172,6 @@ def _chart(report: PlanReport) -> Any:
         .mark_point(filled=True, size=60, opacity=1)
         .encode(x=x, y=alt.Y("level:N", sort=None, title=None), color=colors(places), shape=shapes(places))
     )
-    title = panel_title(f"{report.budgets[0]}, split {literal(split)!r}")
+    title = panel_title(f"{report.budgets[0]}, split {visible(split)!r}")
     chart = points.properties(title=title, width=360, height=max(60, 34 * report.hierarchy.depth))
     return styled(chart, subtitle_color="#5b6770", legend_columns=3)

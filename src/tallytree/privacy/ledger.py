@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 
+from tallytree.arguments import PATH, expect
 from tallytree.errors import BudgetError
 from tallytree.privacy.accounts import (
     Account,
@@ -59,6 +60,7 @@ class Ledger:
     """The accounts in one file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        expect(path, PATH, "the ledger's path")
         self._chain = Chain(path, of_version_0_1_0)
         self.path, self.anchor_path = self._chain.path, self._chain.anchor_path
 

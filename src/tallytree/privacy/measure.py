@@ -16,13 +16,14 @@ from functools import partial
 
 import numpy as np
 
+from tallytree.arguments import FLAG, expecting, instance, optional
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.histogram import at_least
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurement, Measurements, Settle
-from tallytree.privacy.neighbours import Neighbours, View
+from tallytree.privacy.neighbours import AS_READ, Neighbours, View
 from tallytree.privacy.noise.randomness import NoiseSource, Randomness, cryptographic
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.size_lists import SMALL, noisy_lists
@@ -32,6 +33,7 @@ from tallytree.tables.guard import from_outside
 FIRST: tuple[View, ...] = ("totals", "largest")  # measured before the others
 
 
+@expecting(group_sizes=AS_READ, plan=instance(Plan), ledger=optional(instance(Ledger, "Ledger(path)")), same_data=FLAG)
 def measure(
     group_sizes: GroupSizes,
     plan: Plan,

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tallytree.arguments import PATH, TEXT, expecting, optional
 from tallytree.errors import ReleaseError
 from tallytree.notebook import page, quoted, table
 from tallytree.publish.folder import MANIFEST, UNUSABLE, Stored, digest, reason
@@ -61,6 +62,7 @@ class Verification:
         return page(verdict, facts, table(("", "promise", "found against it"), rows, rest="checks has all of them"))
 
 
+@expecting(directory=PATH, id=optional(TEXT))
 def verify(directory: str | PathLike[str], *, id: str | None = None) -> Verification:  # noqa: A002
     """Check the directory of a release or of synthetic households; with `id`, also that it is that very one."""
     folder = Path(directory)

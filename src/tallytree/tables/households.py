@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from tallytree.arguments import TEXT, expect, instance, optional, told
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Attribute, Schema
@@ -96,6 +97,7 @@ def read_households(
     the data holder's eyes only.
     """
     _check_options(schema, household_id, person_order, oversize)
+    expect(name, optional(TEXT), "name")
     files = [paths_of(households, "households"), paths_of(persons, "persons")]
     with workspace(memory_limit) as connect:
         homes = _Table("households", _opened(households, "households", connect), schema.household, household_id)
@@ -151,8 +153,11 @@ def households_from_codes(
 
 
 def _check_options(schema: Schema, household_id: str, person_order: str | None, oversize: str) -> None:
-    if oversize not in get_args(Oversize):
-        raise SpecError(f"oversize is {oversize!r}; expected error, drop or subsample")
+    expect(schema, instance(Schema), "schema")
+    expect(household_id, TEXT, "household_id")
+    expect(person_order, optional(TEXT), "person_order")
+    if not isinstance(oversize, str) or oversize not in get_args(Oversize):
+        raise SpecError(f"oversize is {told(oversize)}; expected error, drop or subsample")
     attributes = [attribute.name for attribute in (*schema.household, *schema.person)]
     if household_id in attributes:
         raise SpecError(f"household_id={household_id!r} is an attribute of the schema; it cannot be both")

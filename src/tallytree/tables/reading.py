@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tallytree.arguments import FLAG, TEXT, expecting, optional
 from tallytree.arrays import Integers
 from tallytree.errors import DataError
 from tallytree.hierarchy import Hierarchy
@@ -34,6 +35,7 @@ from tallytree.tables.source import Opened, open_groups, open_source, paths_of, 
 
 
 @from_outside("Reading the microdata")
+@expecting(name=optional(TEXT), regions_are_public=FLAG, table=optional(TEXT), groups_table=optional(TEXT))
 def read(
     source: Any,
     *,

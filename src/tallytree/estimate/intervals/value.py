@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arguments import told
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.checks import integer_table
@@ -42,8 +43,10 @@ class Intervals:
 
 def checked_level(level: object) -> float:
     """A level of confidence: a number from 0.5 to 0.9999, or a SpecError that says so."""
-    if isinstance(level, bool) or not isinstance(level, Real) or not 0.5 <= float(level) <= 0.9999:
-        raise SpecError(f"the level of an interval is {level!r}; expected a number from 0.5 to 0.9999, such as 0.95")
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0.5 <= level <= 0.9999:  # type: ignore[operator]
+        raise SpecError(
+            f"the level of an interval is {told(level)}; expected a number from 0.5 to 0.9999, such as 0.95"
+        )
     return float(level)
 
 

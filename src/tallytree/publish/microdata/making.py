@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tallytree.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional, told
 from tallytree.errors import SpecError
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.journal import has_begun
@@ -33,10 +34,22 @@ AnyRelease = Release | str | PathLike[str]
 CHECKPOINT = "checkpoint"
 
 
+@expecting(
+    households=instance(Households, "as tallytree.read_households makes them"),
+    workload=optional(instance(Workload)),
+    method=TEXT,
+    options=optional(MAPPING),
+    ledger=optional(either(PATH, instance(Ledger))),
+    same_data=FLAG,
+    folder=optional(PATH),
+    release=optional(either(instance(Release), PATH)),
+    region=optional(TEXT),
+    title=optional(TEXT),
+)
 def synthesize(
     households: Households,
     *,
-    budget: Budget,
+    budget: Budget | Mapping[str, Any],
     unit: HouseholdUnit | PrivacyUnit | str = "one_group",
     workload: Workload | None = None,
     method: str = DEFAULT,
@@ -65,6 +78,7 @@ def synthesize(
 
     Everything that can be refused is refused before anything is spent.
     """
+    budget = Budget.of(budget)
     ready = check(households, budget, unit, workload, method, options, number, release, region)
     neighbours, table = ready.neighbours, ready.table
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
@@ -128,7 +142,7 @@ def check(
     neighbours = HouseholdNeighbours(_unit(unit), schema.max_persons)
     chosen, settings, asked = check_public(schema, method, options, workload)
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
-        raise SpecError(f"number must be a whole number of at least 0, not {number!r}")
+        raise SpecError(f"number must be a whole number of at least 0, not {told(number)}")
     tables = PrivateTables(households, neighbours, budget)  # reserves nothing: it has no ledger and no journal
     if neighbours.number_is_public and tables.number == 0:
         raise SpecError("there are no households, which is public under this unit: there is nothing to synthesize")

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tallytree.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional
 from tallytree.errors import ReleaseError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
@@ -15,7 +16,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
+from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
@@ -32,11 +33,20 @@ if TYPE_CHECKING:
 RECEIPT, MECHANISM = "receipt.json", "mechanism.json"  # beside the measurements that are kept
 
 
+@expecting(
+    group_sizes=AS_READ,
+    mechanism=TEXT,
+    options=optional(MAPPING),
+    ledger=optional(either(PATH, instance(Ledger))),
+    same_data=FLAG,
+    title=optional(TEXT),
+    keep=optional(PATH),
+)
 def release(
     group_sizes: GroupSizes,
     *,
-    budget: Budget,
-    unit: PrivacyUnit,
+    budget: Budget | Mapping[str, Any],
+    unit: PrivacyUnit | str,
     mechanism: str = "auto",
     options: Mapping[str, Any] | None = None,
     shares: Shares | None = None,
@@ -64,7 +74,7 @@ def release(
     "guaranteed" (typical ones take 25 more estimates) or "none".
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
-    neighbours = Neighbours.of(group_sizes, unit)
+    neighbours, budget = Neighbours.of(group_sizes, unit), Budget.of(budget)
     chosen, plan = decided(
         group_sizes,
         neighbours,
@@ -127,6 +137,7 @@ def estimated(
     )
 
 
+@expecting(folder=PATH, mechanism=TEXT, options=optional(MAPPING), title=optional(TEXT))
 def resume(
     folder: str | PathLike[str],
     *,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arguments import PATH, expecting, instance
 from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.hierarchy import Hierarchy
@@ -26,6 +27,7 @@ FORMAT = 1
 UNREADABLE = (OSError, LookupError, ArithmeticError, TypeError, ValueError, TallytreeError)  # what bad files lead to
 
 
+@expecting(measurements=instance(Measurements), path=PATH)
 def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> None:
     """Write one self-contained Parquet file: view, level, region, size, value."""
     import pyarrow.parquet as pq
@@ -54,6 +56,7 @@ def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> 
             writer.write_table(rows, row_group_size=rows.num_rows)
 
 
+@expecting(path=PATH)
 def load_measurements(path: str | PathLike[str]) -> Measurements:
     """Read what `save_measurements` wrote; a file whose rows are not exactly the announced ones is refused."""
     import pyarrow as pa

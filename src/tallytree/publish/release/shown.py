@@ -9,7 +9,8 @@ import numpy as np
 from tallytree.charts import COLORS, altair, inline, panel_title, styled
 from tallytree.errors import SpecError
 from tallytree.histogram import size_label
-from tallytree.notebook import literal, page, paragraph, quoted, shortened, table
+from tallytree.names import visible
+from tallytree.notebook import page, paragraph, quoted, shortened, table
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, in_percent
 from tallytree.publish.release.questions import named_regions
@@ -68,7 +69,7 @@ def chart(release: ReleaseContents, region: str | None) -> Any:
     )
     if "lower" in rows[0]:
         bars += base.mark_rule(strokeWidth=1.5, color="#22303c").encode(x=x, y="lower:Q", y2="upper:Q")
-    name = literal(shortened(release.hierarchy.names[place]))
+    name = visible(shortened(release.hierarchy.names[place]))
     page_of = bars.properties(title=panel_title(name), width=max(160, min(560, 34 * len(rows))), height=180)
     return styled(page_of, subtitle_color="#5b6770", legend_columns=1)
 
@@ -80,7 +81,7 @@ def _facts(release: ReleaseContents) -> dict[str, str]:
     tree, sizes = release.hierarchy, release.sizes
     counts = np.diff(tree.level_starts)
     return {
-        "regions": " → ".join(f"{literal(level)} {count:,}" for level, count in zip(tree.levels, counts, strict=True)),
+        "regions": " → ".join(f"{visible(level)} {count:,}" for level, count in zip(tree.levels, counts, strict=True)),
         "sizes": f"{sizes[0]} to {size_label(sizes[-1], sizes[-1])}",
         "mechanism": release.mechanism,
     }

@@ -27,6 +27,11 @@ LEFT_OUT = (
     "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
     "each level, and guaranteed ones can be computed exactly from the measurements"
 )
+# Said of names; it holds for all texts in CSV files.
+MARKED = (
+    "; in CSV files a text that a spreadsheet would take for a formula has an apostrophe (') in front, in Parquet "
+    "files all are exact"
+)
 
 
 def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
@@ -169,6 +174,7 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
         {"name": "region", "type": "string", "description": "id of the region, as in regions.csv"},
         {"name": "size", "type": "integer", "description": size},
     ]
+    shown = {"name": "name", "type": "string", "description": f"name of the region, to show{MARKED}"}
     count = {
         "name": "count",
         "type": "integer",
@@ -181,14 +187,14 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
     counts = {
         "description": f"the released counts{told}",
         "schema": {
-            "fields": [*keys, count, *interval_fields(release)],
+            "fields": [*keys[:2], shown, *keys[2:], count, *interval_fields(release)],
             "primaryKey": ["region", "size"],
             "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
         },
     }
     columns = [
         {"name": "region", "type": "string", "description": "id, unique over all levels"},
-        {"name": "name", "type": "string", "description": "name to show"},
+        {"name": "name", "type": "string", "description": f"name to show{MARKED}"},
         {"name": "level", "type": "string", "description": "name of the level"},
         {"name": "parent", "type": "string", "description": "id of the region above; empty at the root"},
         {"name": "copy_of", "type": "string", "description": "id of the region that this one carries down a level"},

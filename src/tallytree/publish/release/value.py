@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tallytree.arguments import FLAG, PATH, expecting
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.release import shown
 from tallytree.publish.release.answers import Answer, answers, bands
@@ -29,6 +30,7 @@ class Release(ReleaseContents):
         found: str | None = self.__dict__.get(_ID)
         return found
 
+    @expecting(directory=PATH, replace=FLAG)
     def save(self, directory: str | PathLike[str], *, replace: bool = False) -> str:
         """Write the release directory, whole or not at all, and return the release's id.
 
@@ -41,6 +43,7 @@ class Release(ReleaseContents):
         return release_id
 
     @classmethod
+    @expecting(directory=PATH)
     def load(cls, directory: str | PathLike[str]) -> Release:
         """Read a saved release; `verify` says whether it is sound."""
         release = cls(**vars(read_release(Path(directory))))

@@ -15,6 +15,7 @@ from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import most_groups
 from tallytree.hierarchy import Hierarchy
+from tallytree.long_table import for_spreadsheets
 from tallytree.mechanisms import Mechanism, instead_of
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
@@ -31,6 +32,7 @@ from tallytree.publish.release.files import (
     NULL,
     REGIONS,
     Cells,
+    are_named,
     count_columns,
     read_cells,
     read_regions,
@@ -53,7 +55,7 @@ class StoredRelease(Stored):
     @property
     def regions(self) -> tuple[Hierarchy, list[str]]:
         """regions.csv: the hierarchy, and the column of public totals as text."""
-        return self.once(REGIONS, lambda: read_regions(self.directory / REGIONS))
+        return self.once(REGIONS, lambda: read_regions(self.directory / REGIONS, marked=self.named))
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -74,6 +76,11 @@ class StoredRelease(Stored):
     def sizes(self) -> range:
         """The sizes that are counted."""
         return range(0 if self.statement["neighbours"]["public_totals"] else 1, self.statement["max_size"] + 1)
+
+    @property
+    def named(self) -> bool:
+        """Do names stand beside ids, and are formulas marked as texts in CSV files? Not in those of early versions."""
+        return are_named(self.directory / COUNTS)
 
     @property
     def zeros_written(self) -> bool:
@@ -129,11 +136,14 @@ def _csv_agrees(stored: StoredRelease) -> Iterator[str]:
     from pyarrow import csv
 
     names = {"string": pa.string(), "int32": pa.int32(), "int64": pa.int64()}
-    kinds = {column: names[kind] for column, kind in count_columns(stored.intervals).items()}
+    kinds = {column: names[kind] for column, kind in count_columns(stored.intervals, named=stored.named).items()}
     options = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
+    parse = csv.ParseOptions(newlines_in_values=True)
     try:
-        with csv.open_csv(stored.directory / COUNTS_CSV, convert_options=options) as text:
+        with csv.open_csv(stored.directory / COUNTS_CSV, convert_options=options, parse_options=parse) as text:
             same = pq.ParquetFile(stored.directory / COUNTS).iter_batches()
+            if stored.named:
+                same = (for_spreadsheets(pa.table(batch)).to_batches()[0] for batch in same if batch.num_rows)
             yield from _difference(text, same, list(kinds))
     except pa.ArrowException as error:
         yield f"{COUNTS_CSV} cannot be read: {error}"
