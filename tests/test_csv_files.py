@@ -69,3 +69,14 @@ def test_a_sound_file_has_no_problem(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text('\ufeffhome,county\n1,"Aa\nchen"\n\n2,Köln\n', encoding="utf-8")
     assert csv_problem(str(path)) is None
+
+
+def test_a_columns_name_that_is_nearly_right_gets_a_hint_and_cells_of_a_headless_file_do_not(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text("home,County\n1,Aachen\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"column 'county' is not in the microdata \(did you mean 'County'\?\)"):
+        read(path, **OPTIONS)
+    path.write_text("SECRET,Aachen\n2,Aachen\n", encoding="utf-8")
+    with pytest.raises(DataError, match="are not in the microdata: correct") as caught:
+        read(path, **OPTIONS)
+    assert "SECRET" not in str(caught.value)

@@ -16,6 +16,8 @@ from typing import Any, ParamSpec, TypeVar
 from tallytree.errors import SpecError
 from tallytree.numbers import short
 
+LONGEST_PATH, LONGEST_NAME = 4096, 255  # characters of a path and bytes of a name, beyond which systems refuse
+
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
@@ -36,7 +38,9 @@ def _is_path(value: Any) -> bool:
     if not isinstance(value, str | PathLike):
         return False
     path = fspath(value)
-    return _is_text(path) and path != "" and "\0" not in path
+    if not _is_text(path) or path == "" or "\0" in path:
+        return False
+    return len(path) < LONGEST_PATH and all(len(part.encode()) <= LONGEST_NAME for part in path.split("/"))
 
 
 def _is_number(value: Any) -> bool:

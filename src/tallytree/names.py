@@ -55,6 +55,13 @@ def _is_formula(text: str) -> bool:
     return text.lstrip(MARK)[:1] in tuple(FORMULA)
 
 
+def nearest(word: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known word that is most like another one, if one is like it; capital letters do not count."""
+    folded = {name.casefold(): name for name in known}
+    found = get_close_matches(str(word).casefold(), folded, n=1, cutoff=cutoff)
+    return folded[found[0]] if found else None
+
+
 def did_you_mean(word: object, known: Iterable[str], what: str = "there are") -> str:
     """A hint for an unknown word: the nearest known one, or all of them.
 
@@ -62,9 +69,8 @@ def did_you_mean(word: object, known: Iterable[str], what: str = "there are") ->
     ("did you mean 'county'?", 'there are state, county')
     """
     names = list(known)
-    folded = {name.casefold(): name for name in names}
-    if near := get_close_matches(str(word).casefold(), folded, n=1, cutoff=0.6):
-        return f"did you mean {folded[near[0]]!r}?"
+    if near := nearest(word, names):
+        return f"did you mean {near!r}?"
     most = 20
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{what} {', '.join(names[:most])}{rest}" if names else f"{what} none"

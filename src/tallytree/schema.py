@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isfinite, prod
+from math import prod
 from typing import Any, Literal
 
 from tallytree.arguments import FLAG, NUMBER, TEXT, expect, instance, optional, several
@@ -44,7 +44,6 @@ class Attribute:
         if not self.name:
             raise SpecError("an attribute needs a name")
         expect(self.missing, optional(TEXT), f"missing of attribute {self.name!r}")
-        expect(self.cuts, optional(several(NUMBER)), f"cuts of attribute {self.name!r}")
         if not self.values or not several(TEXT).holds(self.values):
             raise SpecError(f"attribute {self.name!r} needs a list of values, each of them text")
         if len(set(self.values)) != len(self.values):
@@ -53,9 +52,9 @@ class Attribute:
             raise SpecError(f"attribute {self.name!r}: missing = {self.missing!r} is not among its values")
         object.__setattr__(self, "values", tuple(self.values))
         if self.cuts is not None:
-            object.__setattr__(self, "cuts", tuple(self.cuts))
-            if not all(isfinite(cut) for cut in self.cuts) or any(low >= high for low, high in pairwise(self.cuts)):
+            if not several(NUMBER).holds(self.cuts) or any(low >= high for low, high in pairwise(self.cuts)):
                 raise SpecError(f"attribute {self.name!r}: cuts must be finite numbers that rise")
+            object.__setattr__(self, "cuts", tuple(self.cuts))
             bins = len(self.values) - (self.missing is not None)
             if len(self.cuts) + 1 != bins:
                 made = len(self.cuts) + 1

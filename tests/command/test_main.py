@@ -259,3 +259,21 @@ def test_a_defect_shows_its_place_and_not_its_message(monkeypatch, capsys, tmp_p
     shown = capsys.readouterr()
     assert value not in shown.out + shown.err
     assert "ValueError" in shown.err
+
+
+def test_the_command_speaks_in_the_words_of_the_spec(folder):
+    (folder / "people.csv").write_text("household,county\n1,01\n1,02\n")
+    out = run("validate", "release.toml", folder=folder, code=2)
+    assert 'on_spanning_group = "split"' in " ".join(out.split())
+    assert "on_spanning_group='split'" not in out
+
+
+def test_names_are_shown_as_they_are(folder):
+    text = (folder / "release.toml").read_text()
+    (folder / "release.toml").write_text(
+        f'{text}\n[release]\ntitle = "[red]Homes[/red]\\u001b[31m"\nintervals = "none"\n'
+    )
+    out = run("release", "release.toml", "--out", "[bold]out", "--no-ledger", folder=folder)
+    assert "[red]Homes[/red]\\x1b[31m" in out
+    assert "\x1b" not in out
+    assert "[bold]out" in out

@@ -355,7 +355,9 @@ def main() -> None:
         _complain(f"budget: {error}")
         sys.exit(3)
     except TallytreeError as error:
-        _complain(f"error: {error}")
+        from tallytree.command.spec import in_spec_words
+
+        _complain(f"error: {in_spec_words(str(error))}")
         sys.exit(2)
     except Exception as error:
         # An unforeseen error's own text might quote private values, so only its kind and place are shown.

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from tallytree.command.spec import Microdata, Privacy, Section, Spec
+from tallytree.command.spec import Microdata, PathText, Privacy, Section, Spec
 from tallytree.errors import SpecError
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
 from tallytree.schema import Attribute, Marginal, Schema
@@ -32,7 +32,7 @@ class HouseholdsSection(Microdata):
 class PersonsSection(Section):
     """The table of persons; `order` is the column that says which are a household's first."""
 
-    source: str | list[str]
+    source: PathText | list[PathText]
     order: str | None = None
 
 
@@ -56,7 +56,7 @@ class SchemaSection(Section):
 
     max_persons: int
     oversize: Oversize = "error"
-    codebook: str | None = None
+    codebook: PathText | None = None
     household: Attributes | None = None
     person: Attributes | None = None
 
@@ -79,7 +79,7 @@ class WorkloadSection(Section):
 class AgreementSection(Section):
     """A release of group sizes that the synthetic households must agree with."""
 
-    release: str
+    release: PathText
     region: str
 
 
