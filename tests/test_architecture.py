@@ -25,6 +25,7 @@ ROOMS = (
     "disk",
     "progress",
     "arrays",
+    "notebook",
     "kernels",
     "public_table",
     "hierarchy",

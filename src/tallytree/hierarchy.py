@@ -22,7 +22,7 @@ from tallytree.arguments import TEXT, expect, optional, several
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.kernels import blocks, in_threads, kernel
-from tallytree.names import did_you_mean
+from tallytree.names import did_you_mean, visible
 from tallytree.public_table import public_table, text, text_columns
 
 ROOT = "total"
@@ -236,7 +236,7 @@ class Hierarchy:
 
     def __repr__(self) -> str:
         counts = np.diff(self.level_starts)
-        parts = (f"{level} {count:,}" for level, count in zip(self.levels, counts, strict=True))
+        parts = (f"{visible(level)} {count:,}" for level, count in zip(self.levels, counts, strict=True))
         return f"Hierarchy({' → '.join(parts)})"
 
     @property

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from tallytree.arguments import FLAG, NUMBER, TEXT, expect, instance, optional, several
 from tallytree.errors import SpecError
 from tallytree.names import did_you_mean
+from tallytree.notebook import briefly
 from tallytree.numbers import short
 
 Counted = Literal["households", "persons"]
@@ -35,6 +36,8 @@ class Attribute:
     values: tuple[str, ...]
     cuts: tuple[float, ...] | None = None
     missing: str | None = None
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         expect(self.name, TEXT, "an attribute's name")
@@ -87,6 +90,8 @@ class Schema:
     household: tuple[Attribute, ...]
     person: tuple[Attribute, ...]
     max_persons: int
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         if isinstance(self.max_persons, bool) or not isinstance(self.max_persons, int) or self.max_persons < 1:

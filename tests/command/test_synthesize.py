@@ -11,7 +11,6 @@ from fractions import Fraction
 
 import pytest
 
-import tallytree.command.main
 from tests.command.test_main import run
 from tests.command.test_synthesis_spec import GOOD, HOUSEHOLDS, PERSONS
 
@@ -49,25 +48,6 @@ def folder(tmp_path):
     (tmp_path / "persons.csv").write_text(PERSONS)
     (tmp_path / "synth.toml").write_text(GOOD)
     return tmp_path
-
-
-@pytest.fixture
-def typed(folder, monkeypatch, capsys):
-    """The command in this process: what it shows, after a check of its exit code."""
-
-    def typed(*words, code=0):
-        monkeypatch.chdir(folder)
-        monkeypatch.setenv("COLUMNS", "80")
-        monkeypatch.setenv("TERM", "dumb")
-        monkeypatch.setattr(sys, "argv", ["tallytree", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            tallytree.command.main.main()
-        shown = capsys.readouterr()
-        text = " ".join((shown.out + shown.err).split())
-        assert (stop.value.code or 0) == code, text
-        return text
-
-    return typed
 
 
 def test_from_a_spec_to_a_directory_that_verifies(folder, typed):

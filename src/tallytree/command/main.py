@@ -321,6 +321,14 @@ def evaluate(
             help="census, taxi, race, people, or a CSV or Parquet file of public counts by region and size.",
         ),
     ],
+    level: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column of the file with region names; repeat, from the top down."),
+    ] = None,
+    size_columns: Annotated[
+        str | None,
+        typer.Option(metavar="PREFIX", help="What stands before the size in the file's columns: hh for hh1, hh2, …"),
+    ] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="Repeat for several; all of them if not given.")] = None,
     epsilon: Annotated[list[str] | None, typer.Option(help="Repeat for several; 1 if not given.")] = None,
     runs: Annotated[int, typer.Option(help="Runs of each mechanism with each ε.")] = 5,
@@ -343,6 +351,8 @@ def evaluate(
         data,
         mechanism,
         epsilon,
+        levels=level,
+        size_columns=size_columns,
         runs=runs,
         scale=scale,
         seed=seed,
@@ -395,7 +405,7 @@ def _complain(text: str) -> None:
 
     console = error_console()
     for line in visible(text, lines=True).split("\n"):  # a command that is to be pasted stays on one line
-        console.print(line, markup=False, soft_wrap=line.startswith("  tallytree "))
+        console.print(line, markup=False, soft_wrap=line.startswith("  "))
 
 
 def _with_notes(text: str, error: BaseException) -> str:

@@ -22,7 +22,8 @@ from tallytree.mechanisms import mechanism_named
 from tallytree.names import visible
 from tallytree.planning import plots
 from tallytree.planning.goals import Suggestion, in_words, suggest
-from tallytree.planning.report import PlanReport, Prediction, planned, splits_with
+from tallytree.planning.report import planned, splits_with
+from tallytree.planning.value import PlanReport, Prediction
 from tallytree.progress import Stage
 from tallytree.publish.release.truncation import truncation
 

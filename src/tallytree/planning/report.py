@@ -7,9 +7,7 @@ prior. Errors are predicted by simulation (`simulation`), widths of guaranteed i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from itertools import product
 from typing import Any, get_args
 
@@ -22,9 +20,9 @@ from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose, prepare
 from tallytree.mechanisms.mechanism import sizes_of
-from tallytree.planning.goals import Suggestion, suggest
 from tallytree.planning.prior import ExpectedCounts, Prior
 from tallytree.planning.simulation import Scenario, simulated
+from tallytree.planning.value import PlanReport, Prediction
 from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
@@ -41,93 +39,6 @@ AUTO_CANDIDATES = ("joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "
 LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to be taken instead
 LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What is to be expected on one level: errors are means per region, with standard errors from the simulation."""
-
-    mechanism: str
-    split: str
-    shares: tuple[Fraction, ...]  # of the levels, from the top down; 0 where a level is not measured
-    budget: Budget
-    level: str
-    depth: int
-    l1: float
-    l1_standard_error: float
-    emd: float
-    emd_standard_error: float
-    half_width: float | None  # of the widest guaranteed interval for one count of the level; None where there is none
-
-
-@dataclass(frozen=True, eq=False)
-class PlanReport:
-    """Predictions for every mechanism, split, budget and level. Everything in it is public."""
-
-    hierarchy: Hierarchy
-    neighbours: Neighbours
-    prior: str  # in words
-    confidence: float  # of the intervals
-    replicates: int
-    predictions: tuple[Prediction, ...]
-    skipped: Mapping[str, str]  # mechanisms that were left out, and why
-    notes: tuple[str, ...]
-
-    @cached_property
-    def budgets(self) -> tuple[Budget, ...]:
-        """The budgets that were tried."""
-        return tuple(dict.fromkeys(one.budget for one in self.predictions))
-
-    @cached_property
-    def splits(self) -> tuple[str, ...]:
-        """The ways to divide the budget over the levels, by name."""
-        return tuple(dict.fromkeys(one.split for one in self.predictions))
-
-    def of(self, *, budget: Budget | None = None, split: str | None = None) -> tuple[Prediction, ...]:
-        """The predictions for a budget (the first if not given) and a split (all if not given)."""
-        wanted = self.budgets[0] if budget is None else budget
-        return tuple(one for one in self.predictions if one.budget == wanted and split in (None, one.split))
-
-    def best(self, level: str, *, budget: Budget | None = None, split: str | None = None) -> Prediction:
-        """The least earth mover's error that is predicted on a level."""
-        if level not in self.hierarchy.levels:
-            raise SpecError(f"there is no level {level!r}; there are {', '.join(self.hierarchy.levels)}")
-        return min((one for one in self.of(budget=budget, split=split) if one.level == level), key=lambda one: one.emd)
-
-    def suggest(
-        self, goals: str | Sequence[str], *, budget: Budget | None = None, mechanism: str = "auto"
-    ) -> Suggestion:
-        """Shares that meet a goal such as "county within 20 at 95%", or the budget that it would take."""
-        wanted = self.budgets[0] if budget is None else budget
-        return suggest(self.hierarchy, self.neighbours, wanted, goals, mechanism=mechanism)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "levels": list(self.hierarchy.levels),
-            "prior": self.prior,
-            "confidence": self.confidence,
-            "replicates": self.replicates,
-            "notes": list(self.notes),
-            "skipped": dict(self.skipped),
-            "predictions": [
-                {
-                    **vars(one),
-                    "shares": [str(share) for share in one.shares],
-                    "budget": one.budget.to_json(),
-                }
-                for one in self.predictions
-            ],
-        }
-
-    def table(self) -> Any:
-        """The predictions as a pyarrow Table, one row for each mechanism, split, budget and level."""
-        import pyarrow as pa
-
-        rows = [
-            {**vars(one), "shares": [str(s) for s in one.shares], "budget": str(one.budget)} for one in self.predictions
-        ]
-        return pa.Table.from_pylist(rows)
 
 
 @expecting(
@@ -355,11 +266,6 @@ def _candidates(mechanisms: Sequence[str] | None) -> tuple[list[str], dict[str, 
         else:
             names.append(name)
     return names, skipped
-
-
-def planned_by_default() -> list[str]:
-    """The mechanisms that a plan compares if none are named."""
-    return _candidates(None)[0]
 
 
 def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int] | Integers) -> Integers:

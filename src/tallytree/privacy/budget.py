@@ -104,6 +104,17 @@ class Budget:
             "a budget in rho cannot be charged to a ledger kept in pure epsilon: zCDP implies no finite pure epsilon"
         )
 
+    def __repr__(self) -> str:
+        """As it may be typed: the rho that follows from an epsilon and a delta is left out.
+
+        >>> Budget(epsilon=1, delta="1e-9"), Budget(rho=0.1)
+        (Budget(epsilon=1, delta='1/1000000000'), Budget(rho='1/10'))
+        """
+        given = {"epsilon": self.epsilon, "rho": self.rho if self.epsilon is None else None, "delta": self.delta}
+        shown = {name: value for name, value in given.items() if value is not None}
+        texts = (f"{name}={value if value.denominator == 1 else repr(str(value))}" for name, value in shown.items())
+        return f"Budget({', '.join(texts)})"
+
     def __str__(self) -> str:
         parts = []
         if self.epsilon is not None:

@@ -72,6 +72,9 @@ class Ledger:
         self._chain = Chain(path, of_version_0_1_0)
         self.path, self.anchor_path = self._chain.path, self._chain.anchor_path
 
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r})"
+
     # ---------------------------------------------------------------- looking
 
     def account(self, name: str) -> Account:

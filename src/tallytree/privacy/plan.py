@@ -11,6 +11,7 @@ from tallytree.arguments import expect, instance, several, told
 from tallytree.errors import BudgetError, SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.names import did_you_mean
+from tallytree.notebook import briefly
 from tallytree.privacy.budget import Budget, Number, exact
 from tallytree.privacy.neighbours import PrivacyUnit, View
 
@@ -38,6 +39,8 @@ class Plan:
     budget: Budget
     unit: PrivacyUnit
     questions: tuple[Question, ...]
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "budget", Budget.of(self.budget))

@@ -12,6 +12,7 @@ from typing import Any
 
 from tallytree.arguments import FLAG, PATH, TEXT, expecting, optional
 from tallytree.errors import ReleaseError, SpecError
+from tallytree.notebook import page, quoted, table
 from tallytree.numbers import short
 from tallytree.progress import Progress, silent
 from tallytree.publish.folder import MANIFEST, MOST_FAULTS, UNUSABLE, Stored, digest, reason
@@ -24,6 +25,8 @@ from tallytree.publish.statement import Unchecked
 FEWEST_DIGITS = 8  # of an id
 REGULAR = "all files are regular ones of a sensible size"
 TYPICAL = "typical intervals follow from the measurements"
+
+MOST_FAULTS_SHOWN = 3  # of one promise, in a notebook
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,28 @@ class Verification:
     def faults(self) -> tuple[str, ...]:
         """Everything that was found."""
         return tuple(fault for check in self.checks for fault in check.faults)
+
+    def __repr__(self) -> str:
+        broken = sum(bool(check.faults) for check in self.checks)
+        told = f"{broken} of {len(self.checks)} promises broken" if broken else f"all {len(self.checks)} promises kept"
+        first = "".join(f", first: {quoted(fault)}" for fault in self.faults[:1])
+        return f"Verification({told}{first}, {'no id' if self.release_id is None else f'id {self.release_id[:16]}'})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("✗" if check.faults else "✓", check.promise, "; ".join(check.faults[:MOST_FAULTS_SHOWN]))
+            for check in sorted(self.checks, key=lambda check: not check.faults)
+        ]
+        verdict = (
+            "The release keeps all its promises."
+            if self.ok
+            else f"{len(self.faults)} faults were found: do not use this release."
+        )
+        facts = {"id": self.release_id or "none"}
+        promises = table(("", "promise", "found against it"), rows, rest="checks has all of them")
+        beyond = [(one.place, one.what) for one in self.unchecked]
+        unchecked = table(("where", "what cannot be told from the files"), beyond, rest="unchecked has all of it")
+        return page(verdict, facts, promises + unchecked if beyond else promises)
 
 
 @expecting(directory=PATH, id=optional(TEXT), typical=FLAG)

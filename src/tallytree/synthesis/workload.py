@@ -14,6 +14,7 @@ from typing import Any
 
 from tallytree.arguments import expect, instance, several
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.schema import SIZE, Marginal, Schema, check_all
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.tables.contingency import check_size
@@ -27,6 +28,8 @@ class Workload:
 
     schema: Schema
     marginals: tuple[Marginal, ...]
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         expect(self.schema, instance(Schema), "schema")

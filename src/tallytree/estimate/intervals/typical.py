@@ -30,6 +30,7 @@ from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.estimate.layout import row_blocks
 from tallytree.kernels import in_threads, kernel
+from tallytree.notebook import briefly
 from tallytree.privacy.measure import FIRST, view_of
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.size_lists import noisy_lists
@@ -62,6 +63,8 @@ class Typical:
     deviations: tuple[Floats, ...]  # root mean squares of every function's values; not finite where those are not
     replicates: int
     level: float
+
+    __repr__ = briefly
 
     @cached_property
     def intervals(self) -> Intervals:

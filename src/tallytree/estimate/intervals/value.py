@@ -18,6 +18,7 @@ from tallytree.arguments import told
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.checks import integer_table
+from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 
 Kind = Literal["guaranteed", "typical"]
@@ -36,6 +37,8 @@ class Intervals:
     level: float
     kind: Kind
     simultaneous: bool = False
+
+    __repr__ = briefly
 
 
 def checked_level(level: object) -> float:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeError
+from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind, scale_for
 from tallytree.privacy.budget import Budget, Number, as_decimal, exact
 from tallytree.privacy.households.journal import Round, RoundJournal, Values
@@ -59,6 +60,8 @@ class NoisyTable:
     rho: Fraction  # what it cost
     sensitivity: Sensitivity
     cells: tuple[int, ...] | None = None  # places in the flat table
+
+    __repr__ = briefly
 
 
 class PrivateTables(Unsharable):

@@ -9,6 +9,7 @@ from typing import Any
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.journal import Round
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
@@ -46,6 +47,8 @@ class SynthesisContents:
     truncated: bool = False  # may persons have been left out, by the rule in `truncation`?
     receipt: Receipt | None = field(default=None, repr=False)  # stays with the data holder; in no file
     folder: Path | None = field(default=None, repr=False)  # with the journal of its rounds; likewise
+
+    __repr__ = briefly
 
     @property
     def method(self) -> str:

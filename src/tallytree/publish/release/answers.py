@@ -26,6 +26,7 @@ from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarante
 from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.histogram import size_label
 from tallytree.long_table import key_columns
+from tallytree.notebook import page, paragraph, quoted
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import in_percent, replicated
@@ -116,6 +117,22 @@ class Answer:
                 f"For data like the released ones it lies from {low} to {high} with a probability of about {percent}."
             )
         return " ".join([*told, *self.notes])
+
+    def __repr__(self) -> str:
+        percent = in_percent(self.confidence)
+        ends = {"guaranteed": self.guaranteed, "typical": self.typical}
+        told = [f"{kind} {self.between(found)} at {percent}" for kind, found in ends.items() if found is not None]
+        return f"Answer({quoted(self.question)}, {', '.join([self.shown(self.released), *told])})"
+
+    def _repr_html_(self) -> str:
+        percent = in_percent(self.confidence)
+        found = {
+            "released": self.shown(self.released),
+            "unbiased": "" if self.unbiased is None else self.shown(self.unbiased),
+            f"guaranteed at {percent}": self.between(self.guaranteed),
+            f"typical at {percent}": self.between(self.typical),
+        }
+        return page(self.question, found, paragraph(self.sentence))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an end that is infinite or missing is None."""

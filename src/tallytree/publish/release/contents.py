@@ -11,6 +11,7 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import size_label
 from tallytree.long_table import key_columns, region_blocks, region_names
 from tallytree.mechanisms import Mechanism
+from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
 from tallytree.publish.release.fallback import Fallback
@@ -31,6 +32,8 @@ class ReleaseContents:
     title: str
     error_bars: ErrorBars = NO_ERROR_BARS
     fallback: Fallback | None = None  # where the mechanism that was asked for failed
+
+    __repr__ = briefly
 
     @property
     def mechanism(self) -> str:

@@ -12,6 +12,7 @@ from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism
+from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
@@ -41,6 +42,8 @@ class ErrorBars:
     no_guaranteed: str = ""
     no_typical: str = ""
     truncation: str = ""  # what was left out before counting, if anything may have been
+
+    __repr__ = briefly
 
     @property
     def columns(self) -> dict[str, Integers | None]:

@@ -19,6 +19,7 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import for_spreadsheets
 from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.names import for_a_spreadsheet, from_a_spreadsheet
+from tallytree.notebook import briefly
 from tallytree.publish.folder import (
     MEASUREMENTS,
     MOST_FAULTS,
@@ -173,6 +174,8 @@ class Cells:
     counts: Integers
     ends: dict[str, Integers]  # of intervals, by column; NULL where a cell is empty
     problems: list[str]
+
+    __repr__ = briefly
 
 
 def count_columns(intervals: Mapping[str, Any] | None, *, named: bool = True) -> dict[str, str]:
