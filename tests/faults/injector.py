@@ -13,11 +13,11 @@ import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.supervisor import Decide, Ended, Operation, supervised
+from tests.faults.supervisor import Decide, Ended, Operation, plain, supervised
 from tests.faults.tally import COUNTED, Tally
 from tests.faults.worlds import (
     NOTES,
@@ -34,6 +34,7 @@ from tests.faults.worlds import (
     typed,
 )
 
+INTRUDED = "intruded"  # a file outside the world: the user's own was put at the target
 KILL, INTERRUPT, BROKEN, FULL, INTRUDE = "kill", "interrupt", "broken", "full", "intrude"
 
 
@@ -132,6 +133,7 @@ def disturbed(point: Point) -> Tally:
 
 def decide(point: Point, folder: Path) -> Decide:
     """What to do about each operation, so that the point's fault happens."""
+    mark = folder.parent / INTRUDED
 
     def answer(number: int, operation: Operation) -> int:
         if point.kind == FULL and number >= point.number:
@@ -141,6 +143,7 @@ def decide(point: Point, folder: Path) -> Decide:
         if point.kind == INTRUDE:
             if not (folder / OUT).exists():
                 (folder / OUT).write_text(OWN)
+                mark.touch()
             return 0
         return {KILL: -signal.SIGKILL, INTERRUPT: -signal.SIGINT, BROKEN: errno.EIO}[point.kind]
 
@@ -165,28 +168,19 @@ def judged(world: World, folder: Path, point: Point, ended: Ended) -> Tally:
             say("untold", f"it was charged, and the message is: {ended.shown}")
         elif not before.charges and not NOTHING_SPENT.search(ended.shown):
             say("untold", f"nothing was charged, and the message is: {ended.shown}")
-    own = folder / OUT
-    if before.out == "own":  # the user puts it elsewhere, and goes on
-        own.rename(folder / "tmp" / "own")
+    _take_away(folder, say)  # the user puts what is theirs elsewhere, and goes on
 
     def first(words: tuple[str, ...]) -> Ended:
-        return supervised(typed(*words), folder, decide(point.again, folder)) if point.again else ended
+        if point.again is None:
+            return plain(typed(*words), folder)
+        again = supervised(typed(*words), folder, decide(point.again, folder))
+        _take_away(folder, say)
+        return again
 
-    ends = gone_on(world, folder, ended.shown, first if point.again else None)
+    ends = gone_on(world, folder, ended.shown, first)
     after = looked_at(folder)
     if after.trouble:
         say("dead_ends", after.trouble)
-    if point.kind == INTRUDE and after.out == "own":
-        own.unlink()
-        after = looked_at(folder)
-    if point.kind == INTRUDE and before.out == "own":
-        moved = folder / "tmp" / "own"
-        if not moved.exists() or moved.read_text() != OWN:
-            say("lost", "the user's own file is gone")
-        moved.unlink(missing_ok=True)
-    if point.kind == INTRUDE and before.out == "sound" and ended.code == 0:
-        # It was put in place before the user's file came, or in the place of it.
-        pass
     last = (ends[-1].shown if ends else ended.shown).strip()
     if after.out != "sound":
         say("lost" if after.charges else "dead_ends", f"no way on: {last}")
@@ -206,3 +200,14 @@ def judged(world: World, folder: Path, point: Point, ended: Ended) -> Tally:
             say("hung", each.shown)
     examples = [f"{point} ({at}): {what}: {' '.join(why.split())[:400]}" for what, why in broken.items()]
     return Tally(str(point), 1, **{what: 1 for what in COUNTED if what in broken}, examples=tuple(examples))
+
+
+def _take_away(folder: Path, say: Callable[[str, str], None]) -> None:
+    """The user takes their own file from the target, if it was put there; it must still be what it was."""
+    mark, own = folder.parent / INTRUDED, folder / OUT
+    if mark.exists():
+        mark.unlink()
+        if own.is_file() and own.read_text() == OWN:
+            own.unlink()
+        else:
+            say("lost", "the user's own file, which was put at the target, is gone")

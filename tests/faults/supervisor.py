@@ -202,9 +202,7 @@ def supervised(work: Callable[[], None], folder: Path, decide: Decide, *, second
     return Ended(ended.code, ended.shown, tuple(operations), hung or ended.hung)
 
 
-def _answer(
-    listener: int, process: int, folder: Path, decide: Decide, deadline: float
-) -> tuple[list[Operation], bool]:
+def _answer(listener: int, process: int, folder: Path, decide: Decide, deadline: float) -> tuple[list[Operation], bool]:
     operations: list[Operation] = []
     poll = select.poll()
     poll.register(listener, select.POLLIN)
@@ -315,5 +313,3 @@ def ended_of(child: Child, seconds: float) -> Ended:
     shown = child.shown.read_text(encoding="utf-8", errors="replace")
     child.shown.unlink()
     return Ended(os.waitstatus_to_exitcode(waited[1]), shown, hung=hung)
-
-

@@ -18,11 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tests.faults.supervisor import Ended, Operation, let_through, plain, supervised
 
 OUT, KEPT, LEDGER, NOTES = "mine", "mine.partial", "ledger.db", "notes.txt"
 OWN = "what the user wrote, and nobody else may touch\n"
+First = Callable[[tuple[str, ...]], Ended]
 NOTHING_SPENT = re.compile(r"nothing (more )?(was|is) spent|spent nothing", re.IGNORECASE)
 
 RELEASE = """
@@ -109,7 +111,9 @@ WORLDS = {
             (
                 "persons.csv",
                 "home,line,sex\n"
-                + "".join(f"{at},{line},{('f', 'm', '')[(at + line) % 3]}\n" for at in range(30) for line in range(at % 4)),
+                + "".join(
+                    f"{at},{line},{('f', 'm', '')[(at + line) % 3]}\n" for at in range(30) for line in range(at % 4)
+                ),
             ),
         ),
         ("--rho", "2.5"),
@@ -205,13 +209,18 @@ class State:
 
 def looked_at(folder: Path) -> State:
     """Look at a world from a new process, which changes nothing."""
-    ended = plain(lambda: print("\n" + json.dumps(_state(folder))), folder)
-    if ended.code:
-        return State((), f"it cannot be looked at: {ended.shown}", None, (), (folder / KEPT).exists(), ended.shown)
-    values = json.loads(ended.shown.strip().splitlines()[-1])
+    values = plainly(lambda: _state(folder), folder)
     return State(
         tuple(values["ids"]), values["out"], values["out_id"], tuple(values["paid"]), values["kept"], values["trouble"]
     )
+
+
+def plainly(work: Callable[[], Any], folder: Path) -> Any:
+    """What `work` gives in a process of its own."""
+    ended = plain(lambda: print("\n" + json.dumps(work())), folder)
+    if ended.code:
+        raise RuntimeError(f"the judge failed: {ended.shown}")
+    return json.loads(ended.shown.strip().splitlines()[-1])
 
 
 def _state(folder: Path) -> dict[str, object]:
@@ -243,8 +252,14 @@ def _paid(folder: Path) -> list[str]:
 
     rounds, file = folder / "rounds.jsonl", folder / "measurements.parquet"
     if rounds.exists():
-        lines = [json.loads(line) for line in rounds.read_bytes().split(b"\n")[:-1] if line]
-        return [_digest(line["result"]["values"]) for line in lines if "values" in (line.get("result") or ())]
+        lines = [json.loads(line) for line in rounds.read_bytes().split(b"\n")[:-1]]
+        asked = {line["reserved"]: line["request"] for line in lines if "reserved" in line}
+        # The total number of persons is measured too, and is in no file but the privacy statement.
+        return [
+            _digest(line["result"]["values"])
+            for line in lines
+            if "recorded" in line and asked[line["recorded"]].get("cells") is not None
+        ]
     if not file.exists():
         return []
     if (folder / "persons.parquet").exists():
@@ -253,7 +268,7 @@ def _paid(folder: Path) -> list[str]:
         for place, value in zip(table["measurement"].to_pylist(), table["value"].to_pylist(), strict=True):
             values.setdefault(place, []).append(value)
         return [_digest(values[place]) for place in sorted(values)]
-    return [_digest(each.values.ravel().tolist()) for each in load_measurements(file)]
+    return [_digest(each.values.ravel().tolist()) for each in load_measurements(file).measured]
 
 
 def _digest(values: list[int]) -> str:
@@ -288,7 +303,7 @@ def way_on(world: World, state: State, shown: str, folder: Path) -> list[tuple[s
     return ways
 
 
-def gone_on(world: World, folder: Path, shown: str, first: Callable[[tuple[str, ...]], Ended] | None = None) -> list[Ended]:
+def gone_on(world: World, folder: Path, shown: str, first: First | None = None) -> list[Ended]:
     """Go on as a user would until the release is there, or nothing is left to try; `first` runs the first command."""
     tried: set[tuple[State, tuple[str, ...]]] = set()
     ends: list[Ended] = []
@@ -304,8 +319,11 @@ def gone_on(world: World, folder: Path, shown: str, first: Callable[[tuple[str, 
 
 
 def extra(world: World, folder: Path) -> list[str]:
-    """Names in a world that belong to nobody."""
-    ours = {"spec.toml", NOTES, "tmp", OUT, LEDGER, f"{LEDGER}.anchor", *(name for name, _ in world.files)}
-    return sorted({path.name for path in folder.iterdir()} - ours) + sorted(
-        f"tmp/{path.name}" for path in (folder / "tmp").iterdir()
-    )
+    """What is ours in a world, and belongs nowhere. A directory for an engine that nothing was written to may stay."""
+    named = {"spec.toml", NOTES, "tmp", OUT, LEDGER, f"{LEDGER}.anchor", *(name for name, _ in world.files)}
+    spilt = [path for path in (folder / "tmp").glob("tallytree*") if not path.is_dir() or _names(path) - {"new"}]
+    return sorted(_names(folder) - named) + [f"tmp/{path.name}" for path in spilt]
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
