@@ -55,7 +55,8 @@ def test_every_change_to_a_file_is_asked_for(tmp_path):
         os.truncate("folder/old", 2)
         os.chmod("folder/old", 0o600)
         os.link("folder/old", "other")
-        open("other").read()
+        with open("other") as file:
+            file.read()
         os.unlink("other")
         os.unlink("old", dir_fd=os.open("folder", os.O_RDONLY))
         os.rmdir("folder")

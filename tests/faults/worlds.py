@@ -7,14 +7,16 @@ process in which everything is imported and compiled, so that they take a fracti
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import os
 import re
 import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -149,20 +151,13 @@ def template(world: World) -> Path:
 
 def _warmed(world: World, folder: Path) -> None:
     """Run everything once in this very process, so that its forks find it loaded."""
-    import contextlib
-    import io
-    import os
-
     before, arguments = os.getcwd(), sys.argv
     os.chdir(folder)
     try:
         for words in (world.words(), ("verify", OUT)):
-            shown = io.StringIO()
-            with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
-                try:
-                    typed(*words)()
-                except SystemExit as stop:
-                    assert not stop.code, shown.getvalue()
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
+                typed(*words)()
+        assert (folder / OUT).exists()
     finally:
         os.chdir(before)
         sys.argv = arguments
