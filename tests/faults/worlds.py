@@ -27,7 +27,7 @@ from tests.faults.supervisor import Ended, Operation, let_through, plain, superv
 OUT, KEPT, LEDGER, NOTES = "mine", "mine.partial", "ledger.db", "notes.txt"
 OWN = "what the user wrote, and nobody else may touch\n"
 First = Callable[[tuple[str, ...]], Ended]
-NOTHING_SPENT = re.compile(r"nothing (more )?(was|is) spent|spent nothing", re.IGNORECASE)
+NOTHING_SPENT = re.compile(r"nothing was spent|spent nothing", re.IGNORECASE)
 
 RELEASE = """
 [regions]
