@@ -13,12 +13,12 @@ import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.supervisor import Decide, Ended, Operation, plain, supervised
-from tests.faults.tally import COUNTED, Tally
+from tests.faults.tally import COUNTED, Tally, Tell, silent
 from tests.faults.worlds import (
     NOTES,
     NOTHING_SPENT,
@@ -34,6 +34,7 @@ from tests.faults.worlds import (
     typed,
 )
 
+FEW = 20
 INTRUDED = "intruded"  # a file outside the world: the user's own was put at the target
 KILL, INTERRUPT, BROKEN, FULL, INTRUDE = "kill", "interrupt", "broken", "full", "intrude"
 
@@ -51,24 +52,24 @@ class Point:
         return f"{self.world} {self.kind} at {self.number}" + (f", then {self.again}" if self.again else "")
 
 
-def run_kills(count: int, seed: int) -> Tally:
+def run_kills(count: int, seed: int, tell: Tell = silent) -> Tally:
     """Killed at the n-th change to a file."""
-    return _run("kills", (KILL,), count, seed)
+    return _run("kills", (KILL,), count, seed, tell)
 
 
-def run_faults(count: int, seed: int) -> Tally:
+def run_faults(count: int, seed: int, tell: Tell = silent) -> Tally:
     """A device that fails once, or a disk that is full from there on."""
-    return _run("faults", (BROKEN, FULL), count, seed)
+    return _run("faults", (BROKEN, FULL), count, seed, tell)
 
 
-def run_interrupts(count: int, seed: int) -> Tally:
+def run_interrupts(count: int, seed: int, tell: Tell = silent) -> Tally:
     """Ctrl-C at the n-th change to a file."""
-    return _run("interrupts", (INTERRUPT,), count, seed)
+    return _run("interrupts", (INTERRUPT,), count, seed, tell)
 
 
-def run_intrusions(count: int, seed: int) -> Tally:
+def run_intrusions(count: int, seed: int, tell: Tell = silent) -> Tally:
     """A file of the user's own appears at the target."""
-    return _run("files of the user", (INTRUDE,), count, seed)
+    return _run("files of the user", (INTRUDE,), count, seed, tell)
 
 
 def points(kinds: Sequence[str], count: int, seed: int) -> list[Point]:
@@ -102,21 +103,21 @@ def places(operations: Sequence[Operation]) -> list[int]:
     return sorted({each for each in chosen if each < len(operations)})
 
 
-def _run(name: str, kinds: Sequence[str], count: int, seed: int) -> Tally:
+def _run(name: str, kinds: Sequence[str], count: int, seed: int, tell: Tell) -> Tally:
     chosen = points(kinds, count, seed)
     whole = Tally(name, 0)
     for found in spread(disturbed, chosen):
         whole += found
+        tell(whole.runs)
     return whole
 
 
-def spread(work, items, workers=None):  # type: ignore[no-untyped-def]
+def spread(work: Callable[[Point], Tally], items: Sequence[Point]) -> Iterator[Tally]:
     """`work` of each item, over the processors; in this process where there are few."""
-    workers = (os.cpu_count() or 1) if workers is None else workers
-    if workers == 1 or len(items) < 50:
+    if len(items) < FEW:
         yield from map(work, items)
         return
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
+    with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
         yield from pool.imap_unordered(work, items, chunksize=4)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.faults.injector import KILL, Point, decide
 from tests.faults.supervisor import Child, Ended, ended_of, started, supervised
-from tests.faults.tally import COUNTED, Tally
+from tests.faults.tally import COUNTED, Tally, Tell, silent
 from tests.faults.worlds import (
     LEDGER,
     NOTES,
@@ -36,13 +36,14 @@ AFFORDED = 5  # what an account is opened with pays for so many
 Say = Callable[[str, str], None]
 
 
-def run(count: int, seed: int) -> Tally:
+def run(count: int, seed: int, tell: Tell = silent) -> Tally:
     """So many races of sixteen processes, of all kinds in turn."""
     chance = random.Random(seed)
     whole = Tally("races", 0)
     for number in range(count):
         name = list(WORLDS)[number % len(WORLDS)]
         whole += raced(name, RACES[number // len(WORLDS) % len(RACES)], chance)
+        tell(whole.runs)
     return whole
 
 

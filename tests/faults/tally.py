@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 EXAMPLES = 12  # that are kept of one harness
+Tell = Callable[[int], None]  # how many runs are done
+
+
+def silent(_done: int) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True)

@@ -18,26 +18,27 @@ from dataclasses import dataclass, replace
 
 from tests.faults.tally import COUNTED, Tally
 
-HARNESS = Callable[[int, int], Tally]
-
 
 @dataclass(frozen=True)
 class Harness:
-    """A function `(count, seed) -> Tally`, how often it is run, and in how many runs of it at once."""
+    """A function `(count, seed) -> Tally`, and how often it is run.
+
+    With a `lot` it is called for so many at a time, over the processors; without one it spreads and tells by itself.
+    """
 
     name: str
     function: str
     large: int
     small: int
-    lot: int  # so many at a time: a process each, and a line of progress
+    lot: int = 0
 
 
 HARNESSES = (
-    Harness("kills", "injector.run_kills", 1_000, 30, 0),
-    Harness("faults", "injector.run_faults", 1_000, 30, 0),
-    Harness("interrupts", "injector.run_interrupts", 500, 15, 0),
-    Harness("intrusions", "injector.run_intrusions", 500, 15, 0),
-    Harness("races", "races.run", 48, 8, 0),
+    Harness("kills", "injector.run_kills", 1_000, 30),
+    Harness("faults", "injector.run_faults", 1_000, 30),
+    Harness("interrupts", "injector.run_interrupts", 500, 15),
+    Harness("intrusions", "injector.run_intrusions", 500, 15),
+    Harness("races", "races.run", 48, 8),
     Harness("mutations", "mutations.run", 5_000, 100, 250),
     Harness("fuzzed inputs", "fuzz.run", 100_000, 1_000, 2_500),
 )
@@ -72,7 +73,7 @@ def counted(harness: Harness, count: int, seed: int) -> Tally:
 
     tell(0)
     if harness.lot == 0:
-        whole = function(harness)(count, seed)
+        whole = function(harness)(count, seed, tell)
     else:
         lots = [(harness, min(harness.lot, count - at), seed + at) for at in range(0, count, harness.lot)]
         whole = Tally(harness.name, 0)
@@ -87,9 +88,9 @@ def counted(harness: Harness, count: int, seed: int) -> Tally:
     return replace(whole, name=harness.name)
 
 
-def function(harness: Harness) -> HARNESS:
+def function(harness: Harness) -> Callable[..., Tally]:
     module, name = harness.function.split(".")
-    return getattr(importlib.import_module(f"tests.faults.{module}"), name)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(f"tests.faults.{module}"), name)
 
 
 def _lot(lot: tuple[Harness, int, int]) -> Tally:
