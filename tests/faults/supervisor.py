@@ -229,6 +229,8 @@ def _answer(listener: int, process: int, folder: Path, decide: Decide, deadline:
             operations.append(operation)
         if verdict < 0:
             os.kill(process, -verdict)
+        if verdict == -signal.SIGKILL:  # no answer: the change might be made before the signal arrives
+            continue
         failed = (-verdict, 0) if verdict > 0 else (0, CONTINUE)
         with suppress(FileNotFoundError):  # gone meanwhile
             fcntl.ioctl(listener, ANSWER, struct.pack("QqiI", identity, 0, *failed))
