@@ -6,6 +6,7 @@ process in which everything is imported and compiled, so that they take a fracti
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import io
 import json
@@ -139,6 +140,7 @@ def typed(*words: str) -> Callable[[], None]:
 def template(world: World) -> Path:
     """A folder to copy, made once in this process; what runs need is loaded and compiled on the way."""
     folder = Path(tempfile.mkdtemp(prefix=f"tallytree-{world.verb}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # forks end without it
     for name, text in (("spec.toml", world.spec), *world.files, (NOTES, OWN)):
         (folder / name).write_text(text)
     (folder / "tmp").mkdir()
