@@ -13,7 +13,8 @@ from typing import Any
 
 from tallytree.command.spec import Spec
 from tallytree.errors import ReleaseError
-from tallytree.publish.folder import read_json
+from tallytree.publish.folder import 
+from tallytree.publish.reading import read_json
 from tallytree.publish.release.keeping import SPEC, Kept
 
 # What may change: the ledger is known from the run itself, and memory is the machine's affair.

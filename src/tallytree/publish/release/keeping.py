@@ -30,7 +30,8 @@ from tallytree.privacy.accounts import Spending, amount
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 from tallytree.privacy.measurements import Measurements
-from tallytree.publish.folder import MANIFEST, MEASUREMENTS, locked, read_json, write_json
+from tallytree.publish.folder import MANIFEST, MEASUREMENTS, locked, write_json
+from tallytree.publish.reading import read_json
 from tallytree.publish.recording import mark_of
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 
