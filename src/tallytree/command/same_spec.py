@@ -13,7 +13,6 @@ from typing import Any
 
 from tallytree.command.spec import Spec
 from tallytree.errors import ReleaseError
-from tallytree.publish.folder import 
 from tallytree.publish.reading import read_json
 from tallytree.publish.release.keeping import SPEC, Kept
 
