@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 BASE   := $(VENV)/.base
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test test-all lint bench figures java clean
+.PHONY: demo test test-all torture lint bench figures java clean
 
 # An environment is brought up to date whenever a pin or a requirement changes.
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -36,6 +36,10 @@ test: $(DEV)
 
 test-all: $(DEV) java
 	$(BIN)/pytest -n auto --dist loadgroup
+
+# A thousand kills, a thousand faults, races, 5,000 mutations and 100,000 fuzzed inputs: docs/reliability.md. About an hour.
+torture: $(DEV)
+	$(BIN)/python -m tests.faults.torture
 
 lint: $(DEV)
 	$(BIN)/ruff format --check .

@@ -109,3 +109,42 @@ def test_files_and_folders_are_synced_and_absent_ones_are_an_error(tmp_path):
     sync(tmp_path)
     with pytest.raises(FileNotFoundError):
         sync(tmp_path / "absent")
+
+
+def test_room_is_on_disk_before_lines_need_it_and_is_given_back(path):
+    lines = JsonLines(path)
+    lines.append({"a": 1})
+    lines.keep_room(100_000)
+    assert path.stat().st_size > 100_000
+    lines.append({"a": 2})
+    with pytest.raises(OSError, match=r"large|space"):
+        lines.keep_room(1 << 62)
+    lines.append({"a": 3})
+    lines.close()
+    assert path.read_bytes() == b'{"a": 1}\n{"a": 2}\n{"a": 3}\n'
+
+
+def test_a_process_that_is_killed_with_room_kept_leaves_its_lines(path):
+    code = OTHER.replace("JsonLines(Path(sys.argv[1]))", "lines = JsonLines(Path(sys.argv[1]))") + (
+        "lines.append({'a': 1})\nlines.keep_room(10_000)\nlines.append({'a': 2})\nimport os\nos._exit(9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 9
+    assert path.stat().st_size > 10_000
+    assert found(path) == [{"a": 1}, {"a": 2}]
+    assert path.read_bytes() == b'{"a": 1}\n{"a": 2}\n'
+
+
+def test_a_last_line_of_which_only_the_end_is_on_disk_is_dropped(path):
+    path.parent.mkdir()
+    path.write_bytes(b'{"a": 0}\n' + bytes(7) + b": 1}\n" + bytes(100))
+    assert found(path) == [{"a": 0}]
+    assert path.read_bytes() == b'{"a": 0}\n'
+
+
+def test_lines_that_are_cleared_are_gone(path):
+    lines = JsonLines(path)
+    lines.append({"a": 1})
+    lines.clear()
+    lines.append({"a": 2})
+    lines.close()
+    assert found(path) == [{"a": 2}]

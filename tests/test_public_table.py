@@ -30,7 +30,7 @@ def test_what_is_no_table_is_said_by_its_name(tmp_path):
         (tmp_path / "broken.parquet", "the list .*broken.parquet cannot be read"),
         (tmp_path / "empty.csv", "the list .*empty.csv cannot be read"),
         (tmp_path, "cannot be read"),
-        ({"a": [1, 2], "b": [1]}, "the list cannot be read"),
+        ({"a": [1, 2], "b": [1]}, "the columns of the list differ in length: a has 2, b has 1"),
         (7, "the list is of type int; expected a path, columns by name or an Arrow table"),
         ([1, 2], "the list is of type list"),
     ):

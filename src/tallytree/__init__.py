@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tallytree.errors import TallytreeError as TallytreeError
     from tallytree.hierarchy import Hierarchy as Hierarchy
     from tallytree.planning.prior import Prior as Prior
-    from tallytree.planning.report import PlanReport as PlanReport
     from tallytree.planning.report import plan as plan
+    from tallytree.planning.value import PlanReport as PlanReport
     from tallytree.privacy.budget import Budget as Budget
     from tallytree.privacy.households.neighbours import HouseholdNeighbours as HouseholdNeighbours
     from tallytree.privacy.households.neighbours import HouseholdUnit as HouseholdUnit
@@ -81,7 +81,7 @@ _HOME = {
     "HouseholdUnit": "privacy.households.neighbours",
     "Workload": "synthesis.workload",
     "Prior": "planning.prior",
-    "PlanReport": "planning.report",
+    "PlanReport": "planning.value",
     "plan": "planning.report",
     "Answer": "publish.release.answers",
     "Release": "publish.release.value",

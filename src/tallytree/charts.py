@@ -6,17 +6,20 @@ Needs the extra `plots`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tallytree.errors import SpecError
+from tallytree.names import visible
 
 # Okabe and Ito's colours, which people with any colour vision can distinguish, and two more.
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#22303c", "#8a6d3b", "#7a8896"]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
 MOST_DECADES = 3.5  # of an axis whose marks are 1, 2 and 5 times the powers of ten; beyond, only those
+MOST_PARTS = 60  # of one bar, drawn each
+STAND_IN = "\ue03c"  # for "<" until a page is made: its script would end at a name that holds </script>
 ENDINGS = (".png", ".svg", ".html")
 
 
@@ -50,14 +53,33 @@ def save(chart: Any, path: str | Path) -> Path:
     target = check(path)
     import vl_convert
 
-    values = chart.to_json()
+    values = _seen(chart.to_dict())
     if target.suffix == ".png":
         target.write_bytes(vl_convert.vegalite_to_png(values, scale=1.5))
     elif target.suffix == ".svg":
         target.write_text(vl_convert.vegalite_to_svg(values), encoding="utf-8")
     else:
-        target.write_text(vl_convert.vegalite_to_html(values, bundle=True), encoding="utf-8")
+        page = vl_convert.vegalite_to_html(_seen(values, STAND_IN), bundle=True)
+        target.write_text(page.replace(STAND_IN, "\\u003c"), encoding="utf-8")
     return target
+
+
+def inline(draw: Callable[[], Any]) -> str:
+    """A chart as SVG within HTML, as notebooks show it without a network; nothing without the extra `plots`."""
+    if not available():
+        return ""
+    import vl_convert
+
+    return f"<div>{vl_convert.vegalite_to_svg(_seen(draw().to_dict()))}</div>"
+
+
+def _seen(value: Any, less_than: str = "<") -> Any:
+    """A chart's values with every text as it is to be seen: a control character makes the drawing crash."""
+    if isinstance(value, dict):
+        return {name: _seen(inner, less_than) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_seen(inner, less_than) for inner in value]
+    return visible(value).replace("<", less_than) if isinstance(value, str) else value
 
 
 def round_numbers(low: float, high: float) -> list[float]:
@@ -89,6 +111,34 @@ def shapes(places: Mapping[str, int]) -> Any:
 def _by_place(encoding: Any, places: Mapping[str, int], looks: list[str]) -> Any:
     chosen = [looks[place % len(looks)] for place in places.values()]
     return encoding("mechanism:N", scale=altair().Scale(domain=list(places), range=chosen))
+
+
+def stacked_bar(parts: Mapping[str, float], *, rest: str) -> Any:
+    """One bar of parts in their order; the one called `rest` is grey, the others are of two colours by turns.
+
+    Of more than `MOST_PARTS` those in the middle are one part.
+    """
+    alt = altair()
+    rows, start = [], 0.0
+    found = list(parts.items())
+    if (many := found[MOST_PARTS:-1]) and len(many) > 1:
+        found[MOST_PARTS:-1] = [(f"{len(many):,} more", sum(size for _, size in many))]
+    for place, (name, size) in enumerate(found):
+        color = "#d5dbe0" if name == rest else COLORS[place % 2]
+        rows.append({"name": name, "from": start, "to": start + size, "color": color})
+        start += size
+    axis = alt.Axis(grid=False, tickCount=5, format="~g")
+    bar = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(height=18, stroke="white", strokeWidth=1)
+        .encode(
+            x=alt.X("from:Q", title=None, scale=alt.Scale(domain=[0, start], nice=False), axis=axis),
+            x2="to:Q",
+            color=alt.Color("color:N", scale=None),
+            tooltip=[alt.Tooltip("name", type="nominal")],
+        )
+    )
+    return styled(bar.properties(width=400, height=26), subtitle_color="#5b6770", legend_columns=1)
 
 
 def tooltip(names: tuple[str, ...], numbers: tuple[str, ...]) -> list[Any]:

@@ -1,16 +1,24 @@
-"""Files that survive a kill: `sync` sees a file or a folder to the disk, and `JsonLines` is an append-only file.
+"""Files that survive a kill, and names that are taken once.
 
-Both journals are such files: that of private rounds, and that of experiments.
+`sync` sees a file or a folder to the disk, `rename_new` renames without replacing, `lock` has a file for one process,
+and `JsonLines` is an append-only file. Both journals are such files: that of private rounds, and that of experiments.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO
+
+_HERE = -100  # AT_FDCWD: a relative path starts at the working directory
+_NO_REPLACE, _EXCHANGE = 1, 2  # flags of renameat2
+# What a system or a file system that has no such renaming says:
+_UNKNOWN = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def sync(path: Path) -> None:
@@ -25,17 +33,58 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def rename_new(made: Path, name: Path) -> None:
+    """Rename a file or a folder, and fail with `FileExistsError` if something has that name already.
+
+    On Linux that is one step. Where the system or its file system has no such step, a file is linked under the new name
+    first, which fails too, and a folder is renamed in the ordinary way: that replaces an empty folder, and fails where
+    the name is that of a file or of a folder that holds something.
+    """
+    if _renamed(made, name, _NO_REPLACE):
+        return
+    if made.is_dir():
+        try:
+            made.rename(name)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(name)) from None
+            raise
+    else:
+        os.link(made, name)
+        made.unlink()
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two files or folders have each other's name, in one step; False where there is no such step."""
+    return _renamed(one, other, _EXCHANGE)
+
+
+def _renamed(made: Path, name: Path, flag: int) -> bool:
+    """Linux' `renameat2`; False where there is none, or where the file system does not have it."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    if rename(_HERE, os.fsencode(made), _HERE, os.fsencode(name), flag) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNKNOWN:
+        return False
+    raise OSError(number, os.strerror(number), str(made), None, str(name))
+
+
 class JsonLines:
     """A file of JSON lines that belongs to one process at a time.
 
     A last line without its end was being written when the program was killed, so before anything that depended on it:
     it is dropped. `lines` are those that were there, unparsed. A file that another process has is a `BlockingIOError`,
-    anything else that the system refuses an `OSError`.
+    anything else that the system refuses an `OSError`. After `keep_room` lines of so many bytes find room on the disk,
+    as far as its file system keeps what it promised.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+b", buffering=0)
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
+        self._end = self._room_to = 0  # of the lines; of the room that is kept for more
         try:
             sync(path.parent)
             lock(self._file)
@@ -51,13 +100,31 @@ class JsonLines:
         if not self.usable:
             raise OSError(errno.EIO, "an earlier line was not written, or the file was closed")
         self.usable = False  # until the whole line is on disk: nothing may follow a torn one
+        self._file.seek(self._end)
         if self._file.write(content) != len(content):
-            raise OSError(errno.EIO, "the line was cut off")
+            raise OSError(errno.ENOSPC, "the line was cut off")
         os.fsync(self._file.fileno())
+        self._end += len(content)
         self.usable = True
 
+    def keep_room(self, size: int) -> None:
+        """Make sure of room for so many bytes of lines to come; an `OSError` if there is not that much."""
+        if self._end + size > self._room_to:
+            _allocate(self._file.fileno(), self._end, size)
+            os.fsync(self._file.fileno())
+            self._room_to = self._end + size
+
+    def clear(self) -> None:
+        """Forget all lines."""
+        self._end = self._room_to = 0
+        self._file.truncate(0)
+        os.fsync(self._file.fileno())
+
     def close(self) -> None:
-        """Let another process have the file."""
+        """Let another process have the file; room that was not used is given back."""
+        if self.usable and self._room_to > self._end:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._end)
         self._file.close()
         self.usable = False
 
@@ -65,23 +132,40 @@ class JsonLines:
         self._file.seek(0)
         content = self._file.read()
         whole = content.rfind(b"\n") + 1
+        lines = content[:whole].splitlines()
+        if lines and b"\0" in lines[-1]:  # JSON has none: the power failed when only the line's end was on disk
+            whole -= len(lines.pop()) + 1
         if whole < len(content):
             self._file.truncate(whole)
             os.fsync(self._file.fileno())
-        return content[:whole].splitlines()
+        self._end = self._room_to = whole
+        return lines
 
 
-def lock(file: BinaryIO) -> None:
+def _allocate(descriptor: int, start: int, size: int) -> None:
+    """Room for bytes of zero after the end of a file."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, start, size)
+        return
+    os.lseek(descriptor, start, os.SEEK_SET)
+    while size > 0:
+        size -= os.write(descriptor, bytes(min(size, 1 << 20)))
+
+
+def lock(file: BinaryIO | int) -> None:
     """Have a file for this process alone until it is closed; `BlockingIOError` if another has it."""
+    descriptor = file if isinstance(file, int) else file.fileno()
     try:
         if sys.platform == "win32":
             import msvcrt
 
-            file.seek(0)  # the byte that is locked is the one where the file stands
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            os.lseek(descriptor, 0, os.SEEK_SET)  # the byte that is locked is the one where the file stands
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl
 
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            raise
         raise BlockingIOError(errno.EWOULDBLOCK, "in use by another process") from None

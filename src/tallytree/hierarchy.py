@@ -6,6 +6,7 @@ its name. So each level covers everything, and "the counts of a level add up" ho
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arguments import TEXT, expect, optional, several
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.names import did_you_mean, visible
 from tallytree.public_table import public_table, text, text_columns
 
 ROOT = "total"
+UNWRITABLE = re.compile("[\ud800-\udfff]")  # halves of characters
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,6 +59,7 @@ class Hierarchy:
         Where the first column holds a single name that region is the root; otherwise `root` is put above it.
         """
         levels = _checked_levels(levels)
+        expect(root, TEXT, "root")
         return cls._from_paths(_paths(_columns(table, levels), levels), levels, root)
 
     @classmethod
@@ -65,6 +70,10 @@ class Hierarchy:
 
         `name` is a column of names to show for the leaves; their codes stay their ids.
         """
+        levels = _checked_levels(levels)
+        for what, given in {"leaf": leaf, "root": root}.items():
+            expect(given, TEXT, what)
+        expect(name, optional(TEXT), "name")
         levels = _checked_levels([*levels, leaf])
         columns = _columns(table, [*levels, *([name] if name else [])])
         codes = columns[len(levels) - 1]
@@ -88,6 +97,8 @@ class Hierarchy:
         The root is the one region that is nobody's child (a pair with an empty parent may name it too). `levels`
         names the levels from the root down.
         """
+        if levels is not None:
+            levels = _checked_levels(levels)
         pairs = _pairs(edges)
         children = [child for child, _ in pairs]
         if any(not child for child in children):
@@ -120,7 +131,6 @@ class Hierarchy:
         depth = max(len(path) for path in leaves)
         if levels is None:
             levels = [f"level {number}" for number in range(depth)]
-        levels = _checked_levels(levels)
         if len(levels) != depth:
             raise SpecError(f"the tree has {depth} levels but {len(levels)} level names were given")
         return cls._from_paths(leaves, levels, ROOT)
@@ -193,6 +203,11 @@ class Hierarchy:
             raise SpecError(f"the regions lie on {len(starts) - 1} levels but {len(levels)} levels are named")
         if twice := _repeated(ids):
             raise SpecError(f"a region id appears twice: {_some(twice)}")
+        for texts in (levels, names, ids):
+            if not all(isinstance(text, str) for text in texts):
+                raise SpecError("levels, names and ids of regions must be texts")
+            if broken := [text for text in texts if UNWRITABLE.search(text)]:
+                raise SpecError(f"a name cannot be written as UTF-8: {broken[0]!r}; it holds half of a character")
         return cls(
             levels=tuple(levels),
             names=tuple(names),
@@ -221,7 +236,7 @@ class Hierarchy:
 
     def __repr__(self) -> str:
         counts = np.diff(self.level_starts)
-        parts = (f"{level} {count:,}" for level, count in zip(self.levels, counts, strict=True))
+        parts = (f"{visible(level)} {count:,}" for level, count in zip(self.levels, counts, strict=True))
         return f"Hierarchy({' → '.join(parts)})"
 
     @property
@@ -296,7 +311,7 @@ def _add_children(sums: Integers, child_starts: Integers, start: int, stop: int)
 
 
 def _checked_levels(levels: Sequence[str]) -> list[str]:
-    if isinstance(levels, str) or not levels or any(not isinstance(level, str) or not level for level in levels):
+    if not several(TEXT).holds(levels) or not levels or not all(levels):
         raise SpecError("levels must be a list of column names from the top down, at least one")
     if twice := _repeated(levels):
         raise SpecError(f"a level is named twice: {_some(twice)}")
@@ -307,7 +322,8 @@ def _columns(table: Any, names: Sequence[str]) -> list[list[str]]:
     """The named columns of a public table of regions as text."""
     found = public_table(table, "region table")
     if missing := [name for name in names if name not in found.column_names]:
-        raise SpecError(f"the region table has no column {_some(missing)}; it has {_some(found.column_names)}")
+        hint = did_you_mean(missing[0], found.column_names, "it has")
+        raise SpecError(f"the region table has no column {_some(missing)}; {hint}")
     return text_columns(found, names)
 
 
@@ -342,9 +358,11 @@ def _pairs(edges: Any) -> list[tuple[str, str]]:
         if table.num_columns < 2:
             raise SpecError("the table of edges needs two columns: child and parent")
         edges = zip(*text_columns(table, table.column_names[:2]), strict=True)
+    if not isinstance(edges, Iterable):
+        raise SpecError(f"edges is of type {type(edges).__name__}; expected (child, parent) pairs, a path or a table")
     pairs = []
     for edge in edges:
-        if isinstance(edge, str) or len(edge) != 2:
+        if not isinstance(edge, Sequence) or isinstance(edge, str | bytes) or len(edge) != 2:
             raise SpecError("edges must be (child, parent) pairs")
         pairs.append((text(edge[0]), text(edge[1])))
     if not pairs:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from os import cpu_count
 from typing import Any, TypeVar
 
@@ -16,6 +17,26 @@ def kernel(function: Function) -> Function:
     """Compile `function` with Numba; only the first ever run on a machine pays for it."""
     compiled: Function = numba.njit(cache=True, nogil=True)(function)
     return compiled
+
+
+@contextmanager
+def told_of_compiling(tell: Callable[[bool], None]) -> Iterator[None]:
+    """Have `tell` called with True whenever a kernel begins to be compiled, and with False when it is.
+
+    Kernels that are loaded from Numba's cache are not compiled. Kernels that call each other are compiled within each
+    other, and by any thread.
+    """
+    from numba.core.event import Event, Listener, install_listener
+
+    class Told(Listener):  # type: ignore[misc]  # Numba has no types
+        def on_start(self, event: Event) -> None:
+            tell(True)
+
+        def on_end(self, event: Event) -> None:
+            tell(False)
+
+    with install_listener("numba:compile", Told()):
+        yield
 
 
 def blocks(length: int, most: int) -> list[tuple[int, int]]:

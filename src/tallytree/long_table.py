@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.hierarchy import Hierarchy
+from tallytree.names import for_a_spreadsheet
 
 ROWS_AT_A_TIME = 1 << 20
 
@@ -34,6 +35,32 @@ def key_columns(hierarchy: Hierarchy, block: range, sizes: range | None) -> dict
         "region": pa.DictionaryArray.from_arrays(regions, ids).cast(pa.string()),
         "size": pa.array(size, pa.int32()),
     }
+
+
+def region_names(hierarchy: Hierarchy, block: range, width: int) -> Any:
+    """An Arrow column of the names to show, each `width` times."""
+    import pyarrow as pa
+
+    names = pa.array(hierarchy.names[block.start : block.stop], pa.string())
+    return pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(block), dtype=np.int32), width), names).cast(
+        pa.string()
+    )
+
+
+def for_spreadsheets(rows: Any) -> Any:
+    """An Arrow table whose texts are safe in a spreadsheet (`names.for_a_spreadsheet`), for a CSV file."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type):
+            texts = pc.unique(rows[field.name]).to_pylist()
+            marked = {text: cell for text in texts if text is not None and (cell := for_a_spreadsheet(text)) != text}
+            if marked:
+                places = pc.index_in(rows[field.name], pa.array(texts, pa.string()))
+                cells = pa.array([marked.get(text, text) for text in texts], pa.string())
+                rows = rows.set_column(place, field, cells.take(places.combine_chunks()))
+    return rows
 
 
 def list_columns(hierarchy: Hierarchy, level: int, starts: NDArray[np.int64], block: range) -> dict[str, Any]:

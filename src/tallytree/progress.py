@@ -15,14 +15,16 @@ from fractions import Fraction
 class Stage:
     """What is being done, and how much of it is done: `done` of `of` pieces, where that is known (`of` > 0).
 
-    `about` has more words for who reads on. A synthesis also says what its rounds have `spent` of a `budget`, in ρ; an
-    experiment how many results were there before it began (`resumed`) and how long the rest will take (`seconds_left`).
+    Pieces are counted in `unit`, which is "%" where there is no better one. `about` has more words for who reads on. A
+    synthesis also says what its rounds have `spent` of a `budget`, in ρ; an experiment how many results were there
+    before it began (`resumed`) and how long the rest will take (`seconds_left`).
     """
 
     doing: str
     done: int = 0
     of: int = 0
     about: str = ""
+    unit: str = ""
     spent: Fraction | None = None
     budget: Fraction | None = None
     resumed: int = 0

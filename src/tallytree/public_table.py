@@ -5,13 +5,15 @@ CSV is text throughout, so that the code 01001 keeps its zero. Nothing private i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
 
+from tallytree.arguments import PATH, expect
 from tallytree.arrays import Floats
+from tallytree.csv_files import csv_problem, is_utf_16, open_quote
 from tallytree.errors import SpecError
 
 
@@ -19,19 +21,22 @@ def public_table(source: Any, what: str = "table") -> Any:
     """A pyarrow Table; `what` names it in errors."""
     import pyarrow as pa
 
+    if isinstance(source, str | PathLike):
+        expect(source, PATH, f"the {what}")
+    named = f" {fspath(source)}" if isinstance(source, str | PathLike) else ""
     try:
         if isinstance(source, str | PathLike):
             table = _file(fspath(source))
         elif isinstance(source, Mapping):
-            table = pa.table({str(name): pa.array([text(cell) for cell in source[name]]) for name in source})
+            table = _of_columns(source, what)
         else:
             table = pa.table(source)
     except FileNotFoundError:
-        raise SpecError(f"there is no {what} at {fspath(source)}") from None
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        name = f" {fspath(source)}" if isinstance(source, str | PathLike) else ""
-        raise SpecError(f"the {what}{name} cannot be read: {error}") from None
-    except (TypeError, ValueError):
+        raise SpecError(f"there is no {what} at{named}") from None
+    except (OSError, pa.ArrowException, UnicodeError) as error:
+        found = csv_problem(fspath(source)) if named and not _is_parquet(fspath(source)) else None
+        raise SpecError(f"the {what}{named} cannot be read: {found or error}") from None
+    except (TypeError, ValueError, AttributeError):
         raise SpecError(
             f"the {what} is of type {type(source).__name__}; expected a path, columns by name or an Arrow table"
         ) from None
@@ -40,14 +45,39 @@ def public_table(source: Any, what: str = "table") -> Any:
     return table
 
 
+def _of_columns(source: Mapping[Any, Any], what: str) -> Any:
+    """Columns by name as a table of text."""
+    import pyarrow as pa
+
+    columns: dict[str, list[str]] = {}
+    for name in source:
+        if isinstance(source[name], str) or not isinstance(source[name], Iterable):
+            kind = type(source[name]).__name__
+            raise SpecError(f"the column {name!r} of the {what} is of type {kind}; expected a list of cells")
+        if str(name) in columns:
+            raise SpecError(f"the {what} has two columns of the same name: {name}")
+        columns[str(name)] = [text(cell) for cell in source[name]]
+    if len({len(cells) for cells in columns.values()}) > 1:
+        lengths = ", ".join(f"{name} has {len(cells):,}" for name, cells in columns.items())
+        raise SpecError(f"the columns of the {what} differ in length: {lengths}; expected as many cells in each")
+    return pa.table({name: pa.array(cells, pa.string()) for name, cells in columns.items()})
+
+
+def _is_parquet(path: str) -> bool:
+    return path.lower().endswith((".parquet", ".pq"))
+
+
 def _file(path: str) -> Any:
     from pyarrow import csv, parquet
 
-    if path.lower().endswith((".parquet", ".pq")):
+    if _is_parquet(path):
         return parquet.read_table(path)
-    with csv.open_csv(path) as opened:
+    if found := is_utf_16(path) or open_quote(path):
+        raise SpecError(found)
+    parse = csv.ParseOptions(newlines_in_values=True)
+    with csv.open_csv(path, parse_options=parse) as opened:
         kinds = dict.fromkeys(opened.schema.names, "string")
-    return csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=kinds))
+    return csv.read_csv(path, parse_options=parse, convert_options=csv.ConvertOptions(column_types=kinds))
 
 
 def text_columns(table: Any, names: Sequence[str]) -> list[list[str]]:

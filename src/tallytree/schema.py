@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isfinite, prod
+from math import prod
 from typing import Any, Literal
 
+from tallytree.arguments import FLAG, NUMBER, TEXT, expect, instance, optional, several
 from tallytree.errors import SpecError
+from tallytree.names import did_you_mean
+from tallytree.notebook import briefly
+from tallytree.numbers import short
 
 Counted = Literal["households", "persons"]
 SIZE = "persons"  # the name of the number of persons in a household, where a table has it as its first axis
@@ -33,18 +37,24 @@ class Attribute:
     cuts: tuple[float, ...] | None = None
     missing: str | None = None
 
+    __repr__ = briefly
+
     def __post_init__(self) -> None:
-        if not self.name or not isinstance(self.name, str):
+        expect(self.name, TEXT, "an attribute's name")
+        if not self.name:
             raise SpecError("an attribute needs a name")
-        if not self.values or any(not isinstance(value, str) for value in self.values):
+        expect(self.missing, optional(TEXT), f"missing of attribute {self.name!r}")
+        if not self.values or not several(TEXT).holds(self.values):
             raise SpecError(f"attribute {self.name!r} needs a list of values, each of them text")
         if len(set(self.values)) != len(self.values):
             raise SpecError(f"attribute {self.name!r} lists a value twice")
         if self.missing is not None and self.missing not in self.values:
             raise SpecError(f"attribute {self.name!r}: missing = {self.missing!r} is not among its values")
+        object.__setattr__(self, "values", tuple(self.values))
         if self.cuts is not None:
-            if not all(isfinite(cut) for cut in self.cuts) or any(low >= high for low, high in pairwise(self.cuts)):
+            if not several(NUMBER).holds(self.cuts) or any(low >= high for low, high in pairwise(self.cuts)):
                 raise SpecError(f"attribute {self.name!r}: cuts must be finite numbers that rise")
+            object.__setattr__(self, "cuts", tuple(self.cuts))
             bins = len(self.values) - (self.missing is not None)
             if len(self.cuts) + 1 != bins:
                 made = len(self.cuts) + 1
@@ -81,9 +91,14 @@ class Schema:
     person: tuple[Attribute, ...]
     max_persons: int
 
+    __repr__ = briefly
+
     def __post_init__(self) -> None:
         if isinstance(self.max_persons, bool) or not isinstance(self.max_persons, int) or self.max_persons < 1:
-            raise SpecError(f"max_persons must be a whole number of at least 1, not {self.max_persons!r}")
+            raise SpecError(f"max_persons must be a whole number of at least 1, not {short(self.max_persons)}")
+        for side in ("household", "person"):
+            expect(getattr(self, side), several(instance(Attribute)), side)
+            object.__setattr__(self, side, tuple(getattr(self, side)))
         names = [attribute.name for attribute in (*self.household, *self.person)]
         if not names:
             raise SpecError("a schema needs at least one attribute")
@@ -97,8 +112,8 @@ class Schema:
         for attribute in (*self.household, *self.person):
             if attribute.name == name:
                 return attribute
-        known = ", ".join(attribute.name for attribute in (*self.household, *self.person))
-        raise SpecError(f"the schema has no attribute {name!r}; it has {known}")
+        known = [attribute.name for attribute in (*self.household, *self.person)]
+        raise SpecError(f"the schema has no attribute {name!r}; {did_you_mean(name, known, 'it has')}")
 
     @property
     def domain_size(self) -> int:
@@ -144,6 +159,10 @@ class Marginal:
     def __post_init__(self) -> None:
         if self.of not in ("households", "persons"):
             raise SpecError(f"a table counts households or persons, not {self.of!r}")
+        for side in ("household", "person"):
+            expect(getattr(self, side), several(TEXT), f"{side} of a table")
+            object.__setattr__(self, side, tuple(getattr(self, side)))
+        expect(self.size, FLAG, "size of a table")
         names = (*self.household, *self.person)
         if len(set(names)) != len(names):
             raise SpecError(f"the table over {', '.join(names)} names an attribute twice")
@@ -157,7 +176,7 @@ class Marginal:
             known = [attribute.name for attribute in side]
             for name in names:
                 if name not in known:
-                    raise SpecError(f"{which} have no attribute {name!r}; they have {', '.join(known) or 'none'}")
+                    raise SpecError(f"{which} have no attribute {name!r}; {did_you_mean(name, known, 'they have')}")
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
         """The lengths of the axes."""

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 
 import pytest
 from typer.testing import CliRunner
@@ -87,4 +88,53 @@ def test_what_gave_no_result_is_shown_with_its_reason(monkeypatch):
 def test_wrong_words_are_clear_errors(words, message):
     done = invoke(*words)
     assert isinstance(done.exception, SpecError)
+    assert message in str(done.exception)
+
+
+# -------------------------------------------------------------------- levels and sizes that are said, not guessed
+
+WIDE = "state,county,total,hh1,hh2,car1,car2\nA,a,3,1,2,9,9\nA,b,7,3,4,9,9\nB,c,11,5,6,9,9\n"
+ONE = ["--runs", "1", "--jobs", "1", "--mechanism", "pgsr-cumulative-dp"]
+
+
+def test_unclear_columns_are_refused_with_commands_that_can_be_pasted_until_it_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wide counts.csv").write_text(WIDE)
+    words = ["wide counts.csv", *ONE, "--json"]
+    for told in ("several families of size columns", "'total' holds numbers"):
+        done = invoke(*words)
+        assert isinstance(done.exception, SpecError)
+        assert told in str(done.exception)
+        command = str(done.exception).splitlines()[-1].strip()
+        assert command.startswith("tallytree evaluate 'wide counts.csv' ")
+        words = shlex.split(command)[2:]
+    assert words[1:7] == ["--level", "state", "--level", "county", "--size-columns", "hh"]
+    assert set(ONE) | {"--json"} <= set(words)
+    content = json.loads(invoke(*words).stdout)
+    assert list(content["dataset"]["levels"]) == ["total", "state", "county"]
+    assert content["dataset"]["groups"] == 21
+
+
+def test_the_levels_are_those_that_were_said_in_that_order(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_text("county,state,size,count\na,A,1,2\nb,A,3,4\nc,B,5,6\n")
+    content = json.loads(invoke(str(path), "--level", "state", "--level", "county", *ONE, "--json").stdout)
+    assert content["dataset"]["levels"] == {"total": 1, "state": 2, "county": 3}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["people", "--level", "state"], "--level and --size-columns are for files"),
+        (["people", "--size-columns", "hh"], "--level and --size-columns are for files"),
+        (["counts.csv", "--level", "stat"], "there is no column stat; the file has state, hh1, hh2"),
+        (["counts.csv", "--level", "state", "--size-columns", "car"], "no size columns car1, car2 …; it has hh1 …"),
+        (["counts.csv", "--level", "state", "--level", "state"], "state is named twice"),
+    ],
+)
+def test_wrong_levels_and_sizes_are_clear_errors(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "counts.csv").write_text("state,hh1,hh2\nA,1,2\nB,3,4\n")
+    done = invoke(*words, *ONE)
+    assert isinstance(done.exception, SpecError), done.output
     assert message in str(done.exception)

@@ -3,11 +3,9 @@
 import json
 import shutil
 import stat
-import sys
 
 import pytest
 
-import tallytree.command.main
 from tests.command.test_release_spec import GOOD
 
 LEDGERED = GOOD.replace("epsilon = 0.1", 'epsilon = 0.1\nledger = "ledger.db"')
@@ -21,22 +19,6 @@ def folder(tmp_path):
     shutil.copy(tmp_path / "people.csv", tmp_path / "again.csv")
     (tmp_path / "again.toml").write_text(LEDGERED.replace("people.csv", "again.csv").replace("people-2020", "again"))
     return tmp_path
-
-
-@pytest.fixture
-def typed(folder, monkeypatch, capsys):
-    def typed(*words, code=0):
-        monkeypatch.chdir(folder)
-        monkeypatch.setenv("COLUMNS", "200")
-        monkeypatch.setattr(sys, "argv", ["tallytree", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            tallytree.command.main.main()
-        shown = capsys.readouterr()
-        text = " ".join((shown.out + shown.err).split())
-        assert (stop.value.code or 0) == code, text
-        return text
-
-    return typed
 
 
 def test_accounts_are_shown_as_they_were_opened(folder, typed):

@@ -118,7 +118,9 @@ def test_a_ledger_on_the_command_line_goes_before_that_of_the_spec(folder, here)
 
 def test_an_existing_target_is_refused_before_anything_is_spent(folder):
     (folder / "taken").mkdir()
-    assert "is there already" in run("release", "release.toml", "--out", "taken", folder=folder, code=2)
+    refused = run("release", "release.toml", "--out", "taken", folder=folder, code=2)
+    assert "is there already" in refused
+    assert "Nothing was spent." in refused
 
 
 def test_an_interrupted_release_can_be_finished(folder):
@@ -259,3 +261,137 @@ def test_a_defect_shows_its_place_and_not_its_message(monkeypatch, capsys, tmp_p
     shown = capsys.readouterr()
     assert value not in shown.out + shown.err
     assert "ValueError" in shown.err
+
+
+# -------------------------------------------------------------------- interrupted releases
+
+
+@pytest.fixture
+def paying(folder, here):
+    """A spec that is charged to a ledger; gives its account."""
+    spec = GOOD.replace("epsilon = 0.1", 'epsilon = 0.1\nledger = "ledger.db"')
+    (folder / "release.toml").write_text(f'{spec}\n[release]\nintervals = "none"\n')
+    here("ledger", "open", "release.toml", "--epsilon", "1")
+    return lambda: tallytree.Ledger(folder / "ledger.db").account("people")
+
+
+def killed(*_, **__):
+    sys.exit(9)
+
+
+@pytest.mark.parametrize(
+    ("place", "says", "charges"),
+    [
+        ("privacy.ledger.Ledger.reserve", "", 0),
+        ("privacy.measure._answered", "is spent. Nothing measured was kept or shown", 1),
+        ("publish.release.keeping.Kept.put", "is spent. Nothing measured was kept or shown", 1),
+        ("privacy.ledger.Ledger.settle_on", "is spent. The measurements are kept in", 1),
+        ("publish.release.making.estimated", "is spent. The measurements are kept in", 1),
+        ("publish.folder.put_in_place", "is spent. The measurements are kept in", 1),
+    ],
+)
+def test_a_release_that_was_killed_is_finished_and_paid_once(folder, here, paying, monkeypatch, place, says, charges):
+    with monkeypatch.context() as patch:
+        patch.setattr("tallytree.publish.release.keeping.Kept.give_up", lambda _: None)  # what is killed clears nothing
+        if place == "privacy.measure._answered":
+            patch.setattr(sys.modules["tallytree.privacy.measure"], "_answered", killed)
+        else:
+            patch.setattr(f"tallytree.{place}", killed)
+        here("release", "release.toml", "--out", "mine", code=9)
+    assert len(paying().spendings) == charges
+    if charges:
+        refused = here("release", "release.toml", "--out", "mine", code=2)
+        assert says in refused
+        assert "tallytree release release.toml --out mine --resume" in refused
+    here("release", "release.toml", "--out", "mine", *(["--resume"] * charges))
+    assert "keeps all its promises" in here("verify", "mine", "--id", paying().spendings[0].release_id)
+    assert len(paying().spendings) == 1
+    assert sorted(path.name for path in folder.iterdir() if "mine" in path.name) == ["mine"]
+
+
+@pytest.mark.parametrize("place", ["privacy.ledger.Ledger.record", "publish.release.keeping.Kept.remove"])
+@pytest.mark.parametrize("how", ["--resume", "ledger record", "verify --ledger"])
+def test_a_kill_after_the_renaming_still_gets_its_id_into_the_ledger(folder, here, paying, monkeypatch, place, how):
+    with monkeypatch.context() as patch:
+        patch.setattr(f"tallytree.{place}", killed)
+        here("release", "release.toml", "--out", "mine", code=9)
+    if how == "--resume":
+        here("release", "release.toml", "--out", "mine", "--resume")
+        assert not (folder / "mine.partial").exists()
+    elif how == "ledger record":
+        assert "reservation 1 paid for the release" in here("ledger", "record", "mine", "--ledger", "ledger.db")
+    else:
+        assert "reservation 1 paid for it" in here("verify", "mine", "--ledger", "ledger.db")
+    here("verify", "mine", "--id", paying().spendings[0].release_id)
+    assert len(paying().spendings) == 1
+
+
+def test_a_folder_begun_without_a_ledger_does_not_keep_the_next_run_from_paying(folder, here, paying, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("tallytree.publish.release.keeping.Kept.give_up", lambda _: None)
+        patch.setattr("tallytree.publish.release.keeping.Kept.put", killed)
+        here("release", "release.toml", "--out", "mine", "--no-ledger", code=9)
+    here("release", "release.toml", "--out", "mine")
+    assert len(paying().spendings) == 1
+
+
+def test_a_file_that_comes_to_the_target_is_left_alone_and_the_release_can_go_on(folder, here, paying, monkeypatch):
+    written = tallytree.publish.release.files._write_regions
+
+    def meanwhile(*given):
+        (folder / "mine").mkdir()
+        (folder / "mine" / "thesis.txt").write_text("my own")
+        written(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tallytree.publish.release.files._write_regions", meanwhile)
+        said = here("release", "release.toml", "--out", "mine", code=2)
+    assert "is there already" in said
+    assert "is spent. The measurements are kept in" in said
+    assert "Go on with: tallytree release release.toml --out mine --resume" in said
+    assert "Move mine away, and go on with" in here("release", "release.toml", "--out", "mine", "--resume", code=2)
+    (folder / "mine").rename(folder / "own")
+    here("release", "release.toml", "--out", "mine", "--resume")
+    assert (folder / "own" / "thesis.txt").read_text() == "my own"
+    assert len(paying().spendings) == 1
+
+
+@pytest.mark.parametrize("place", ["publish.release.keeping.save_measurements", "publish.release.files.write_json"])
+def test_a_full_disk_is_no_defect_and_says_what_was_spent_and_how_to_go_on(folder, here, paying, monkeypatch, place):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"tallytree.{place}", full)
+        said = here("release", "release.toml", "--out", "mine", code=2)
+    assert "This is a defect" not in said
+    assert "No space left on device" in said
+    assert "ε = 0.1 of 'people' in" in said
+    assert "Go on with: tallytree release release.toml --out mine --resume" in said
+    here("release", "release.toml", "--out", "mine", "--resume")
+    assert len(paying().spendings) == 1
+
+
+def test_a_second_run_with_the_same_out_is_refused_before_it_pays(folder, here, paying):
+    with tallytree.publish.folder.claimed(folder / "mine"):
+        assert "another run is writing" in here("release", "release.toml", "--out", "mine", code=2)
+        assert "spent nothing" in here("release", "release.toml", "--out", "mine", "--resume", code=2)
+    assert not paying().spendings
+
+
+def test_the_command_speaks_in_the_words_of_the_spec(folder):
+    (folder / "people.csv").write_text("household,county\n1,01\n1,02\n")
+    out = run("validate", "release.toml", folder=folder, code=2)
+    assert 'on_spanning_group = "split"' in " ".join(out.split())
+    assert "on_spanning_group='split'" not in out
+
+
+def test_names_are_shown_as_they_are(folder):
+    text = (folder / "release.toml").read_text()
+    (folder / "release.toml").write_text(
+        f'{text}\n[release]\ntitle = "[red]Homes[/red]\\u001b[31m"\nintervals = "none"\n'
+    )
+    out = run("release", "release.toml", "--out", "[bold]out", "--no-ledger", folder=folder)
+    assert "[red]Homes[/red]\\x1b[31m" in out
+    assert "\x1b" not in out
+    assert "[bold]out" in out

@@ -7,6 +7,7 @@ import pytest
 from pyarrow import csv
 
 from tallytree.errors import SpecError
+from tallytree.evaluate.columns import UnclearLevels, UnclearSizes
 from tallytree.evaluate.datasets import make
 from tallytree.evaluate.plain import read_counts
 
@@ -130,7 +131,6 @@ def test_a_branch_may_end_early(tmp_path):
         ("place,size,count\na,1,2\n", {"levels": ["size"]}, "cannot be a level"),
         ("place,size,count\na,1,2\n", {"levels": "place"}, "list of column names"),
         ("place,size,count,note\na,1,2,x\n", {}, "unclear"),
-        ("code,label,1,2\na,Anna,1,2\nb,Bob,1,2\n", {}, "'label' of counts.csv only repeats 'code'"),
         ("place,size,count\na,0,2\n", {"public_totals": False}, "2 groups have size 0"),
         ("place,size,count\na,900000000,2\n", {}, "too many cells"),
         ("place,size,count\na,1,2\n", {"max_size": 0}, "max_size"),
@@ -147,3 +147,56 @@ def test_what_is_wrong_with_a_file_is_said(text, options, message, tmp_path):
 def test_an_absent_file_is_said(tmp_path):
     with pytest.raises(SpecError, match="there is no file"):
         read_counts(tmp_path / "nothing.csv")
+
+
+# -------------------------------------------------------------------- levels that nobody stated are not invented
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "why"),
+    [
+        ("state,county,total,hh1,hh2\nA,a,3,1,2\nA,b,7,3,4\nB,c,11,5,6\n", "total", "holds numbers"),
+        ("state,county,total,hh1,hh2\nA,a,3,1,2\nA,b,3,3,4\nB,c,,5,6\n", "total", "holds numbers"),
+        ("state,county,dwellings,size,count\nA,a,30,1,2\nA,b,70,3,4\nB,c,70,5,6\n", "dwellings", "holds numbers"),
+        ("state,county,km2,size,count\nA,a,1.5,1,2\nA,b,-70,3,4\nB,c,1e3,5,6\n", "km2", "holds numbers"),
+        ("code,label,size,count\na,Anna,1,2\nb,Bob,1,2\n", "label", "divides no region"),
+        ("state,county,governor,1,2\nA,a,Ann,1,2\nA,b,Ann,3,4\nB,c,Bob,5,6\n", "governor", "divides no region"),
+        ("county,state,1,2\na,A,1,2\nb,A,3,4\nc,B,5,6\n", "state", "divides no region"),
+        ("state,sex,1,2\nA,f,1,2\nA,m,3,4\nB,f,5,6\nB,m,5,6\n", "sex", "has the same names in several regions"),
+        ("state,county,1,2,note\nA,a,1,2,x\nA,b,3,4,y\n", "note", "stands after the sizes"),
+    ],
+)
+def test_a_column_that_may_be_no_level_is_not_taken_for_one(text, column, why, tmp_path):
+    with pytest.raises(UnclearLevels, match=f"'{column}' {why}") as stop:
+        read_counts(written(tmp_path, text))
+    assert column in str(stop.value).partition("it has the columns ")[2]
+    assert column not in stop.value.likely
+    assert f"levels={list(stop.value.likely)!r}" in str(stop.value)
+
+
+def test_codes_that_look_like_numbers_are_levels_if_they_are_said_to_be(tmp_path):
+    path = written(tmp_path, "state,county,size,count\n1,11,1,2\n1,12,3,4\n2,23,5,6\n")
+    with pytest.raises(UnclearLevels, match="'state' holds numbers") as stop:
+        read_counts(path)
+    assert read_counts(path, stop.value.likely).hierarchy.levels == ("total", "state", "county")
+
+
+def test_the_levels_that_are_suggested_are_those_that_are_certain(tmp_path):
+    path = written(tmp_path, "state,label,county,total,hh1,hh2\nA,Aa,a,3,1,2\nA,Aa,b,7,3,4\nB,Bb,c,11,5,6\n")
+    with pytest.raises(UnclearLevels) as stop:
+        read_counts(path)
+    assert stop.value.likely == ("state", "county")
+    assert read_counts(path, stop.value.likely).hierarchy.levels == ("total", "state", "county")
+
+
+def test_codes_with_zeros_in_front_and_names_that_come_twice_are_levels_all_the_same(tmp_path):
+    text = "state,county,1,2\n01,Clay,1,2\n01,Bath,3,4\n02,Clay,5,6\n12,Dale,5,6\n"
+    assert read_counts(written(tmp_path, text)).hierarchy.levels == ("total", "state", "county")
+
+
+def test_columns_of_years_are_not_taken_for_sizes(tmp_path):
+    path = written(tmp_path, "place,pop2019,pop2020\na,1,2\nb,3,4\n")
+    with pytest.raises(UnclearSizes, match="2019") as stop:
+        read_counts(path)
+    assert stop.value.prefixes == ("pop",)
+    assert read_counts(path, size="pop").max_size == 2020

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tallytree import Budget, Hierarchy, Prior, Release, SpecError, one_entity, release
 from tallytree.planning.prior import SHAPES, poisson
+from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.sealed import Sealed
 from tests.oracles.example import made_up
 
 TREE = Hierarchy.from_levels(
@@ -52,6 +54,50 @@ def test_made_up_counts_are_poisson():
         none = math.exp(-mean)
         assert abs(np.mean(drawn == 0) - none) < 6 * math.sqrt(none / len(drawn)) + 1e-9
     assert not poisson(np.zeros((3, 4))).any()
+
+
+def test_the_folder_of_a_release_says_the_same_as_the_release(tmp_path, monkeypatch):
+    for place, cells in enumerate((10**6, 0)):  # with its zero cells, and without
+        monkeypatch.setattr("tallytree.publish.release.files.CELLS_WITH_ZEROS", cells)
+        made = release(
+            made_up(0, public_totals=True),
+            budget=Budget(epsilon=2),
+            unit=one_entity(),
+            intervals="none",
+            title="older \n <b>",
+        )
+        made.save(tmp_path / str(place))
+        loaded, read = Prior.of(made), Prior.of(str(tmp_path / str(place)))
+        assert read.source == loaded.source
+        assert read.older.texts == loaded.older.texts
+        assert np.array_equal(read.older.region, loaded.older.region)
+        assert np.array_equal(read.older.size, loaded.older.size)
+        assert np.array_equal(read.older.count, loaded.older.count)
+
+
+def test_regions_that_look_like_formulas_are_found_again_in_the_folder(tmp_path):
+    names = ["=1+1", "'=1+1", "'s-Hertogenbosch", "a\nb"]
+    tree = Hierarchy.from_levels({"town": names}, ["town"])
+    sizes = GroupSizes(tree, 3, Sealed(np.full((4, 3), 7)))
+    made = release(sizes, budget=Budget(epsilon=2), unit=one_entity(), intervals="none")
+    made.save(tmp_path / "r")
+    assert Prior.of(tmp_path / "r").older.texts == tree.ids == Prior.of(made).older.texts
+
+
+def test_a_folder_that_is_no_release_or_a_damaged_one_is_a_clear_error(tmp_path):
+    with pytest.raises(SpecError, match=r"without counts\.parquet and regions\.csv and privacy\.json"):
+        Prior.of(tmp_path)
+    release(made_up(0, public_totals=True), budget=Budget(epsilon=2), unit=one_entity(), intervals="none").save(
+        tmp_path / "r"
+    )
+    for name in ("counts.parquet", "regions.csv", "privacy.json"):
+        whole = (tmp_path / "r" / name).read_bytes()
+        for damage in (b"", whole[: len(whole) // 2], b"\xff\xfe{[", b"[" * 100_000):
+            (tmp_path / "r" / name).write_bytes(damage)
+            with pytest.raises(SpecError):
+                Prior.of(tmp_path / "r")
+        (tmp_path / "r" / name).write_bytes(whole)
+    Prior.of(tmp_path / "r")
 
 
 def test_a_table_of_the_same_leaves_is_expected_again(tmp_path):
@@ -112,13 +158,10 @@ def test_an_earlier_release_is_a_prior(tmp_path):
     made = release(data, budget=Budget(epsilon=50), unit=one_entity(), title="Before")
     made.save(tmp_path / "before")
     leaves = np.arange(data.hierarchy.leaf_count)
-    for source in (made, Release.load(tmp_path / "before"), tmp_path / "before" / "counts.csv"):
+    for source in (made, Release.load(tmp_path / "before"), tmp_path / "before", tmp_path / "before" / "counts.csv"):
         found = fit(Prior.of(source), first_size=0, max_size=6, tree=data.hierarchy)
         assert found.expected(leaves) == pytest.approx(made.counts[data.hierarchy.level_slice(2)])
     assert Prior.of(made).source == "the release 'Before'"
-    for directory in (tmp_path / "before", str(tmp_path)):
-        with pytest.raises(SpecError, match=r"give the release itself, tallytree\.Release\.load"):
-            Prior.of(directory)
 
 
 # -------------------------------------------------------------------- against a slow obvious twin

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tallytree import Budget, BudgetError, Ledger, one_entity, one_group
 from tallytree.privacy import Neighbours
-from tallytree.privacy.chain import AnchorBehind, ReadableLedger
+from tallytree.privacy.chain import AnchorBehind, Chain, ReadableLedger
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.ledger import ChangedInput, Receipt
 
@@ -485,3 +485,93 @@ def test_links_are_set_once_between_accounts_that_are_there(ledger):
     ledger.reserve("more", Budget(epsilon="0.5"), PEOPLE, fingerprint="one")  # the same files: the link covers it
     with pytest.raises(BudgetError, match="more together"):
         ledger.reserve("more", Budget(epsilon="0.1"), PEOPLE)
+
+
+# -------------------------------------------------------------------- what a system may refuse
+
+
+class Failing:
+    """A connection whose commit reports an error: before it counts, or after."""
+
+    def __init__(self, database, *, counts):
+        self.database, self.counts, self.armed = database, counts, True
+
+    def __getattr__(self, name):
+        return getattr(self.database, name)
+
+    def execute(self, statement, *given):
+        if statement == "COMMIT" and self.armed:
+            self.armed = False
+            if self.counts:
+                self.database.execute(statement)
+            raise sqlite3.OperationalError("disk I/O error")
+        return self.database.execute(statement, *given)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_an_error_of_the_commit_is_told_from_what_is_in_the_file(ledger, monkeypatch, counts):
+    connect = Chain._connect
+    with monkeypatch.context() as patch:
+        patch.setattr(Chain, "_connect", lambda chain, uri: Failing(connect(chain, uri), counts=counts))
+        if counts:
+            assert ledger.reserve("people", Budget(epsilon=1), PEOPLE).number == 1
+        else:
+            with pytest.raises(BudgetError, match=r"disk I/O error\. Nothing was spent"):
+                ledger.reserve("people", Budget(epsilon=1), PEOPLE)
+    assert len(ledger.account("people").spendings) == counts
+
+
+def test_a_commit_that_failed_in_a_file_that_cannot_be_read_says_that_it_is_not_known(ledger, monkeypatch):
+    connect = Chain._connect
+    with monkeypatch.context() as patch:
+        patch.setattr(Chain, "_connect", lambda chain, uri: Failing(connect(chain, uri), counts=True))
+        entries, calls = Chain._entries, []
+
+        def unreadable(chain, database):
+            calls.append(1)
+            if len(calls) > 1:
+                raise OSError(5, "input/output error")
+            return entries(chain, database)
+
+        patch.setattr(Chain, "_entries", unreadable)
+        with pytest.raises(BudgetError, match="whether this was spent is not known"):
+            ledger.reserve("people", Budget(epsilon=1), PEOPLE)
+
+
+def test_an_anchor_that_a_killed_process_was_writing_is_cleared(ledger):
+    left = ledger.anchor_path.with_name(f"{ledger.anchor_path.name}.12345")
+    left.write_text("{")
+    kept = ledger.anchor_path.with_name(f"{ledger.anchor_path.name}.backup")
+    kept.write_text("mine")
+    ledger.reserve("people", Budget(epsilon=1), PEOPLE)
+    assert not left.exists()
+    assert kept.exists()
+
+
+def test_a_ledger_that_is_a_folder_or_in_a_file_or_unreadable_is_a_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file" / "ledger.db", tmp_path / ("x" * 300)):
+        for call in (
+            lambda ledger: ledger.open("people", Budget(epsilon=1), PEOPLE),
+            lambda ledger: ledger.reserve("people", Budget(epsilon=1), PEOPLE),
+            lambda ledger: ledger.accounts(),
+        ):
+            with pytest.raises(BudgetError):
+                call(Ledger(path))
+
+
+def test_a_ledger_whose_path_goes_away_says_that_nothing_was_spent_where_it_was(ledger, tmp_path):
+    ledger.path.parent.rename(tmp_path.with_name(f"{tmp_path.name}-away"))
+    with pytest.raises(BudgetError, match="there is no ledger at"):
+        ledger.reserve("people", Budget(epsilon=1), PEOPLE)
+
+
+def test_a_ledger_that_another_program_has_is_given_up_after_a_time(ledger, monkeypatch):
+    monkeypatch.setattr("tallytree.privacy.chain.WAIT", 0.05)
+    with sqlite3.connect(ledger.path, isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(BudgetError, match=r"in use by another program for 0\.05 seconds; nothing was spent"):
+            ledger.reserve("people", Budget(epsilon=1), PEOPLE)
+        other.execute("ROLLBACK")
+    other.close()
+    assert not ledger.account("people").spendings

@@ -81,7 +81,7 @@ def test_a_corrupted_parquet_file_gives_no_row_away(tmp_path, refused, at):
 def test_a_file_that_is_not_what_its_name_says_gives_no_row_away(tmp_path, refused):
     (tmp_path / "people.parquet").write_text(f"home,county\n{SECRET},1\n")
     error = refused(tmp_path / "people.parquet")
-    assert type(error) is DataError
+    assert isinstance(error, DataError)
     assert "Parquet source failed with" in str(error)
 
 

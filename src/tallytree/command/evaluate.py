@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
 from tallytree.errors import BudgetError, SpecError
 from tallytree.evaluate import plots
+from tallytree.evaluate.columns import UnclearLevels, UnclearSizes
 from tallytree.evaluate.datasets import DATASETS, make
 from tallytree.evaluate.plain import read_counts
 from tallytree.evaluate.results import WARNING, Results
@@ -36,6 +38,8 @@ def run_evaluate(
     mechanisms: Sequence[str] | None,
     epsilon: Sequence[str] | None,
     *,
+    levels: Sequence[str] | None,
+    size_columns: str | None,
     runs: int,
     scale: float,
     seed: int,
@@ -52,7 +56,23 @@ def run_evaluate(
         raise SpecError("give --json or --csv, not both")
     chosen = None if not mechanisms else [registered(name).name for name in mechanisms]
     budgets = [_budget(text) for text in epsilon or ["1"]]
-    truth = _truth(data, scale, seed)
+    try:
+        truth = _truth(data, scale, seed, levels, size_columns)
+    except (UnclearLevels, UnclearSizes) as unclear:
+        others = {
+            "--mechanism": mechanisms,
+            "--epsilon": epsilon,
+            "--runs": runs,
+            "--seed": seed or None,
+            "--unit": unit,
+            "--jobs": jobs,
+            "--limit": limit,
+            "--out": out,
+            "--json": as_json,
+            "--csv": as_csv,
+            "--quiet": quiet,
+        }
+        raise _how_to_say(unclear, data, levels, size_columns, others) from None
     with shown(quiet) as progress:
         results = compare(
             truth,
@@ -81,17 +101,40 @@ def run_evaluate(
             show(_files(written, with_plots=available()))
 
 
-def _truth(data: str, scale: float, seed: int) -> Truth:
+def _truth(data: str, scale: float, seed: int, levels: Sequence[str] | None, size_columns: str | None) -> Truth:
     """A made-up data set by name, or public counts in a file."""
-    if data in DATASETS:
-        return make(data, scale=scale, seed=seed)
-    if not Path(data).exists():
-        if os.sep in data or Path(data).suffix:
-            raise SpecError(f"there is no file {data}, and no made-up data set is called that")
-        return make(data, scale=scale, seed=seed)  # which says what there is, and the nearest name
-    if scale != 1:
-        raise SpecError(f"--scale is for made-up data sets; {data} is a file")
-    return read_counts(data)
+    is_file = data not in DATASETS and Path(data).exists()
+    if not is_file and data not in DATASETS and (os.sep in data or Path(data).suffix):
+        raise SpecError(f"there is no file {data}, and no made-up data set is called that")
+    if is_file:
+        if scale != 1:
+            raise SpecError(f"--scale is for made-up data sets; {data} is a file")
+        return read_counts(data, levels or None, size_columns)
+    if levels or size_columns is not None:
+        raise SpecError(f"--level and --size-columns are for files; {data} is a made-up data set, which has its own")
+    return make(data, scale=scale, seed=seed)  # which says what there is, and the nearest name
+
+
+def _how_to_say(
+    unclear: UnclearLevels | UnclearSizes,
+    data: str,
+    levels: Sequence[str] | None,
+    size_columns: str | None,
+    others: dict[str, Any],
+) -> SpecError:
+    """What is unclear about the columns, and the same command with the words that make it clear."""
+    if isinstance(unclear, UnclearLevels):
+        levels = unclear.likely
+        ask = f"Say which columns are levels, from the top down. If they are {' and '.join(levels)}"
+    else:
+        size_columns = unclear.prefixes[0]
+        ask = f"Say what stands before the number. If it is {size_columns!r}"
+    words = ["tallytree", "evaluate", data]
+    for option, value in {"--level": levels, "--size-columns": size_columns, **others}.items():
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if each is not None and each is not False:
+                words += [option] if each is True else [option, str(each)]
+    return SpecError(f"{unclear.told}. {ask}:\n  {shlex.join(words)}")
 
 
 def _budget(text: str) -> Budget:

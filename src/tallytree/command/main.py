@@ -1,6 +1,6 @@
 """The `tallytree` command: its words, each handed to a module that does it. Modules load when their command runs.
 
-Exit codes: 0 done, 2 bad input, 3 budget, 1 our own defect.
+Exit codes: 0 done, 2 bad input, 3 budget, 130 interrupted, 1 our own defect.
 """
 
 from __future__ import annotations
@@ -8,26 +8,47 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tallytree.command.ledger import ledger_app
 from tallytree.errors import BudgetError, SpecError, TallytreeError
 from tallytree.version import VERSION
 
+
+class Interrupted(Exception):
+    """Ctrl-C, out of Typer's reach, which would say "Aborted" and no more."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; its notes on what was spent come along if it is interrupted."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            interrupted = Interrupted()
+            for note in getattr(interrupt, "__notes__", ()):
+                interrupted.add_note(note)
+            raise interrupted from None
+
+
 app = typer.Typer(
     name="tallytree",
+    cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(ledger_app, name="ledger")
 
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors, warnings and ids only.")]
 NewDirectory = Annotated[Path, typer.Option("--out", help="The directory to write; must not exist yet.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Finish an interrupted run; nothing is spent twice.")]
 SameData = Annotated[
@@ -74,12 +95,16 @@ def demo(
     """
     from tallytree.command.make import run_demo
 
-    run_demo(out, data, households=households, quiet=quiet)
-    _keeps_its_promises(out, quiet=quiet)
+    try:
+        run_demo(out, data, households=households, quiet=quiet)
+        _keeps_its_promises(out, quiet=quiet)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note("The country is made up, so nothing was spent that matters. Run it again.")
+        raise
 
 
 @app.command()
-def validate(spec: SpecPath, quiet: Quiet = False) -> None:
+def validate(spec: SpecPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Check spec and data: every problem at once, with counts and how to fix it. Nothing is spent.
 
     The counts of problems, and the shares of what is left out, are computed from private data without noise: they are
@@ -87,7 +112,7 @@ def validate(spec: SpecPath, quiet: Quiet = False) -> None:
     """
     from tallytree.command.make import run_validate
 
-    run_validate(spec, quiet=quiet)
+    run_validate(spec, as_json=as_json, quiet=quiet)
 
 
 @app.command()
@@ -133,6 +158,7 @@ def release(
     no_ledger: NoLedger = False,
     same_data: SameData = False,
     resume: Resume = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Read, measure, estimate and write a release. The budget is spent once the noise is drawn.
@@ -140,9 +166,19 @@ def release(
     It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless it is
     told --no-ledger.
     """
-    from tallytree.command.make import run_release
+    from tallytree.command.make import run_release, told_when_interrupted
 
-    run_release(spec, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data, resumed=resume, quiet=quiet)
+    with told_when_interrupted(out):
+        run_release(
+            spec,
+            out,
+            ledger=ledger,
+            no_ledger=no_ledger,
+            same_data=same_data,
+            resumed=resume,
+            as_json=as_json,
+            quiet=quiet,
+        )
 
 
 @app.command()
@@ -161,9 +197,10 @@ def synthesize(
     told --no-ledger. Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a
     ledger nothing guards against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
     """
-    from tallytree.command.make import run_synthesis
+    from tallytree.command.make import run_synthesis, told_when_interrupted
 
-    run_synthesis(spec, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data, resumed=resume, quiet=quiet)
+    with told_when_interrupted(out):
+        run_synthesis(spec, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data, resumed=resume, quiet=quiet)
 
 
 @app.command()
@@ -172,14 +209,35 @@ def verify(
     id: Annotated[  # noqa: A002
         str | None, typer.Option(help="The id printed at release, or its first 8 or more digits.")
     ] = None,
+    no_typical: Annotated[
+        bool, typer.Option("--no-typical", help="Leave out typical intervals, which take 25 estimates.")
+    ] = False,
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="Of a release that is sound, tell its id to the ledger that paid.")
+    ] = None,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recompute everything a release promises from its files alone. Exit code 2 if anything is wrong."""
-    if not _keeps_its_promises(directory, id, quiet=quiet):
+    """Recompute everything a release promises from its files alone. Exit code 2 if anything is wrong.
+
+    What cannot be told from the files is listed at the end.
+    """
+    if not _keeps_its_promises(directory, id, typical=not no_typical, as_json=as_json, quiet=quiet):
         raise typer.Exit(2)
+    if ledger is not None:
+        from tallytree.command import screen
+        from tallytree.privacy.ledger import Ledger
+        from tallytree.publish.recording import record
+
+        number, _ = record(directory, Ledger(ledger))
+        screen.show(f"{ledger}: reservation {number} paid for it.", quiet=quiet)
 
 
-def _keeps_its_promises(directory: Path, release_id: str | None = None, *, quiet: bool) -> bool:
+def _keeps_its_promises(
+    directory: Path, release_id: str | None = None, *, typical: bool = True, as_json: bool = False, quiet: bool
+) -> bool:
+    from dataclasses import asdict
+
     from tallytree.command import screen
     from tallytree.command.progress_bar import shown
     from tallytree.progress import Stage
@@ -187,8 +245,11 @@ def _keeps_its_promises(directory: Path, release_id: str | None = None, *, quiet
 
     with shown(quiet) as progress:
         progress(Stage("verifying"))
-        verification = verified(directory, id=release_id)
-    screen.show(screen.outcome(verification), quiet=quiet and verification.ok)
+        verification = verified(directory, id=release_id, typical=typical, progress=progress)
+    if as_json:
+        screen.show_json({"ok": verification.ok, **asdict(verification)})
+    else:
+        screen.show(screen.outcome(verification), quiet=quiet and verification.ok)
     return verification.ok
 
 
@@ -214,6 +275,7 @@ def query(
     ] = False,
     no_typical: Annotated[bool, typer.Option("--no-typical", help="Leave the typical intervals out: quicker.")] = False,
     as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each answer.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Answer questions about a release: sums, shares, means, ratios and differences, with error bars."""
@@ -233,12 +295,13 @@ def query(
         confidence=confidence,
         typical=not no_typical,
         as_json=as_json,
+        as_csv=as_csv,
         quiet=quiet,
     )
 
 
 @app.command()
-def mechanisms(as_json: AsJson = False) -> None:
+def mechanisms(as_json: AsJson = False, quiet: Quiet = False) -> None:
     """List the mechanisms: paper, what they measure and keep, when to use them."""
     from tallytree.command import screen
     from tallytree.mechanisms import MECHANISMS
@@ -246,7 +309,7 @@ def mechanisms(as_json: AsJson = False) -> None:
     if as_json:
         screen.show_json([row.described() for row in MECHANISMS.values()])
     else:
-        screen.show(screen.mechanism_list())
+        screen.show(screen.mechanism_list(), quiet=quiet)
 
 
 @app.command()
@@ -258,6 +321,14 @@ def evaluate(
             help="census, taxi, race, people, or a CSV or Parquet file of public counts by region and size.",
         ),
     ],
+    level: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column of the file with region names; repeat, from the top down."),
+    ] = None,
+    size_columns: Annotated[
+        str | None,
+        typer.Option(metavar="PREFIX", help="What stands before the size in the file's columns: hh for hh1, hh2, …"),
+    ] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="Repeat for several; all of them if not given.")] = None,
     epsilon: Annotated[list[str] | None, typer.Option(help="Repeat for several; 1 if not given.")] = None,
     runs: Annotated[int, typer.Option(help="Runs of each mechanism with each ε.")] = 5,
@@ -280,6 +351,8 @@ def evaluate(
         data,
         mechanism,
         epsilon,
+        levels=level,
+        size_columns=size_columns,
         runs=runs,
         scale=scale,
         seed=seed,
@@ -327,26 +400,50 @@ def audit(
 
 
 def _complain(text: str) -> None:
-    from rich.console import Console
+    from tallytree.command.progress_bar import error_console
+    from tallytree.names import visible
 
-    Console(stderr=True, highlight=False).print(text, markup=False)
+    console = error_console()
+    for line in visible(text, lines=True).split("\n"):  # a command that is to be pasted stays on one line
+        console.print(line, markup=False, soft_wrap=line.startswith("  "))
+
+
+def _with_notes(text: str, error: BaseException) -> str:
+    """What went wrong, and what was spent and how to go on where that was noted."""
+    return "\n".join([text, *getattr(error, "__notes__", ())])
+
+
+@contextmanager
+def showing_warnings() -> Iterator[None]:
+    """Show warnings in one line each, where no progress bar draws over them."""
+    before = warnings.showwarning
+    warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def main() -> None:
     """Run the command; our own errors become messages and exit codes, never tracebacks."""
-    warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
     try:
-        app()
+        with showing_warnings():
+            app()
+    except (Interrupted, KeyboardInterrupt) as error:
+        told = getattr(error, "__notes__", None) or ["Nothing was spent."]
+        _complain("\n".join(["interrupted.", *told]))
+        sys.exit(130)
     except BudgetError as error:
-        _complain(f"budget: {error}")
+        _complain(_with_notes(f"budget: {error}", error))
         sys.exit(3)
     except TallytreeError as error:
-        _complain(f"error: {error}")
+        from tallytree.command.spec import in_spec_words
+
+        _complain(_with_notes(f"error: {in_spec_words(str(error))}", error))
         sys.exit(2)
     except Exception as error:
         # An unforeseen error's own text might quote private values, so only its kind and place are shown.
         frames = "".join(traceback.format_tb(error.__traceback__)[-4:])
-        typer.echo(
-            f"This is a defect of tallytree ({type(error).__name__}); please report it with:\n{frames}", err=True
-        )
+        defect = f"This is a defect of tallytree ({type(error).__name__}); please report it with:\n{frames}"
+        typer.echo(_with_notes(defect, error), err=True)
         sys.exit(1)

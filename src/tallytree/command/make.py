@@ -5,86 +5,153 @@ What was measured is kept beside the directory until that is written whole, so t
 
 from __future__ import annotations
 
-import shutil
+import os
+import shlex
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tallytree.command import screen
+from rich.console import RenderableType
+
+from tallytree.command import reports, screen
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
-from tallytree.command.spec import is_for_synthesis
+from tallytree.command.same_spec import keep_spec, refuse_changed
+from tallytree.command.spec import Spec, is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.errors import ReleaseError, SpecError
+from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeError
 from tallytree.evaluate.people import make_country
+from tallytree.privacy.accounts import Relation
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.progress import Progress, Stage
-from tallytree.publish.folder import refuse_existing
+from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse_existing
+from tallytree.publish.microdata.kept import KeptRun, kept_run, remove_kept, saved_as
 from tallytree.publish.microdata.making import check, check_public, synthesize
+from tallytree.publish.microdata.value import Synthesis
+from tallytree.publish.recording import after_spending, warned_if_not_recorded
+from tallytree.publish.release.keeping import Kept, SpentError
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
+from tallytree.publish.strength import WeakPromise, weaknesses
 from tallytree.synthesis.methods import DEFAULT
+from tallytree.tables.group_sizes import GroupSizes
 
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
 
-def run_validate(path: Path, *, quiet: bool) -> None:
+def run_validate(path: Path, *, as_json: bool, quiet: bool) -> None:
     """Check spec and data; nothing is spent."""
-    with shown(quiet) as progress:
-        progress(Stage("checking the spec"))
-        if is_for_synthesis(path):
-            done, found = "synthesized", _validated_synthesis(SynthesisSpec.load(path), progress)
-        else:
-            done, found = "released", _validated_release(ReleaseSpec.load(path), progress)
-    screen.show(f"{path} and its data can be {done}. Nothing was spent.", *found, quiet=quiet)
+    kind = "synthesis" if is_for_synthesis(path) else "release"
+    try:
+        with shown(quiet) as progress:
+            progress(Stage("checking the spec"))
+            if kind == "synthesis":
+                facts, told, left_out = _validated_synthesis(SynthesisSpec.load(path), progress)
+            else:
+                facts, told, left_out = _validated_release(ReleaseSpec.load(path), progress)
+    except TallytreeError as error:
+        if as_json:
+            screen.show_json({"valid": False, "spec": str(path), "kind": kind, "error": str(error)})
+        raise
+    if as_json:
+        alone = {"for_the_data_holder_alone": left_out}
+        screen.show_json({"valid": True, "spec": str(path), "kind": kind, **facts, **alone})
+        return
+    done = "synthesized" if kind == "synthesis" else "released"
+    hidden = screen.for_the_data_holder(left_out)
+    screen.show(f"{path} and its data can be {done}. Nothing was spent.", told, hidden, quiet=quiet)
+
+
+@contextmanager
+def told_when_interrupted(out: Path) -> Iterator[None]:
+    """An interrupt that came when all was done says so; while it is being made, what makes it says what was spent."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if not getattr(interrupt, "__notes__", None) and (out / MANIFEST).exists():
+            command = shlex.join(["tallytree", "verify", str(out)])
+            interrupt.add_note(f"{out} is complete, and its budget is spent. Check it with:\n  {command}")
+        raise
 
 
 def run_release(
-    path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool, resumed: bool, quiet: bool
+    path: Path,
+    out: Path,
+    *,
+    ledger: Path | None,
+    no_ledger: bool,
+    same_data: bool,
+    resumed: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Make the release of a spec. One that is resumed was charged before it was interrupted."""
-    refuse_existing(out)
+    """Make the release of a spec. One that is resumed was charged before it was interrupted, or is charged now."""
     spec = ReleaseSpec.load(path)
-    charged = None if resumed else spec.ledger_to_charge(ledger, without=no_ledger)
-    with shown(quiet) as progress:
-        made, release_id = _released(spec, out, progress, ledger=charged, same_data=same_data, resumed=resumed)
-    screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
+    again = _pasted("release", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
+    with claimed(out), shown(quiet) as progress:
+        kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
+        _refuse_release(kept, out, again, resumed=resumed)
+        if resumed:
+            refuse_changed(kept.folder, spec)
+        else:
+            kept.give_up()
+        state = kept.state()
+        if state is not None and (state.named or state.stage == "measured"):
+            charged = None if state.ledger is None else Path(state.ledger)
+        else:
+            charged = spec.ledger_to_charge(ledger, without=no_ledger)
+        try:
+            made, release_id = _released(
+                spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
+            )
+        except BaseException as error:
+            kept.give_up()
+            raise _noted(error, kept, again) from None
+    if as_json:
+        screen.show_json(reports.released(made, out, release_id))
+    else:
+        _show_release(made, out, release_id, quiet=quiet)
 
 
 def run_synthesis(
     path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool, resumed: bool, quiet: bool
 ) -> None:
     """Make the synthesis of a spec."""
-    refuse_existing(out)
     spec = SynthesisSpec.load(path)
     charged = spec.ledger_to_charge(ledger, without=no_ledger)
-    kept = _kept(out, "the rounds of an interrupted synthesis", resumed=resumed)
-    with shown(quiet) as progress:
-        progress(Stage("checking the spec"))
-        arguments = _arguments(spec)
-        progress(Stage("reading the data"))
-        households = spec.read()
-        progress(Stage("fitting"))
+    again = _pasted("synthesize", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
+    with claimed(out):
+        kept = out.absolute().with_name(f"{out.name}.partial")
+        past = kept_run(kept)
+        if resumed and (saved := saved_as(past, out)) is not None:
+            if charged is not None and past.receipt is not None:
+                Ledger(charged).record(past.receipt, saved)
+            remove_kept(kept)
+            screen.show(f"{out} was written whole before the run was cut off; now it is done.", quiet=quiet)
+            if quiet:
+                print(saved)
+            else:
+                screen.show(f"id {saved}")
+            return
+        _refuse_synthesis(past, out, again, resumed=resumed)
+        if resumed:
+            refuse_changed(kept, spec)
         try:
-            made = synthesize(
-                households,
-                **arguments,
-                ledger=charged,
-                same_data=same_data,
-                folder=kept,
-                title=spec.synthesis.title,
-                progress=progress,
-            )
-        except BaseException:
-            journal = kept / "rounds.jsonl"
-            if journal.exists() and journal.stat().st_size == 0:  # refused before anything was reserved
-                shutil.rmtree(kept)
-            raise
-        progress(Stage("drawing households"))
-        saved = made.save(out, progress=progress)
-    shutil.rmtree(kept)
+            with shown(quiet) as progress:
+                made, saved = _synthesized(
+                    spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
+                )
+        except BaseException as error:
+            raise _told(error, kept, again) from None
+        remove_kept(kept)
     screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
+    screen.show_commands({"Check it:": _checking(out, saved)}, quiet=quiet)
+    if quiet:
+        print(saved)
 
 
 def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
@@ -95,16 +162,32 @@ def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
         country = make_country(data, households=households)
         spec = ReleaseSpec.load(country.spec)
         ledger = _demo_ledger(spec)
-        made, release_id = _released(spec, out, progress, ledger=ledger, replace=True)
+        with claimed(out):
+            kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
+            kept.remove()  # of a country that was made up before
+            made, release_id = _released(spec, out, kept, progress, ledger=ledger, replace=True)
     screen.show(
         f"{country.people}: {country.households:,} households, {country.persons:,} persons, made up",
         f"{country.regions}: their states and counties",
         f"{country.spec}: what was released; point it at files of your own",
         f"{country.spec.with_name(ledger.name)}: what was spent, of ε = {DEMO_TOTAL} in all",
-        screen.release_summary(made, out, release_id),
-        "",
         quiet=quiet,
     )
+    _show_release(made, out, release_id, quiet=quiet)
+    screen.show("", quiet=quiet)
+
+
+def _show_release(made: Release, out: Path, release_id: str, *, quiet: bool) -> None:
+    """A release at a glance, and what to do next; with `quiet` its id alone."""
+    screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
+    asking = ["tallytree", "query", str(out), "--level", made.hierarchy.levels[-1], "--size", ">=3"]
+    screen.show_commands({"Check it:": _checking(out, release_id), "Ask it:": asking}, quiet=quiet)
+    if quiet:
+        print(release_id)
+
+
+def _checking(out: Path, release_id: str) -> list[str]:
+    return ["tallytree", "verify", str(out), "--id", release_id[:16]]
 
 
 def _demo_ledger(spec: ReleaseSpec) -> Path:
@@ -116,26 +199,17 @@ def _demo_ledger(spec: ReleaseSpec) -> Path:
     return path
 
 
-def _kept(out: Path, holding: str, *, resumed: bool) -> Path:
-    """The folder beside `out` with what was measured: it is there if a run is resumed, and only then."""
-    kept = out.absolute().with_name(f"{out.name}.partial")
-    if resumed and not kept.exists():
-        raise ReleaseError(f"{kept} is not there: nothing was interrupted that could be resumed. Leave out --resume.")
-    if kept.exists() and not resumed:
-        raise ReleaseError(
-            f"{kept} holds {holding}, whose budget is spent. Finish it with --resume, or delete that folder to give "
-            "it up."
-        )
-    return kept
-
-
 # -------------------------------------------------------------------- releases
 
 
-def _validated_release(spec: ReleaseSpec, progress: Progress) -> list[Any]:
-    _ = spec.budget
+Validated = tuple[dict[str, Any], RenderableType, dict[str, str]]  # for programs, for people, for the data holder alone
+
+
+def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
+    weak = _warned(spec.budget)
     progress(Stage("reading the data"))
-    group_sizes = spec.read()
+    group_sizes = spec.read(progress)
+    weak += _warned(spec.budget, group_sizes, but=weak)
     neighbours = Neighbours.of(group_sizes, spec.unit)
     wanted = spec.release
     mechanism, _ = decided(
@@ -150,13 +224,91 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> list[Any]:
         progress=progress,
     )
     ready = screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism, spec.ledger_in_words())
+    facts = {
+        "regions": reports.regions_of(group_sizes.hierarchy),
+        "sizes": [group_sizes.first_size, group_sizes.max_size],
+        "budget": spec.budget.to_json(),
+        "unit": spec.unit.kind,
+        "protects": neighbours.describe(),
+        "mechanism": mechanism.name,
+        "ledger": spec.ledger_in_words(),
+        "warnings": weak,
+    }
     progress(Stage("counting what is left out"))
-    return [ready, screen.for_the_data_holder(spec.left_out())]
+    return facts, ready, spec.left_out()
+
+
+def _warned(budget: Budget, group_sizes: GroupSizes | None = None, *, but: Sequence[str] = ()) -> list[str]:
+    """Warn of a budget that promises little; `but` are warnings that were given before."""
+    totals = None if group_sizes is None else group_sizes.leaf_totals
+    found = [text for text in weaknesses(budget, None if totals is None else int(totals.sum())) if text not in but]
+    for text in found:
+        warnings.warn(text, WeakPromise, stacklevel=2)
+    return found
+
+
+def _check_account(spec: Spec, ledger: Path | None, relation: Relation, *, same_data: bool) -> None:
+    """Refuse what the ledger would refuse after a long read. Its reservation is made later, and checks again."""
+    if ledger is not None and spec.name is not None:
+        Ledger(ledger).check(spec.name, spec.budget, relation, same_data=same_data)
+
+
+def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None:
+    """Refuse what cannot be begun or gone on with as it lies there, and say what can be done."""
+    state = kept.state()
+    if resumed and state is None:
+        raise ReleaseError(
+            f"{kept.folder} is not there: nothing was interrupted that could be resumed. Leave out --resume."
+        )
+    if not resumed and state is not None and state.spent:
+        raise ReleaseError(
+            f"a release to {out} was interrupted. {state.in_words()}\nGo on with:\n  {again} --resume\n"
+            f"or delete {kept.folder} to give it up."
+        )
+    if resumed and kept.in_place(out):
+        return
+    if resumed and state is not None and state.spent and os.path.lexists(out):
+        raise ReleaseError(
+            f"{out} is there already, and the interrupted release did not write it. {state.in_words()}\nMove {out} "
+            f"away, and go on with:\n  {again} --resume"
+        )
+    try:
+        refuse_existing(out)
+    except ReleaseError as error:
+        error.add_note("Nothing was spent.")
+        raise
+
+
+def _noted(error: BaseException, kept: Kept, again: str) -> BaseException:
+    """An error that says what was spent and how to go on; what the system refuses is none of our defects."""
+    try:
+        state = kept.state()
+    except ReleaseError:
+        return error
+    if isinstance(error, OSError | MemoryError):
+        why = (error.strerror or "it could not be written") if isinstance(error, OSError) else "too little memory"
+        error = ReleaseError(f"the run was stopped by the system: {why}.")
+    if state is None or not state.spent:
+        error.add_note("Nothing was spent.")
+    else:
+        if not isinstance(error, SpentError):
+            error.add_note(state.in_words())
+        error.add_note(f"Go on with:\n  {again} --resume")
+    return error
+
+
+def _pasted(word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool) -> str:
+    """The command as it can be pasted into a shell."""
+    words = ["tallytree", word, str(path), "--out", str(out)]
+    words += [] if ledger is None else ["--ledger", str(ledger)]
+    words += ["--no-ledger"] * no_ledger + ["--same-data-other-name"] * same_data
+    return shlex.join(words)
 
 
 def _released(
     spec: ReleaseSpec,
     out: Path,
+    kept: Kept,
     progress: Progress,
     *,
     ledger: Path | None,
@@ -165,7 +317,14 @@ def _released(
     replace: bool = False,
 ) -> tuple[Release, str]:
     """The release and its id."""
-    kept = _kept(out, "the measurements of an interrupted release", resumed=resumed)
+    state = kept.state()
+    if resumed and kept.in_place(out):  # it was killed after the renaming
+        release_id = digest(out / MANIFEST)
+        if state is not None and state.stage == "measured" and (receipt := kept.measurements().receipt) is not None:
+            with warned_if_not_recorded(place_of(out), receipt):
+                receipt.record(release_id)
+        kept.remove()
+        return Release.load(out), release_id
     wanted = spec.release
     how: dict[str, Any] = {
         "mechanism": wanted.mechanism,
@@ -175,11 +334,17 @@ def _released(
         "confidence": float(wanted.confidence),
         "progress": progress,
     }
-    if resumed:
-        made = resume(kept, **how)
+    if state is not None and state.stage == "measured":
+        made = resume(kept.folder, **how)
     else:
+        if state is None or not state.spent:
+            _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
+        weak = _warned(spec.budget)
         progress(Stage("reading the data"))
-        group_sizes = spec.read()
+        group_sizes = spec.read(progress)
+        _warned(spec.budget, group_sizes, but=weak)
+        if not resumed:
+            keep_spec(kept.folder, spec)
         made = release(
             group_sizes,
             budget=spec.budget,
@@ -190,28 +355,119 @@ def _released(
             ledger=ledger,
             same_data=same_data,
             noise=spec.privacy.noise,
-            keep=kept,
+            keep=kept.folder,
             **how,
         )
     progress(Stage("writing"))
     release_id = made.save(out, replace=replace)
-    shutil.rmtree(kept)
+    kept.remove()
     return made, release_id
 
 
 # -------------------------------------------------------------------- syntheses
 
 
-def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> list[Any]:
+def _synthesized(
+    spec: SynthesisSpec,
+    out: Path,
+    kept: Path,
+    progress: Progress,
+    *,
+    ledger: Path | None,
+    same_data: bool,
+    resumed: bool,
+) -> tuple[Synthesis, str]:
+    """The synthesis and its id."""
+    progress(Stage("checking the spec"))
     arguments = _arguments(spec)
+    if not resumed:
+        _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
+        _warned(spec.budget)
     progress(Stage("reading the data"))
-    households = spec.read()
+    households = spec.read(progress)
+    if not resumed:  # then it is there, or the folder was removed, which must be noticed
+        keep_spec(kept, spec)
+    progress(Stage("fitting"))
+    made = synthesize(
+        households,
+        **arguments,
+        ledger=ledger,
+        same_data=same_data,
+        folder=kept,
+        resume=resumed,
+        title=spec.synthesis.title,
+        progress=progress,
+    )
+    progress(Stage("drawing households"))
+    return made, made.save(out, progress=progress)
+
+
+def _refuse_synthesis(past: KeptRun, out: Path, again: str, *, resumed: bool) -> None:
+    """Refuse what cannot be gone on with, or begun, as it lies there; every refusal says what can be done."""
+    there = os.path.lexists(past.folder)
+    if past.state == "other":
+        raise ReleaseError(f"{past.in_words()} Choose another --out, or move {past.folder} away.")
+    if resumed and past.state == "nothing":
+        remove_kept(past.folder)
+        found = past.in_words() if there else f"{past.folder} is not there: nothing was interrupted."
+        if os.path.lexists(out):
+            raise ReleaseError(f"{found} {out} is there already: there is nothing to resume.")
+        raise ReleaseError(f"{found} Nothing was spent now. There is nothing to resume: leave out --resume to begin.")
+    if not resumed and past.state != "nothing":
+        raise ReleaseError(
+            f"{past.in_words()}\nGo on with:\n  {again} --resume\nor delete {past.folder} to give it up."
+        )
+    if resumed and os.path.lexists(out):
+        raise ReleaseError(
+            f"{out} is there already, and this run did not write it. {past.in_words()}\nMove {out} away first. "
+            f"Go on with:\n  {again} --resume"
+        )
+    refuse_existing(out)
+
+
+def _told(error: BaseException, kept: Path, again: str) -> BaseException:
+    """An error with a note that says what was spent and how to go on; what was kept for nothing is removed."""
+    told: BaseException = error
+    if isinstance(error, OSError | MemoryError):
+        why = (error.strerror or "it could not be written") if isinstance(error, OSError) else "too little memory"
+        told = ReleaseError(f"the run was stopped by the system: {why}.")
+    try:
+        past = kept_run(kept)
+    except (TallytreeError, OSError):  # a disk that is full, say, so that the journal cannot even be opened
+        told.__notes__ = [f"The budget may be reserved and spent; what was drawn is kept in {kept}."]
+        told.add_note(f"Go on with:\n  {again} --resume")
+        return told
+    if isinstance(told, BudgetError) and past.is_spent:
+        told = BudgetError(after_spending(told))
+    if past.state == "nothing":
+        remove_kept(kept)
+    told.__notes__ = [past.in_words() if past.state != "nothing" else "Nothing was spent."]
+    if past.state in ("begun", "reserved", "saved"):
+        told.add_note(f"Go on with:\n  {again} --resume")
+    return told
+
+
+def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> Validated:
+    arguments = _arguments(spec)
+    weak = _warned(spec.budget)
+    progress(Stage("reading the data"))
+    households = spec.read(progress)
     ready = check(households, **arguments)
-    facts = screen.synthesis_readiness(
+    told = screen.synthesis_readiness(
         households.schema, ready, spec.budget, households.truncation(), spec.ledger_in_words()
     )
+    facts = {
+        "tables": len(ready.workload),
+        "counts": ready.workload.queries,
+        "budget": spec.budget.to_json(),
+        "unit": spec.unit.kind,
+        "protects": ready.neighbours.describe(),
+        "method": ready.method.name,
+        "ledger": spec.ledger_in_words(),
+        "warnings": weak,
+    }
     progress(Stage("counting what is left out"))
-    return [facts, screen.for_the_data_holder(spec.left_out())]
+    return facts, told, spec.left_out()
 
 
 def _arguments(spec: SynthesisSpec) -> dict[str, Any]:

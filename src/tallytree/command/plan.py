@@ -15,13 +15,15 @@ from rich.text import Text
 from tallytree import charts
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
-from tallytree.command.screen import below, plain_table, show, show_json
+from tallytree.command.screen import below, plain_table, show, show_json, words
+from tallytree.command.spec import wanted_budget
 from tallytree.errors import TallytreeError
 from tallytree.mechanisms import mechanism_named
+from tallytree.names import visible
 from tallytree.planning import plots
 from tallytree.planning.goals import Suggestion, in_words, suggest
-from tallytree.planning.report import PlanReport, Prediction, planned, splits_with
-from tallytree.privacy.budget import Budget
+from tallytree.planning.report import planned, splits_with
+from tallytree.planning.value import PlanReport, Prediction
 from tallytree.progress import Stage
 from tallytree.publish.release.truncation import truncation
 
@@ -43,7 +45,9 @@ def run_plan(
 ) -> None:
     """Show what the mechanisms would do with each budget; or, with goals, which shares of it reach them."""
     spec = ReleaseSpec.load(path)
-    budgets = [Budget(epsilon=one, delta=spec.privacy.delta) for one in epsilon or ()] or [spec.budget]
+    budgets = [wanted_budget("--epsilon:", epsilon=one, delta=spec.privacy.delta) for one in epsilon or ()] or [
+        spec.budget
+    ]
     content: Any
     with shown(quiet) as progress:
         progress(Stage("reading the public tables"))
@@ -83,7 +87,7 @@ def plan_table(report: PlanReport) -> RenderableType:
     """What budgets buy: for every split a block of mechanisms by levels, the best of each level marked."""
     parts: list[RenderableType] = []
     for budget in report.budgets:
-        parts.append(Text(f"\nWhat {budget} buys", style="bold green") + Text(f", expecting {report.prior}"))
+        parts.append(Text(f"\nWhat {budget} buys", style="bold green") + words(f", expecting {report.prior}"))
         parts.append(Text("Errors are means per region. moved: earth mover's distance, the entities", style="dim"))
         parts.append(Text("to add or remove to fix it. L1: sum over sizes. *: least moved of a split.\n", style="dim"))
         for split in report.splits:
@@ -98,7 +102,7 @@ def plan_table(report: PlanReport) -> RenderableType:
 
 def _split_block(report: PlanReport, rows: tuple[Prediction, ...], split: str) -> RenderableType:
     """One split: a line for each mechanism, then the widths of guaranteed intervals for what they measure."""
-    levels = report.hierarchy.levels
+    levels = [visible(level) for level in report.hierarchy.levels]
     by_name: dict[str, list[Prediction]] = {}
     for row in rows:
         by_name.setdefault(row.mechanism, []).append(row)
@@ -153,7 +157,7 @@ def _simulation_errors(report: PlanReport) -> list[str]:
         rows = [row for row in report.predictions if row.level == level and row.emd > 0]
         if rows:
             middle = float(np.median([row.emd_standard_error / row.emd for row in rows]))
-            parts.append(f"{level} ± {100 * middle:.2g} %")
+            parts.append(f"{visible(level)} ± {100 * middle:.2g} %")
     return [f"{report.replicates} simulations; standard errors of the errors: {', '.join(parts)}"] if parts else []
 
 
@@ -162,7 +166,7 @@ def suggestion(found: Suggestion) -> RenderableType:
     table = plain_table("level", "share", "± per count", right=(1, 2))
     for (level, share), half_width in zip(found.by_level.items(), found.half_widths, strict=True):
         table.add_row(level, as_percent(share), f"{half_width:,.1f}")
-    sentences = [Text(line, style="bold green" if found.enough else "bold yellow") for line in in_words(found)]
+    sentences = [words(line, style="bold green" if found.enough else "bold yellow") for line in in_words(found)]
     confidence = f"{100 * found.goals[0].confidence:g} %"
     return Group(
         *sentences,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -10,36 +11,71 @@ from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TextCo
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from tallytree.names import visible
 from tallytree.privacy.budget import as_decimal
 from tallytree.progress import Progress, Stage
 
 PACE_OVER = 600  # seconds over which the pace is averaged: rounds of a synthesis differ
+COMPILING = Stage("compiling, once", about="later runs load what is compiled now")
+
+_under_way: list[Console] = []  # with lines on them that whoever else prints has to spare
+
+
+def error_console() -> Console:
+    """Where to print messages: above the lines of work under way, if there are any, so that these leave them alone."""
+    return _under_way[-1] if _under_way else Console(stderr=True, highlight=False)
 
 
 @contextmanager
 def shown(quiet: bool) -> Iterator[Progress]:
     """Show which stage is under way, how much of it is done, what it has spent, for how long, and how long still."""
-    console = Console(stderr=True, quiet=quiet)
-    with _Lines(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=12),
-        _State(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-        speed_estimate_period=PACE_OVER,
-    ) as lines:
+    console = Console(stderr=True, highlight=False)
+    if quiet or not console.is_terminal:
+        yield lambda stage: None
+        return
+    from tallytree.kernels import told_of_compiling
 
-        def show(stage: Stage) -> None:
-            if not lines.tasks or lines.tasks[0].description != stage.doing:
-                for task in lines.task_ids:
-                    lines.remove_task(task)
-                lines.add_task(stage.doing, total=None, stage=stage)
-            total = max(stage.of, stage.done) or None
-            lines.update(lines.task_ids[0], completed=stage.done, total=total, stage=stage)
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=12), _State()
+    with _Lines(*columns, console=console, transient=True, speed_estimate_period=PACE_OVER) as lines:
+        screen = _Screen(lines)
+        _under_way.append(console)
+        try:
+            with told_of_compiling(screen.compiling):
+                yield screen.show
+        finally:
+            _under_way.remove(console)
 
-        yield show
+
+class _Screen:
+    """The stage that was told last; while kernels are being compiled that is shown in its place. For all threads."""
+
+    def __init__(self, lines: Bars) -> None:
+        self._lines, self._lock = lines, threading.RLock()
+        self._stage, self._compiled = Stage(""), 0
+
+    def show(self, stage: Stage) -> None:
+        """A stage has begun, or got on."""
+        with self._lock:
+            if not self._lines.tasks or self._stage.doing != stage.doing:
+                for task in self._lines.task_ids:
+                    self._lines.remove_task(task)
+                self._lines.add_task(stage.doing, total=None, stage=stage)
+            self._stage = stage
+            self._draw()
+
+    def compiling(self, begins: bool) -> None:
+        """A kernel begins to be compiled, or is."""
+        with self._lock:
+            self._compiled += 1 if begins else -1
+            if self._lines.tasks:
+                self._draw()
+
+    def _draw(self) -> None:
+        stage = self._stage if self._compiled == 0 else COMPILING
+        total = max(stage.of, stage.done) or None
+        self._lines.update(
+            self._lines.task_ids[0], description=stage.doing, completed=stage.done, total=total, stage=stage
+        )
 
 
 class _Lines(Bars):
@@ -49,7 +85,7 @@ class _Lines(Bars):
         yield self.make_tasks_table(self.tasks)
         for task in self.tasks:
             if about := task.fields["stage"].about:
-                yield Text(f"  {about}", style="dim", no_wrap=True, overflow="ellipsis")
+                yield Text(f"  {visible(about)}", style="dim", no_wrap=True, overflow="ellipsis")
 
 
 class _State(ProgressColumn):
@@ -64,10 +100,11 @@ class _State(ProgressColumn):
 def amount(stage: Stage) -> str:
     """How much is done, and what it has spent.
 
-    >>> amount(Stage("writing households", 1000, 5000))
-    '1,000 of 5,000'
+    >>> amount(Stage("writing households", 1000, 5000)), amount(Stage("reading", 37, 100, unit="%"))
+    ('1,000 of 5,000', '37 %')
     """
-    parts = [f"{stage.done:,} of {stage.of:,}"] if stage.of else []
+    done = f"{100 * stage.done // stage.of} %" if stage.of and stage.unit == "%" else f"{stage.done:,} of {stage.of:,}"
+    parts = [done] if stage.of else []
     if stage.spent is not None and stage.budget is not None:
         parts.append(f"ρ {as_decimal(stage.spent, 3)} of {as_decimal(stage.budget, 3)}")
     return ", ".join(parts)

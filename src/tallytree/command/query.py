@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tallytree.command.progress_bar import shown
-from tallytree.command.screen import plain_table, show, show_json
+from tallytree.command.screen import plain_table, show, show_json, words
+from tallytree.errors import SpecError
+from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import size_label
+from tallytree.names import for_a_spreadsheet
 from tallytree.progress import Stage
 from tallytree.publish.release.answers import Answer, answers
 from tallytree.publish.release.error_bars import in_percent
@@ -34,9 +39,12 @@ def run_query(
     confidence: float | None,
     typical: bool,
     as_json: bool,
+    as_csv: bool,
     quiet: bool,
 ) -> None:
     """Show the answer to a question, or to the same one for every region of a level; "simultaneous" is of all sizes."""
+    if as_json and as_csv:
+        raise SpecError("give --json or --csv, not both")
     content: Any
     with shown(quiet) as progress:
         progress(Stage("reading the release"))
@@ -45,7 +53,7 @@ def run_query(
         if kind == "simultaneous":
             progress(Stage("guaranteed intervals"))
             rows = release.bands(each or regions, sizes, confidence=confidence).to_pylist()
-            content, text = rows, bands(release, rows, confidence)
+            content, text, table = rows, bands(release, rows, confidence), rows
         else:
             second = (other, sizes) if other else ()
             asked_of = [regions] if each is None else [[one] for one in each]
@@ -53,11 +61,44 @@ def run_query(
             found = answers(release, questions, confidence=confidence, typical=typical, progress=progress)
             listed = [one.to_json() for one in found]
             content = listed[0] if level is None else listed
+            table = [as_row(one, release.hierarchy) for one in found]
             text = answer(found[0]) if level is None else answer_table(release, found, level)
     if as_json:
         show_json(content)
+    elif as_csv:
+        show_csv(table)
     else:
         show(text, quiet=quiet)
+
+
+# -------------------------------------------------------------------- for programs
+
+
+def as_row(found: Answer, tree: Hierarchy) -> dict[str, Any]:
+    """An answer as a row of a table; what is missing or infinite is empty. Several regions are joined by semicolons."""
+    values = found.to_json()
+    guaranteed, typical = (values[kind] or [None, None] for kind in ("guaranteed", "typical"))
+    return {
+        "region": ";".join(found.regions),
+        "name": ";".join(tree.names[tree.index[region]] for region in found.regions),
+        "kind": found.kind,
+        "released": found.released,
+        "unbiased": found.unbiased,
+        "lower": guaranteed[0],
+        "upper": guaranteed[1],
+        "typical_lower": typical[0],
+        "typical_upper": typical[1],
+        "confidence": found.confidence,
+        "question": found.question,
+    }
+
+
+def show_csv(rows: list[dict[str, Any]]) -> None:
+    """Print rows with their header; names that a spreadsheet would take for formulas are marked as text."""
+    writer = csv.DictWriter(sys.stdout, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: for_a_spreadsheet(cell) if isinstance(cell, str) else cell for key, cell in row.items()})
 
 
 # -------------------------------------------------------------------- on the screen
@@ -83,8 +124,8 @@ def answer(found: Answer) -> RenderableType:
         if ends is not None:
             what = "unbounded" if np.isinf(ends).any() else "known exactly" if ends[0] == ends[1] else text
             table.add_row(kind, found.between(ends), what)
-    notes = [Text(f"· {note}") for note in found.notes]
-    title = Text(f"{found.question[0].upper()}{found.question[1:]}", style="bold green")
+    notes = [words(f"· {note}") for note in found.notes]
+    title = words(f"{found.question[0].upper()}{found.question[1:]}", style="bold green")
     return Group(title, Padding(table, (1, 0, 1 if notes else 0, 2)), *notes)
 
 
@@ -103,9 +144,9 @@ def answer_table(release: Release, found: Sequence[Answer], level: str) -> Rende
     asked = found[0].question.replace(f" in {places([tree.index[found[0].regions[0]]], tree)}", "", 1)
     notes = list(dict.fromkeys(note for one in found for note in one.notes if not note.startswith("The public number")))
     return Group(
-        Text(f"{asked[0].upper()}{asked[1:]}, by {level}", style="bold green"),
+        words(f"{asked[0].upper()}{asked[1:]}, by {level}", style="bold green"),
         Padding(table, (1, 0, 1, 2)),
-        *(Text(f"· {note}") for note in notes),
+        *(words(f"· {note}") for note in notes),
         Text(f"Intervals are at {in_percent(found[0].confidence)}, each row by itself.", style="dim"),
     )
 
@@ -122,7 +163,7 @@ def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None
                 ends = f"{row['lower']:,} … {row['upper']:,}"
                 table.add_row(size_label(row["size"], last), f"{row['count']:,}", ends)
         parts += [
-            Text(f"Groups in {places([tree.index[region]], tree)}", style="bold green"),
+            words(f"Groups in {places([tree.index[region]], tree)}", style="bold green"),
             Padding(table, (1, 0, 1, 2)),
         ]
     told = truncation(release.measurements.neighbours)

@@ -14,13 +14,15 @@ import numpy as np
 from pydantic import Field
 
 from tallytree.arrays import Floats, Integers
-from tallytree.command.spec import Microdata, Number, Privacy, Section, Spec
+from tallytree.command.spec import Microdata, Number, PathText, Privacy, Section, Spec
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import ROOT, Hierarchy
 from tallytree.histogram import size_label
+from tallytree.names import did_you_mean
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
+from tallytree.progress import Progress, silent
 from tallytree.tables import GroupSizes, read
 from tallytree.tables.left_out import groups_at_largest, rows_left_out
 from tallytree.tables.options import Options, region_columns
@@ -38,7 +40,7 @@ WHAT = ("rows", "entities")
 class RegionsSection(Section):
     """Where the public hierarchy comes from: `levels`, or `leaf` with `levels` above it, or `edges`."""
 
-    table: str
+    table: PathText
     levels: list[str] | None = None
     leaf: str | None = None
     name: str | None = None
@@ -56,7 +58,7 @@ class DataSection(Microdata):
     quantity_bound: int | None = None
     entity: str | None = None
     rows_per_entity: int | None = None
-    groups: str | None = None
+    groups: PathText | None = None
     on_spanning_group: Literal["error", "split"] = "error"
     regions_are_public: bool = False
     table: str | None = None
@@ -85,7 +87,7 @@ class ReleaseSection(Section):
 class PlanSection(Section):
     """What may be expected, from public facts alone: for `plan` and for the mechanism `auto`."""
 
-    prior: str  # a shape's name, an older public table or an earlier release's directory
+    prior: PathText  # a shape's name, an older public table or an earlier release's directory
     groups: int | None = None  # how many to expect in all
     spread: str | None = None  # a column of the regions table: they are spread over the leaves by its numbers
 
@@ -193,9 +195,8 @@ class ReleaseSpec(Spec):
         columns = [regions.leaf] if regions.leaf is not None else list(regions.levels or [])
         table = public_table(self.folder / regions.table)
         if column not in table.column_names:
-            raise SpecError(
-                f"[plan] spread = {column!r} is no column of {regions.table}; it has {', '.join(table.column_names)}"
-            )
+            hint = did_you_mean(column, table.column_names, "it has")
+            raise SpecError(f"[plan] spread = {column!r} is no column of {regions.table}; {hint}")
         keys = region_keys(hierarchy, columns).keys
         cells = [[str(cell or "").strip() for cell in table[name].to_pylist()] for name in columns]
         found = [keys[row] for row in zip(*cells, strict=True)]
@@ -203,13 +204,14 @@ class ReleaseSpec(Spec):
         np.add.at(weights, found, numbers([str(cell) for cell in table[column].to_pylist()], column))
         return weights
 
-    def read(self) -> GroupSizes:
+    def read(self, progress: Progress = silent) -> GroupSizes:
         """Read and check the microdata."""
         return read(
             self.placed(self.data.source),
             groups=None if self.data.groups is None else self.placed(self.data.groups),
             hierarchy=self.hierarchy(),
             name=self.name,
+            progress=progress,
             **self.data.model_dump(exclude={"source", "groups", "name"}),
         )
 

@@ -9,19 +9,22 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from tallytree.histogram import size_label
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
+from tallytree.names import UNSEEN, visible
 from tallytree.privacy.accounts import Account, Link
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.chain import Entry
@@ -59,30 +62,66 @@ def share_text(spent: Fraction) -> str:
     return as_decimal(spent, 3) if short or spent.denominator >= 100 else str(spent)
 
 
+class Screen(Console):
+    """The terminal. Whatever is printed, no text of it is taken for markup or reaches the terminal as a command."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As Rich does, but for what cannot be seen in a text; its line ends stay."""
+        if isinstance(renderable, str):
+            renderable = Text(visible(renderable, lines=True))
+        elif isinstance(renderable, Text) and visible(renderable.plain, lines=True) != renderable.plain:
+            characters = [renderable[place] for place in range(len(renderable))]
+            seen = (Text(visible(each.plain, lines=True), style=each.style, spans=each.spans) for each in characters)
+            renderable = Text("", justify=renderable.justify, overflow=renderable.overflow).join(seen)
+        return super().render(renderable, options)
+
+
 def show(*parts: RenderableType, quiet: bool = False) -> None:
     """Print results; texts are printed as they are, and nothing is with `quiet`."""
-    console = Console(quiet=quiet, highlight=False)
+    console = Screen(quiet=quiet, highlight=False)
     for part in parts:
-        console.print(part, markup=False)
+        console.print(visible(part, lines=True) if isinstance(part, str) else part, markup=False)
+
+
+def show_commands(commands: dict[str, list[str]], *, quiet: bool = False) -> None:
+    """Commands to paste, each on a line of its own however long it is, quoted for a shell."""
+    console = Screen(quiet=quiet, highlight=False)
+    for what, words in commands.items():
+        console.print(Text(f"\n{what}", style="bold"))
+        console.print(Text(f"  {visible(shlex.join(words))}"), soft_wrap=True)
 
 
 def show_json(content: Any) -> None:
-    """Print a value for programs."""
-    print(json.dumps(content, indent=2, default=str, ensure_ascii=False))
+    """Print a value for programs; what could act on a terminal is written as JSON's escapes, which mean the same."""
+    text = json.dumps(content, indent=2, default=str, ensure_ascii=False)
+    print(UNSEEN.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text))
 
 
-def plain_table(*headers: str, right: Iterable[int] = (), gap: int = 3) -> Table:
+def words(text: object, style: str = "") -> Text:
+    """A line of text; a name in it that holds line ends or other controls is shown with escapes."""
+    return Text(visible(text), style=style)
+
+
+class PlainTable(Table):
+    """A table whose cells are shown as they are: no markup, no controls."""
+
+    def add_row(self, *cells: RenderableType | None, **how: Any) -> None:
+        """As Rich does, with texts as `words`."""
+        super().add_row(*(words(cell) if isinstance(cell, str) else cell for cell in cells), **how)
+
+
+def plain_table(*headers: str, right: Iterable[int] = (), gap: int = 3) -> PlainTable:
     """A table without frames."""
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    table = PlainTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     numeric = set(right)
     for number, header in enumerate(headers):
-        table.add_column(header, justify="right" if number in numeric else "left", overflow="fold")
+        table.add_column(words(header), justify="right" if number in numeric else "left", overflow="fold")
     return table
 
 
-def facts(rows: dict[str, str]) -> Table:
+def facts(rows: dict[str, str]) -> PlainTable:
     """Names on the left, wrapped texts on the right."""
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = PlainTable(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in rows.items():
@@ -105,7 +144,7 @@ def _of_ledger(charged: bool) -> str:
 def release_summary(release: Release, directory: Path, release_id: str) -> RenderableType:
     """A release at a glance: levels, budget, promises, files."""
     measurements, hierarchy = release.measurements, release.hierarchy
-    levels = plain_table("level", "regions", "budget", "noise per number", right=(1, 2, 3))
+    levels = plain_table("level", "regions", "budget", "noise (st. dev.)", right=(1, 2, 3))
     currency = "ε" if measurements.budget.currency == "epsilon" else "ρ"
     for level, name in enumerate(hierarchy.levels):
         parts = [part for part in measurements.measured if part.level == level]
@@ -117,8 +156,10 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
     mechanism = mechanism_named(release.mechanism)
     known = "public" if measurements.neighbours.public_totals else "an estimate"
     return Group(
-        Text(f"\n{release.title}", style="bold green"),
-        Text(f"{release.total:,} groups in {hierarchy.names[0]} ({known}), by size:\n"),
+        Text(),
+        words(release.title, style="bold green"),
+        words(f"{release.total:,} groups in {hierarchy.names[0]} ({known}), by size:"),
+        Text(),
         below(_histogram(release), space=1),
         below(levels, space=1),
         facts(
@@ -129,12 +170,10 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
                 "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
                 f"{totals_in_words(measurements, mechanism)}",
                 "error bars": _error_bars(release),
-                "made by": f"{mechanism.name} ({mechanism.symbol} of the paper)"
+                "made by": f"{mechanism.name} ({mechanism.symbol} in {mechanism.paper})"
                 + (f": {release.fallback.in_words(mechanism)}" if release.fallback else ""),
                 "files": f"{directory}{os.sep} ({', '.join(FILES)})",
                 "release id": release_id,
-                "check it": f"tallytree verify {directory} --id {release_id[:16]}",
-                "ask it": f'tallytree query {directory} --level {hierarchy.levels[-1]} --size ">=3"',
             }
         ),
     )
@@ -217,10 +256,10 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
         "made by": synthesis.method,
         "files": f"{directory}{os.sep} ({HOUSEHOLDS}, {PERSONS}, {QUESTIONS}, {ANSWERS}, {PRIVACY}, …)",
         "id": saved,
-        "check it": f"tallytree verify {directory} --id {saved[:16]}",
     }
     return Group(
-        Text(f"\n{synthesis.title}", style="bold green"),
+        Text(),
+        words(synthesis.title, style="bold green"),
         Text(f"{synthesis.number:,} synthetic households for {synthesis.fitted.number:,} real ones ({known}).\n"),
         Text("Which questions can be trusted, by what is known of their answers:"),
         below(_trust_table(asked), space=1),
@@ -311,13 +350,16 @@ def outcome(verification: Verification) -> RenderableType:
     lines: list[RenderableType] = []
     for check in verification.checks:
         sign = Text("✗ ", style="bold red") if check.faults else Text("✓ ", style="bold green")
-        lines.append(sign + Text(check.promise))
-        lines.extend(below(below(Text(fault, style="red"))) for fault in check.faults)
+        lines.append(sign + words(check.promise))
+        lines.extend(below(below(words(fault, style="red"))) for fault in check.faults)
     verdict = (
         Text("\nThe release keeps all its promises.", style="bold green")
         if verification.ok
         else Text(f"\n{len(verification.faults)} faults were found: do not use this release.", style="bold red")
     )
+    if verification.unchecked:
+        lines.append(Text("\nIt cannot be told from the files:"))
+        lines.extend(below(Text(f"· {each.what}", style="dim")) for each in verification.unchecked)
     return Group(*lines, verdict, Text(f"release id {verification.release_id}", style="dim"))
 
 
@@ -327,7 +369,7 @@ def accounts(listed: Iterable[Account], joint: Iterable[Link] = ()) -> Renderabl
     for account in listed:
         sign = "ε" if account.currency == "epsilon" else "ρ"
         line = f"  {sign}: {_balance(account.spent, account.total, account.left)}"
-        parts.append(Text(account.name, style="bold") + Text(line, style="default"))
+        parts.append(words(account.name, style="bold") + Text(line, style="default"))
         parts.append(below(Text(f"opened with {_as_given(account.budget)}", style="dim")))
         parts.append(below(Text(account.neighbours.describe(), style="dim")))
         if account.spendings:
@@ -341,7 +383,7 @@ def accounts(listed: Iterable[Account], joint: Iterable[Link] = ()) -> Renderabl
     for link in joint:
         sign = "ε" if link.budget.currency == "epsilon" else "ρ"
         line = f"  together, {sign}: {_balance(link.spent, link.budget.amount, link.left)}"
-        parts.append(Text(" + ".join(link.names), style="bold") + Text(line, style="default"))
+        parts.append(words(" + ".join(link.names), style="bold") + Text(line, style="default"))
         parts.append(below(Text(f"linked with {_as_given(link.budget)}", style="dim")))
     return Group(*parts) if parts else Text("The ledger has no data sets yet.")
 

@@ -5,19 +5,32 @@ A release and a synthesis share the budget, the ledger and the data set's name i
 
 from __future__ import annotations
 
+import re
 import tomllib
 from decimal import Decimal
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, PrivateAttr, ValidationError
 
+from tallytree.arguments import PATH
 from tallytree.errors import BudgetError, SpecError
+from tallytree.names import did_you_mean
+from tallytree.numbers import exact_number, short
 from tallytree.privacy.budget import Budget
 from tallytree.tables.source import stem
 
 Number = int | Decimal | str
+LARGEST = 1 << 20  # bytes of a spec
+
+
+def _path(text: str) -> str:
+    if not PATH.holds(text):
+        raise ValueError("input should be a path")
+    return text
+
+
+PathText = Annotated[str, AfterValidator(_path)]
 
 
 class Section(BaseModel):
@@ -29,7 +42,7 @@ class Section(BaseModel):
 class Microdata(Section):
     """Where private rows are, and what the ledger calls them."""
 
-    source: str | list[str]
+    source: PathText | list[PathText]
     name: str | None = None
     memory_limit: str | None = None
 
@@ -40,7 +53,7 @@ class Privacy(Section):
     epsilon: Number | None = None
     rho: Number | None = None
     delta: Number | None = None
-    ledger: str | Literal[False] | None = None  # false: the user wants none
+    ledger: PathText | Literal[False] | None = None  # false: the user wants none
 
 
 class Spec(Section):
@@ -71,7 +84,8 @@ class Spec(Section):
     @property
     def budget(self) -> Budget:
         """The budget of this release or synthesis."""
-        return Budget(epsilon=self.privacy.epsilon, rho=self.privacy.rho, delta=self.privacy.delta)
+        privacy = self.privacy
+        return wanted_budget("[privacy]", epsilon=privacy.epsilon, rho=privacy.rho, delta=privacy.delta)
 
     @property
     def ledger(self) -> Path | None:
@@ -124,6 +138,52 @@ class Spec(Section):
         return [str(self.folder / path) for path in source]
 
 
+def wanted_budget(where: str, **amounts: Number | None) -> Budget:
+    """A budget that was written down; what is wrong with it is a mistake, and no matter of what may be spent."""
+    try:
+        return Budget(**amounts)
+    except BudgetError as error:
+        raise SpecError(f"{where} {error}") from None
+
+
+# Options that messages of the Python functions quote, and their names in a spec.
+_QUOTED = {
+    name: name
+    for name in (
+        "on_spanning_group",
+        "regions_are_public",
+        "rows_per_entity",
+        "quantity_bound",
+        "max_size",
+        "max_persons",
+        "region",
+        "oversize",
+        "missing",
+        "table",
+        "groups_table",
+    )
+} | {"household_id": "id", "person_order": "order"}
+_OPTION = re.compile(rf"\b({'|'.join(_QUOTED)})=(True|False|'[^'\n]*'|\[[^\]\n]*\]|\d[\d,]*\d|\d|…)")
+
+
+def in_spec_words(message: str) -> str:
+    """A message of a Python function as it is to be read beside a spec.
+
+    >>> in_spec_words("use on_spanning_group='split' or regions_are_public=True, above quantity_bound=1,000")
+    'use on_spanning_group = "split" or regions_are_public = true, above quantity_bound = 1000'
+    """
+
+    def written(found: re.Match[str]) -> str:
+        value = found[2]
+        if value[0].isdigit():
+            value = value.replace(",", "")
+        elif value in ("True", "False"):
+            value = value.lower()
+        return f"{_QUOTED[found[1]]} = {value.replace(chr(39), chr(34))}"
+
+    return _OPTION.sub(written, message)
+
+
 def is_for_synthesis(path: str | Path) -> bool:
     """Is this a spec of a synthesis, rather than of a release? A file that cannot be read is not."""
     try:
@@ -135,12 +195,28 @@ def is_for_synthesis(path: str | Path) -> bool:
 
 def _values(file: Path) -> dict[str, Any]:
     """The file's values, numbers with a point as exact decimals."""
+    if not file.is_file():
+        raise SpecError(f"{file} is not a file" if file.exists() else f"there is no spec at {file}")
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)
-    except FileNotFoundError:
-        raise SpecError(f"there is no spec at {file}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise ValueError(f"it is longer than {LARGEST:,} bytes")
+        return tomllib.loads(content.decode("utf-8"), parse_float=_decimal)
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise SpecError(f"{file} is not UTF-8: line {line} has a byte that UTF-8 does not have") from None
+    except RecursionError:
+        raise SpecError(f"{file} is not a TOML file that can be read: it is nested too deeply") from None
+    except (OSError, ValueError) as error:
         raise SpecError(f"{file} is not a TOML file that can be read: {error}") from None
+
+
+def _decimal(text: str) -> Decimal:
+    """A number with a point, exactly as it is written, unless it is out of all bounds."""
+    if text.lstrip("+-") not in ("nan", "inf"):
+        exact_number(text)
+    return Decimal(text)
 
 
 def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
@@ -148,14 +224,12 @@ def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
     section = f"[{'.'.join(place)}] " if place else ""
     if item["type"] == "extra_forbidden":
         keys = _keys(place, whole)
-        near = get_close_matches(last, keys, n=1, cutoff=0.5)
-        return f"{section}unknown key {last!r}; " + (
-            f"did you mean {near[0]!r}?" if near else f"known: {', '.join(keys)}"
-        )
+        return f"{section}unknown key {short(last)}; {did_you_mean(last, keys, 'known:')}"
     if item["type"] == "missing":
         what = "section" if not place else "key"
         return f"{section}the {what} {last!r} is missing"
-    return f"{section}{last}: {item['msg'].lower()}, not {item['input']!r}"
+    said = item["msg"].removeprefix("Value error, ")
+    return f"{section}{last}: {said[:1].lower()}{said[1:]}, not {short(item['input'])}"
 
 
 def _keys(place: list[str], whole: type[Section]) -> list[str]:

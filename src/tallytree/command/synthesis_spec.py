@@ -12,9 +12,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from tallytree.command.spec import Microdata, Privacy, Section, Spec
+from tallytree.command.spec import Microdata, PathText, Privacy, Section, Spec
 from tallytree.errors import SpecError
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
+from tallytree.progress import Progress, silent
 from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.workload import Workload, all_sets, named, sampled_sets
 from tallytree.tables.codebook import bin_names, schema_from_codebook
@@ -32,7 +33,7 @@ class HouseholdsSection(Microdata):
 class PersonsSection(Section):
     """The table of persons; `order` is the column that says which are a household's first."""
 
-    source: str | list[str]
+    source: PathText | list[PathText]
     order: str | None = None
 
 
@@ -56,7 +57,7 @@ class SchemaSection(Section):
 
     max_persons: int
     oversize: Oversize = "error"
-    codebook: str | None = None
+    codebook: PathText | None = None
     household: Attributes | None = None
     person: Attributes | None = None
 
@@ -79,7 +80,7 @@ class WorkloadSection(Section):
 class AgreementSection(Section):
     """A release of group sizes that the synthetic households must agree with."""
 
-    release: str
+    release: PathText
     region: str
 
 
@@ -163,7 +164,7 @@ class SynthesisSpec(Spec):
             chosen.update(dict.fromkeys(named(schema, section.sets)))
         return Workload(schema, tuple(chosen)) if chosen or section.sets is not None else None
 
-    def read(self) -> Households:
+    def read(self, progress: Progress = silent) -> Households:
         """Read and check the microdata."""
         return read_households(
             self.placed(self.households.source),
@@ -174,6 +175,7 @@ class SynthesisSpec(Spec):
             oversize=self.schema_.oversize,
             name=self.name,
             memory_limit=self.households.memory_limit,
+            progress=progress,
         )
 
     def left_out(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import at_least
 from tallytree.long_table import region_blocks
+from tallytree.notebook import briefly
 
 ALL_LEVELS = "all levels"
 MOST_POINTS = 100  # of an error profile over sizes; more sizes than this are put into classes
@@ -66,6 +67,8 @@ class Errors:
     profile: Floats  # mean over regions, and over the sizes of a class, of |T estimated − T true|
     signed_profile: Floats
     groups_below: Floats
+
+    __repr__ = briefly
 
 
 def scores(truth: Integers, estimate: Integers, hierarchy: Hierarchy, first_size: int) -> list[Score]:

@@ -15,6 +15,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
+from tallytree.notebook import briefly
 
 STATES, COUNTIES = 52, 3144
 FEWEST_COUNTIES = 24
@@ -35,6 +36,8 @@ class Geography:
     hierarchy: Hierarchy
     state_of: Integers
     weights: Floats
+
+    __repr__ = briefly
 
 
 def checked_scale(scale: float) -> float:

@@ -11,6 +11,8 @@ from typing import Any
 
 from tallytree.errors import SpecError
 from tallytree.evaluate.metrics import ALL_LEVELS
+from tallytree.names import visible
+from tallytree.notebook import shortened
 
 NOT_PRIVATE = "NOT PRIVATE"
 WARNING = (
@@ -31,6 +33,18 @@ class Results:
     """
 
     rows: Any
+
+    def __repr__(self) -> str:
+        import pyarrow.compute as pc
+
+        names = ("dataset", "mechanism", "budget", "run")
+        found = {name: pc.unique(self.rows[name]).to_pylist() for name in names}
+        sets = ", ".join(map(visible, found["dataset"]))
+        parts = (
+            f"{len(found[name])} {word}"
+            for name, word in zip(names[1:], ("mechanisms", "budgets", "runs"), strict=True)
+        )
+        return f"Results({NOT_PRIVATE}: {shortened(sets)}, {' × '.join(parts)}, {self.rows.num_rows:,} rows)"
 
     @classmethod
     def of(cls, dataset: str, max_size: int, unit: str, records: Iterable[dict[str, Any]]) -> Results:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
+from tallytree.notebook import briefly
 from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Measurements, Settle, Settled
 from tallytree.privacy.noise.draws import checked_scale, checked_variance
@@ -30,6 +31,8 @@ class Truth:
     counts: Integers
     public_totals: bool
     quantity_bound: int = 1
+
+    __repr__ = briefly
 
     @property
     def first_size(self) -> int:

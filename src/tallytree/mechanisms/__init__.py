@@ -22,12 +22,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tallytree.arguments import told
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import baselines, count_of_counts, joint, pgsr, tallytree
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism
+from tallytree.names import did_you_mean
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import FIRST
 from tallytree.privacy.measurements import Measurements
@@ -45,8 +47,9 @@ NEAREST: dict[View, str] = {"counts": "pgsr-hierarchical-dp", "at_least": "pgsr-
 
 def mechanism_named(name: str) -> Mechanism:
     """Look one up by name."""
-    if name not in MECHANISMS:
-        raise SpecError(f"unknown mechanism {name!r}; there are {', '.join(MECHANISMS)}, or auto")
+    if not isinstance(name, str) or name not in MECHANISMS:
+        can_be_released = [row.name for row in MECHANISMS.values() if not row.refused]
+        raise SpecError(f"unknown mechanism {told(name)}; {did_you_mean(name, ['auto', *can_be_released])}")
     return MECHANISMS[name]
 
 

@@ -14,6 +14,7 @@ from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
+from tallytree.notebook import briefly
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
@@ -31,6 +32,8 @@ class Estimate:
 
     counts: Integers
     certificate: str
+
+    __repr__ = briefly
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from tallytree.charts import (
 )
 from tallytree.hierarchy import Hierarchy
 from tallytree.planning.prior import Prior
-from tallytree.planning.report import PlanReport, planned, planned_by_default
+from tallytree.planning.report import planned
+from tallytree.planning.value import PlanReport, places_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares, level_shares
@@ -167,6 +168,4 @@ def _axis(field: str, rows: list[dict[str, Any]], title: str | None, *, horizont
 
 
 def _places(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """The mechanisms shown, each with its place among those that are planned by default."""
-    known = planned_by_default()
-    return {name: known.index(name) if name in known else len(known) for name in (row["mechanism"] for row in rows)}
+    return places_of(row["mechanism"] for row in rows)

@@ -10,14 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arguments import told
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
+from tallytree.notebook import briefly
+from tallytree.planning.older import MOST_OLDER_CELLS, OlderTable, ReleasedCounts, table_in, table_of
 from tallytree.privacy.noise.keystream import Keystream
 from tallytree.public_table import numbers, public_table, text_columns
 
@@ -26,32 +29,7 @@ Shape = Callable[[int, int], Floats]  # (first size, largest size) to shares tha
 HOUSEHOLDS = (26.7, 32.8, 16.1, 13.4, 6.5, 2.6)  # % of U.S. households of 1 … 6 persons in 2010; the rest is a tail
 TAIL = 0.45  # of households of 7 or more: each further person is this much rarer
 LONG_TAIL = (1.5, 10.0)  # of heavy-tail: P(size ≥ s) = (1 + (s − 1)/10)^−1.5 among groups that are not empty
-MOST_OLDER_CELLS = 100_000_000  # of an older table, regions × sizes
 NORMAL_FROM = 64.0  # expected groups in a cell; from there on numbers are drawn by the normal approximation
-
-
-@runtime_checkable
-class ReleasedCounts(Protocol):
-    """What a prior takes of an earlier release: `counts` is `[regions, sizes]`, `sizes` what its columns stand for."""
-
-    @property
-    def counts(self) -> Integers: ...
-    @property
-    def hierarchy(self) -> Hierarchy: ...
-    @property
-    def sizes(self) -> range: ...
-    @property
-    def title(self) -> str: ...
-
-
-@dataclass(frozen=True, eq=False)
-class OlderTable:
-    """A public table of counts by region and size."""
-
-    texts: tuple[str, ...]  # ids or names of its regions; none where it has one shape for all
-    region: Integers  # of each row, its place in `texts`; empty where there are none
-    size: Integers
-    count: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +46,17 @@ class Prior:
     groups: int | None = None
     weights: Floats | None = None
 
+    __repr__ = briefly
+
     def __post_init__(self) -> None:
         groups = self.groups
-        if groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or groups < 1):
-            raise SpecError(f"groups is how many groups to expect in all, a whole number above 0, not {groups!r}")
+        if groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or not 0 < groups < 2**53):
+            raise SpecError(f"groups is how many groups to expect in all, a whole number above 0, not {told(groups)}")
         if self.weights is not None:
-            weights = np.asarray(self.weights, dtype=np.float64)
+            try:
+                weights = np.asarray(self.weights, dtype=np.float64)
+            except (TypeError, ValueError, OverflowError):
+                raise SpecError(f"weights is {told(self.weights)}; expected a number for each leaf") from None
             object.__setattr__(self, "weights", weights)
             if not np.all(np.isfinite(weights)) or np.any(weights < 0) or not np.any(weights > 0):
                 raise SpecError(
@@ -84,7 +67,7 @@ class Prior:
 
     @classmethod
     def of(cls, value: Any, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
-        """A prior from whatever names one: a shape's name, a table or its path, or a release."""
+        """A prior from whatever names one: a shape's name, a table or its path, a release or its folder."""
         if isinstance(value, Prior):
             stated = {"groups": groups, "weights": weights}
             return replace(value, **{name: new for name, new in stated.items() if new is not None})  # type: ignore[arg-type]
@@ -94,12 +77,10 @@ class Prior:
             return cls.from_release(value, groups=groups, weights=weights)
         if isinstance(value, str | PathLike):
             if Path(value).is_dir():
-                raise SpecError(
-                    f"the prior {fspath(value)!r} is a directory: if it holds a release, give the release itself, "
-                    "tallytree.Release.load(…)"
-                )
+                title, older = table_in(Path(value))
+                return cls(f"the release {title!r}", None, older, groups, weights)
             if not Path(value).exists():
-                raise SpecError(f"the prior {fspath(value)!r} is neither a shape ({', '.join(SHAPES)}) nor a file")
+                raise SpecError(f"the prior {fspath(value)!r} is neither a shape ({', '.join(SHAPES)}) nor a path")
         elif not isinstance(value, Mapping) and not hasattr(value, "__arrow_c_stream__"):
             raise SpecError(
                 f"the prior is of type {type(value).__name__}; expected a shape's name, a path, a table or a release"
@@ -142,10 +123,7 @@ class Prior:
         cls, release: ReleasedCounts, *, groups: int | None = None, weights: Floats | None = None
     ) -> Prior:
         """An earlier release: its counts of every region, which are public."""
-        region, cell = np.nonzero(release.counts)
-        count = release.counts[region, cell].astype(np.float64)
-        older = OlderTable(release.hierarchy.ids, region, cell + release.sizes.start, count)
-        return cls(f"the release {release.title!r}", None, older, groups, weights)
+        return cls(f"the release {release.title!r}", None, table_of(release), groups, weights)
 
     def fitted(
         self, hierarchy: Hierarchy, *, first_size: int, max_size: int, leaf_totals: Integers | None = None
@@ -197,6 +175,8 @@ class ExpectedCounts:
     shapes: Floats  # [shapes, sizes], each adding up to 1
     shape_of: Integers  # [leaves]
     notes: tuple[str, ...] = ()  # what was filled in, for the report
+
+    __repr__ = briefly
 
     def expected(self, leaves: Integers) -> Floats:
         """Expected counts `[leaves, sizes]` of some leaves."""

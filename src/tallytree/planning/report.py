@@ -7,23 +7,22 @@ prior. Errors are predicted by simulation (`simulation`), widths of guaranteed i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from itertools import product
 from typing import Any, get_args
 
 import numpy as np
 
+from tallytree.arguments import MAPPING, TEXT, WHOLE, expecting, instance, optional, several, told
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose, prepare
 from tallytree.mechanisms.mechanism import sizes_of
-from tallytree.planning.goals import Suggestion, suggest
 from tallytree.planning.prior import ExpectedCounts, Prior
 from tallytree.planning.simulation import Scenario, simulated
+from tallytree.planning.value import PlanReport, Prediction
 from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
@@ -31,6 +30,8 @@ from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares
 from tallytree.progress import Progress, Stage, silent
 
 MOST_CELLS = 500_000  # regions × sizes that are simulated
+MOST_PLANNED = 10**10  # regions × sizes of a release that is planned
+MOST_REPLICATES = 100_000
 CELLS_IN_ALL = 200_000  # to simulate with each mechanism and split, in all replicates together
 REPLICATES = (3, 25)  # at the least and at the most
 AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES = 20_000, 80_000, (4, 20)  # the same for the choice of auto
@@ -40,93 +41,12 @@ LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What is to be expected on one level: errors are means per region, with standard errors from the simulation."""
-
-    mechanism: str
-    split: str
-    shares: tuple[Fraction, ...]  # of the levels, from the top down; 0 where a level is not measured
-    budget: Budget
-    level: str
-    depth: int
-    l1: float
-    l1_standard_error: float
-    emd: float
-    emd_standard_error: float
-    half_width: float | None  # of the widest guaranteed interval for one count of the level; None where there is none
-
-
-@dataclass(frozen=True, eq=False)
-class PlanReport:
-    """Predictions for every mechanism, split, budget and level. Everything in it is public."""
-
-    hierarchy: Hierarchy
-    neighbours: Neighbours
-    prior: str  # in words
-    confidence: float  # of the intervals
-    replicates: int
-    predictions: tuple[Prediction, ...]
-    skipped: Mapping[str, str]  # mechanisms that were left out, and why
-    notes: tuple[str, ...]
-
-    @cached_property
-    def budgets(self) -> tuple[Budget, ...]:
-        """The budgets that were tried."""
-        return tuple(dict.fromkeys(one.budget for one in self.predictions))
-
-    @cached_property
-    def splits(self) -> tuple[str, ...]:
-        """The ways to divide the budget over the levels, by name."""
-        return tuple(dict.fromkeys(one.split for one in self.predictions))
-
-    def of(self, *, budget: Budget | None = None, split: str | None = None) -> tuple[Prediction, ...]:
-        """The predictions for a budget (the first if not given) and a split (all if not given)."""
-        wanted = self.budgets[0] if budget is None else budget
-        return tuple(one for one in self.predictions if one.budget == wanted and split in (None, one.split))
-
-    def best(self, level: str, *, budget: Budget | None = None, split: str | None = None) -> Prediction:
-        """The least earth mover's error that is predicted on a level."""
-        if level not in self.hierarchy.levels:
-            raise SpecError(f"there is no level {level!r}; there are {', '.join(self.hierarchy.levels)}")
-        return min((one for one in self.of(budget=budget, split=split) if one.level == level), key=lambda one: one.emd)
-
-    def suggest(
-        self, goals: str | Sequence[str], *, budget: Budget | None = None, mechanism: str = "auto"
-    ) -> Suggestion:
-        """Shares that meet a goal such as "county within 20 at 95%", or the budget that it would take."""
-        wanted = self.budgets[0] if budget is None else budget
-        return suggest(self.hierarchy, self.neighbours, wanted, goals, mechanism=mechanism)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "levels": list(self.hierarchy.levels),
-            "prior": self.prior,
-            "confidence": self.confidence,
-            "replicates": self.replicates,
-            "notes": list(self.notes),
-            "skipped": dict(self.skipped),
-            "predictions": [
-                {
-                    **vars(one),
-                    "shares": [str(share) for share in one.shares],
-                    "budget": one.budget.to_json(),
-                }
-                for one in self.predictions
-            ],
-        }
-
-    def table(self) -> Any:
-        """The predictions as a pyarrow Table, one row for each mechanism, split, budget and level."""
-        import pyarrow as pa
-
-        rows = [
-            {**vars(one), "shares": [str(s) for s in one.shares], "budget": str(one.budget)} for one in self.predictions
-        ]
-        return pa.Table.from_pylist(rows)
-
-
+@expecting(
+    hierarchy=instance(Hierarchy),
+    groups=optional(WHOLE),
+    mechanisms=optional(several(TEXT)),
+    splits=optional(MAPPING),
+)
 def plan(
     hierarchy: Hierarchy,
     *,
@@ -159,7 +79,7 @@ def plan(
     return planned(
         hierarchy,
         neighbours,
-        budgets=[budget] if isinstance(budget, Budget) else list(budget),
+        budgets=[Budget.of(one) for one in ([budget] if isinstance(budget, Budget | Mapping) else _listed(budget))],
         prior=Prior.of(prior, groups=groups),
         leaf_totals=leaf_totals,
         mechanisms=mechanisms,
@@ -168,6 +88,10 @@ def plan(
         replicates=replicates,
         progress=progress,
     )
+
+
+def _listed(budgets: Any) -> Sequence[Budget]:
+    return budgets if isinstance(budgets, Sequence) and not isinstance(budgets, str | bytes) else [budgets]
 
 
 def planned(
@@ -186,10 +110,15 @@ def planned(
     progress: Progress = silent,
 ) -> PlanReport:
     """`plan` for a neighbour relation that is known already; `options` are those of some mechanisms, by name."""
+    if len(hierarchy) * neighbours.max_size > MOST_PLANNED:
+        cells = f"{len(hierarchy):,} regions with {told(neighbours.max_size)} sizes"
+        raise SpecError(f"max_size is too large to plan with: {cells}, and a plan takes {MOST_PLANNED:,} cells at most")
     if replicates is None:
         replicates = _replicates(hierarchy, neighbours, most_cells, CELLS_IN_ALL, REPLICATES)
-    if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 2:
-        raise SpecError(f"replicates={replicates!r}; expected a whole number of at least 2, for standard errors")
+    if isinstance(replicates, bool) or not isinstance(replicates, int) or not 2 <= replicates <= MOST_REPLICATES:
+        raise SpecError(
+            f"replicates={told(replicates)}; expected a whole number from 2 to {MOST_REPLICATES:,}, for standard errors"
+        )
     if not budgets:
         raise SpecError("there is no budget to plan with")
     checked_level(confidence)
@@ -337,11 +266,6 @@ def _candidates(mechanisms: Sequence[str] | None) -> tuple[list[str], dict[str, 
         else:
             names.append(name)
     return names, skipped
-
-
-def planned_by_default() -> list[str]:
-    """The mechanisms that a plan compares if none are named."""
-    return _candidates(None)[0]
 
 
 def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int] | Integers) -> Integers:

@@ -16,6 +16,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import earth_movers_distance, l1_distance
 from tallytree.mechanisms import Mechanism
+from tallytree.notebook import briefly
 from tallytree.planning.prior import ExpectedCounts, summed_up
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import measure
@@ -42,6 +43,8 @@ class Simulated:
     l1: Floats
     emd: Floats
     tree: Hierarchy  # the one that was simulated
+
+    __repr__ = briefly
 
 
 def simulated(

@@ -19,6 +19,7 @@ from tallytree.estimate.intervals.noise_tails import quantile
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.estimate.tree.variances import TreeVariances
 from tallytree.hierarchy import Hierarchy
+from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
@@ -36,6 +37,8 @@ class CellErrors:
     scales: Mapping[int, Fraction]  # of each measured level's noise
     copies: int  # how many columns a count is the sum or difference of
     many_sizes: bool  # then `guaranteed` keeps a part of the error probability for windows
+
+    __repr__ = briefly
 
     @classmethod
     def of(cls, hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan) -> CellErrors | None:

@@ -23,6 +23,7 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    *All that is charged to one account of a ledger costs, in all, at most what the account was opened with.*
 
    - A cost is reserved before anything is drawn, or refused: `Ledger.reserve`.
+   - A reservation pays for one set of measurements: `Ledger.settle_on`.
    - Accounts follow from the ledger's entries: `books_of`.
    - These are checked from the first to the last before they are used, so that an edited, cut or older file is noticed:
      `Chain`.

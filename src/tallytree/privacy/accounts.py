@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
+from tallytree.charts import inline, stacked_bar
 from tallytree.errors import BudgetError
+from tallytree.notebook import page, paragraph, quoted, table
 from tallytree.privacy.budget import Budget, Currency, as_decimal
 from tallytree.privacy.chain import Entry, Values
 from tallytree.privacy.households.neighbours import HOUSEHOLDS, HouseholdNeighbours
@@ -58,6 +60,11 @@ class Link:
         """What they may still spend together."""
         return self.budget.amount - self.spent
 
+    @property
+    def left_in_words(self) -> str:
+        """With its sign, rounded down."""
+        return amount(self.left, self.budget.currency, up=False)
+
 
 @dataclass(frozen=True)
 class Account:
@@ -88,6 +95,35 @@ class Account:
     def left(self) -> Fraction:
         """What may still be reserved, as far as this account alone goes."""
         return self.total - self.spent
+
+    def __repr__(self) -> str:
+        spent, left = amount(self.spent, self.currency), as_decimal(self.left, up=False)
+        return f"Account({quoted(self.name)}, {spent} spent in {len(self.spendings)} reservations, {left} left)"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                str(each.number),
+                amount(each.cost, self.currency),
+                each.reserved,
+                (each.release_id or "none recorded")[:16],
+            )
+            for each in self.spendings
+        ]
+        facts = {
+            "may spend": amount(self.total, self.currency, up=False),
+            "has spent": amount(self.spent, self.currency),
+            "left": amount(self.left, self.currency, up=False),
+            **{
+                f"with {' and '.join(link.names)}": f"{link.left_in_words} left of the joint total"
+                for link in self.links
+            },
+            "protects": self.neighbours.describe(),
+        }
+        parts = {f"reservation {each.number}": float(each.cost) for each in self.spendings} | {"left": float(self.left)}
+        listed = table(("", "cost", "reserved", "release id"), rows[::-1], right=(0,), rest="spendings has all of them")
+        told = paragraph("Confidential: for the data holder.")
+        return page(self.name, facts, listed, inline(lambda: stacked_bar(parts, rest="left")), told)
 
     def refuse_beyond(self, costs: Sequence[Budget], what: str = "this release") -> None:
         """Raise unless all these costs together fit into what is left, here and in every joint total."""

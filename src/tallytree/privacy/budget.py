@@ -9,12 +9,15 @@ is chosen in floating point, and the bound at that α is then enclosed rigorousl
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, Inexact, InvalidOperation, localcontext
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, Inexact, localcontext
 from fractions import Fraction
 from typing import Any, Literal
 
+from tallytree.arguments import told
 from tallytree.errors import BudgetError
+from tallytree.numbers import exact_number, short
 
 Currency = Literal["epsilon", "rho"]
 Number = Fraction | Decimal | int | float | str
@@ -32,9 +35,10 @@ def exact(value: Number, what: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, Fraction | Decimal | int | float | str):
         raise BudgetError(f"{what} must be a number or a decimal text, not {type(value).__name__}")
     try:
-        return Fraction(repr(value) if isinstance(value, float) else value)
-    except (ValueError, OverflowError, ZeroDivisionError, InvalidOperation):
-        raise BudgetError(f"{what} must be a finite number such as 1, 0.1, '0.1' or '1/3', not {value!r}") from None
+        return exact_number(value)
+    except ValueError:
+        told = short(value)
+        raise BudgetError(f"{what} must be a finite number such as 1, 0.1, '0.1' or '1/3', not {told}") from None
 
 
 @dataclass(frozen=True, init=False)
@@ -68,6 +72,16 @@ class Budget:
         object.__setattr__(self, "rho", exact_rho)
         object.__setattr__(self, "delta", exact_delta)
 
+    @classmethod
+    def of(cls, value: Budget | Mapping[str, Any]) -> Budget:
+        """A budget, or the one that words of a spec make: {"epsilon": 1}. A bare number could be an ε or a ρ."""
+        if isinstance(value, Budget):
+            return value
+        words = "a Budget, such as tallytree.Budget(epsilon=1) or tallytree.Budget(rho='0.1')"
+        if not isinstance(value, Mapping) or not set(value) <= {"epsilon", "rho", "delta"}:
+            raise BudgetError(f"budget is {told(value)}; expected {words}")
+        return cls(**value)
+
     @property
     def currency(self) -> Currency:
         """What it is spent in: "epsilon" if it is pure, otherwise "rho"."""
@@ -89,6 +103,17 @@ class Budget:
         raise BudgetError(
             "a budget in rho cannot be charged to a ledger kept in pure epsilon: zCDP implies no finite pure epsilon"
         )
+
+    def __repr__(self) -> str:
+        """As it may be typed: the rho that follows from an epsilon and a delta is left out.
+
+        >>> Budget(epsilon=1, delta="1e-9"), Budget(rho=0.1)
+        (Budget(epsilon=1, delta='1/1000000000'), Budget(rho='1/10'))
+        """
+        given = {"epsilon": self.epsilon, "rho": self.rho if self.epsilon is None else None, "delta": self.delta}
+        shown = {name: value for name, value in given.items() if value is not None}
+        texts = (f"{name}={value if value.denominator == 1 else repr(str(value))}" for name, value in shown.items())
+        return f"Budget({', '.join(texts)})"
 
     def __str__(self) -> str:
         parts = []
@@ -179,9 +204,9 @@ def as_decimal(value: Fraction, digits: int = 6, *, up: bool = True) -> str:
 def _positive(value: Number, what: str) -> Fraction:
     number = exact(value, what)
     if number <= 0:
-        raise BudgetError(f"{what} must be positive, not {value}")
+        raise BudgetError(f"{what} must be positive, not {short(value)}")
     if number > 10**6 or number.denominator > 10**60:
-        raise BudgetError(f"{what} = {value} is out of any sensible range")
+        raise BudgetError(f"{what} = {short(value)} is out of any sensible range")
     return number
 
 

@@ -13,6 +13,7 @@ damage, mistakes and half of a restored backup.
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -110,17 +111,38 @@ class Chain:
             database.execute("PRAGMA synchronous = EXTRA")
             database.execute("BEGIN IMMEDIATE")
             try:
-                yield self._opened(database)
+                writing = self._opened(database)
+                yield writing
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     database.execute("ROLLBACK")
                 raise
-            database.execute("COMMIT")
+            self._commit(database, writing)
             self._follow(database)
+
+    def _commit(self, database: sqlite3.Connection, writing: Writing) -> None:
+        """Commit, or fail and leave the file as it was. Where the system reports an error after the fact, look again.
+
+        The commit counts from the moment at which its journal is removed, and an error may be that of a later step.
+        """
+        try:
+            database.execute("COMMIT")
+        except sqlite3.Error:
+            with contextlib.suppress(sqlite3.Error):
+                database.execute("ROLLBACK")
+            try:
+                found = self._entries(database) or ()
+            except (sqlite3.Error, OSError, BudgetError):
+                raise BudgetError(
+                    f"the ledger {self.path} could not be written, and cannot be read now: whether this was spent is "
+                    f"not known. Look with `tallytree ledger show {self.path}`."
+                ) from None
+            if not writing.entries or found[-1:] != writing.entries[-1:]:
+                raise
 
     def accept(self, digest: str) -> Entry:
         """Make an anchor where there is none, for a chain whose last entry has this digest (or its beginning)."""
-        if self.anchor_path.exists():
+        if os.path.exists(self.anchor_path):
             raise BudgetError(f"{self.anchor_path} is there already; nothing was changed")
         entries = self.entries(anchored=False)
         if not entries or len(digest) < 8 or not entries[-1].digest.startswith(digest):
@@ -132,7 +154,7 @@ class Chain:
 
     def _make(self) -> None:
         """Make an empty file, for its owner, with an anchor that says so; one that is there stays as it is."""
-        if self.path.exists():
+        if os.path.exists(self.path):
             return
         if self._anchor() not in (None, (0, START)):
             raise BudgetError(
@@ -315,6 +337,8 @@ class Chain:
             database.execute("BEGIN IMMEDIATE")  # so that no other process writes an anchor that goes further
             number, digest = database.execute("SELECT number, digest FROM entry ORDER BY number DESC").fetchone()
             self._write_anchor(number, digest.decode())
+            for left in self.path.parent.glob(f"{glob.escape(self.anchor_path.name)}.*[0-9]"):
+                left.unlink(missing_ok=True)  # which a process that was killed did not put in place
             database.execute("ROLLBACK")
         except (OSError, sqlite3.Error) as error:
             warnings.warn(
@@ -326,11 +350,16 @@ class Chain:
     def _write_anchor(self, number: int, digest: str) -> None:
         """Put a new anchor in the place of the old one, whole, for its owner alone."""
         fresh = self.anchor_path.with_name(f"{self.anchor_path.name}.{os.getpid()}")
-        with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
-            json.dump({"number": number, "digest": digest}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.anchor_path)
+        try:
+            with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+                json.dump({"number": number, "digest": digest}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.anchor_path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
         sync(self.anchor_path.parent)
 
 

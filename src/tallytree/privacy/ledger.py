@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 
+from tallytree.arguments import PATH, expect
 from tallytree.errors import BudgetError
 from tallytree.privacy.accounts import (
     Account,
@@ -39,6 +40,10 @@ class ChangedInput(UserWarning):
     """The input file is not the one that was used under this name before."""
 
 
+class OtherMeasurements(BudgetError):
+    """A reservation paid for other measurements than these."""
+
+
 @dataclass(frozen=True)
 class Receipt:
     """What a reservation leaves in the data holder's hands; never part of a release."""
@@ -54,13 +59,21 @@ class Receipt:
         """Tell the ledger which release it paid for."""
         Ledger(self.ledger).record(self.number, release_id)
 
+    def settle_on(self, mark: str) -> None:
+        """Tell the ledger which measurements it paid for; from then on it refuses others."""
+        Ledger(self.ledger).settle_on(self.number, mark)
+
 
 class Ledger:
     """The accounts in one file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        expect(path, PATH, "the ledger's path")
         self._chain = Chain(path, of_version_0_1_0)
         self.path, self.anchor_path = self._chain.path, self._chain.anchor_path
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r})"
 
     # ---------------------------------------------------------------- looking
 
@@ -215,6 +228,34 @@ class Ledger:
             writing.append(
                 "round", {"receipt": receipt.number, "round": number, "cost": str(cost), "mark": mark, "time": _now()}
             )
+
+    def settle_on(self, number: int, mark: str) -> None:
+        """Put down by which mark the measurements are known that a reservation paid for, or refuse another one.
+
+        For noise that is drawn all at once and kept: it is the reservation's only round, and costs all of it. A run
+        that was killed before its measurements were kept may draw again under the same reservation, since nobody saw
+        what it drew. So each run has to come here before it shows anything: of several that drew, one can go on.
+        """
+        with self._chain.writing() as writing:
+            _, spending = reservation(books_of(writing.entries), number)
+            if [each.mark for each in spending.rounds] == [mark]:
+                return
+            if spending.rounds:
+                raise OtherMeasurements(
+                    "the ledger holds other measurements for this reservation: this folder is a copy, and another run "
+                    "went on from it; or the measurements were deleted and drawn again. These cannot be used. Go on "
+                    "with that run's folder."
+                )
+            cost = str(spending.budget.charge_in("rho"))
+            writing.append("round", {"receipt": number, "round": 1, "cost": cost, "mark": mark, "time": _now()})
+
+    def paid_for(self, mark: str) -> Receipt:
+        """The reservation whose measurements are known by a mark."""
+        for account in self._books().accounts.values():
+            for spending in account.spendings:
+                if mark in [each.mark for each in spending.rounds]:
+                    return Receipt(str(self.path), spending.number)
+        raise BudgetError(f"the ledger {self.path} holds no reservation for these measurements: is it the right one?")
 
     def record(self, number: int, release_id: str) -> None:
         """Keep the id of the release that a reservation paid for."""

@@ -16,13 +16,14 @@ from functools import partial
 
 import numpy as np
 
+from tallytree.arguments import FLAG, expecting, instance, optional
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.histogram import at_least
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurement, Measurements, Settle
-from tallytree.privacy.neighbours import Neighbours, View
+from tallytree.privacy.neighbours import AS_READ, Neighbours, View
 from tallytree.privacy.noise.randomness import NoiseSource, Randomness, cryptographic
 from tallytree.privacy.plan import Band, Plan
 from tallytree.privacy.size_lists import SMALL, noisy_lists
@@ -32,6 +33,7 @@ from tallytree.tables.guard import from_outside
 FIRST: tuple[View, ...] = ("totals", "largest")  # measured before the others
 
 
+@expecting(group_sizes=AS_READ, plan=instance(Plan), ledger=optional(instance(Ledger, "Ledger(path)")), same_data=FLAG)
 def measure(
     group_sizes: GroupSizes,
     plan: Plan,
@@ -40,16 +42,21 @@ def measure(
     noise: NoiseSource = "tallytree",
     settle: Settle | None = None,
     same_data: bool = False,
+    token: str | None = None,
 ) -> Measurements:
     """Answer the plan's questions with noise that makes them as private as its budget says.
 
     `settle` turns measured totals and a measured largest size into the ones that the other questions go by. With
-    `same_data` the ledger takes files that another account was charged for (`Ledger.reserve`).
+    `same_data` the ledger takes files that another account was charged for, and with the `token` of a run that was
+    killed it charges nothing more (`Ledger.reserve`). Noise is then drawn anew: who calls this with a token shows
+    nothing of it before `Ledger.settle_on` took its mark.
 
     Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
     data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget (`Plan`).
     """
-    return measure_with(cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle, same_data=same_data)
+    return measure_with(
+        cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle, same_data=same_data, token=token
+    )
 
 
 def measure_with(
@@ -60,6 +67,7 @@ def measure_with(
     ledger: Ledger | None = None,
     settle: Settle | None = None,
     same_data: bool = False,
+    token: str | None = None,
 ) -> Measurements:
     """`measure` with the randomness that it chose; `tallytree.evaluate` calls it with a seed, on public data."""
     hierarchy, kind = group_sizes.hierarchy, NOISE_FOR[plan.budget.currency]
@@ -70,13 +78,13 @@ def measure_with(
     for question in plan.questions:
         sensitivity = neighbours.sensitivity(question.view, regions[question.level])
         scale = randomness.usable(kind, scale_for(kind, sensitivity, plan.cost(question)))
-        facts = question.view, question.level, question.share, sensitivity, kind, scale, _variance(kind, scale)
+        facts = question.view, question.level, question.share, sensitivity, kind, scale, variance_of(kind, scale)
         asked.append(Measurement(*facts, values=np.empty(0, np.int64), sizes=question.sizes))
 
     receipt = None
     if ledger is not None:
         receipt = ledger.reserve(
-            group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint(), same_data=same_data
+            group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint(), token=token, same_data=same_data
         )
     nothing_yet = Measurements(
         hierarchy=hierarchy,
@@ -192,7 +200,8 @@ def _chain(counts: Integers) -> Integers:
     return np.ascontiguousarray(row.reshape(counts.shape[::-1]).T)
 
 
-def _variance(kind: NoiseKind, scale: Fraction) -> float:
+def variance_of(kind: NoiseKind, scale: Fraction) -> float:
+    """The variance of noise of that kind and scale."""
     from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
 
     return laplace_variance(scale) if kind == "discrete_laplace" else gaussian_variance(scale)

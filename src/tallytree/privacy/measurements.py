@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
 from tallytree.hierarchy import Hierarchy
+from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Receipt
@@ -36,6 +37,8 @@ class Measurement:
     variance: float  # of the noise on one value
     values: NDArray[Any]
     sizes: Band | None = None  # the band of sizes that was asked for; None for all
+
+    __repr__ = briefly
 
     @property
     def cost(self) -> Fraction:
@@ -63,6 +66,8 @@ class Settled:
     totals: Integers | None = None  # consistent over all regions
     max_size: int | None = None
 
+    __repr__ = briefly
+
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
@@ -79,6 +84,8 @@ class Measurements:
     settled: Settled = Settled()
     same_data_as: tuple[str, ...] = ()  # other accounts of the ledger that the same data are charged to
     receipt: Receipt | None = None  # stays with the data holder; in no file of a release
+
+    __repr__ = briefly
 
     @property
     def max_size(self) -> int:

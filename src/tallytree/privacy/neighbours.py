@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from tallytree.arguments import FLAG, TEXT, expect, instance, told
 from tallytree.errors import SpecError
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import check_unaltered
 
 UnitKind = Literal["one_entity", "one_group"]
+AS_READ = instance(GroupSizes, "as tallytree.read makes it")
 View = Literal["counts", "at_least", "sorted_sizes", "totals", "largest", "chain"]
 
 
@@ -24,8 +26,18 @@ class PrivacyUnit:
     kind: UnitKind
 
     def __post_init__(self) -> None:
+        expect(self.kind, TEXT, "the privacy unit")
         if self.kind not in get_args(UnitKind):
             raise SpecError(f"unknown privacy unit {self.kind!r}; expected one_entity or one_group")
+
+    @classmethod
+    def of(cls, value: PrivacyUnit | str) -> PrivacyUnit:
+        """A unit, or the unit that a word of a spec names."""
+        if isinstance(value, PrivacyUnit):
+            return value
+        if not isinstance(value, str):
+            raise SpecError(f"unit is {told(value)}; expected one_entity(), one_group(), or either word as a text")
+        return cls(value)  # type: ignore[arg-type]
 
 
 def one_entity() -> PrivacyUnit:
@@ -60,17 +72,22 @@ class Neighbours:
     rows_were_bounded: bool = field(default=False, compare=False)  # how the data came to fit, not what a neighbour is
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
+        for flag in ("public_totals", "entity_column", "groups_were_split", "rows_were_bounded"):
+            expect(getattr(self, flag), FLAG, flag)
         for bound in ("max_size", "quantity_bound", "rows_per_entity"):
             value = getattr(self, bound)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise SpecError(f"{bound} must be a whole number of at least 1, not {value!r}")
+                raise SpecError(f"{bound} must be a whole number of at least 1, not {told(value)}")
 
     @classmethod
-    def of(cls, group_sizes: GroupSizes, unit: PrivacyUnit) -> Neighbours:
+    def of(cls, group_sizes: GroupSizes, unit: PrivacyUnit | str) -> Neighbours:
         """The relation under which `group_sizes` may be measured, or an error if this unit cannot protect them.
 
         Its bounds are those that the counts were made under: a value that was altered since is refused.
         """
+        expect(group_sizes, AS_READ, "group_sizes")
+        unit = PrivacyUnit.of(unit)
         check_unaltered(group_sizes, GroupSizes)
         if unit.kind == "one_group" and group_sizes.groups_were_split:
             raise SpecError(

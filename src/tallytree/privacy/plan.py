@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple, get_args
 
+from tallytree.arguments import expect, instance, several, told
 from tallytree.errors import BudgetError, SpecError
 from tallytree.hierarchy import Hierarchy
+from tallytree.names import did_you_mean
+from tallytree.notebook import briefly
 from tallytree.privacy.budget import Budget, Number, exact
 from tallytree.privacy.neighbours import PrivacyUnit, View
 
@@ -73,7 +76,12 @@ class Plan:
     unit: PrivacyUnit
     questions: tuple[Question, ...]
 
+    __repr__ = briefly
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "budget", Budget.of(self.budget))
+        object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
+        expect(self.questions, several(instance(Question)), "questions")
         if not self.questions:
             raise SpecError("a plan needs at least one question")
         if any(question.share <= 0 for question in self.questions):
@@ -130,9 +138,14 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: b
     if isinstance(shares, Mapping):
         unknown = [level for level in shares if level not in hierarchy.levels]
         missing = [level for level in hierarchy.levels if level not in shares]
-        if unknown or missing:
+        if unknown:
+            hint = did_you_mean(unknown[0], hierarchy.levels)
+            raise SpecError(f"shares name the level {unknown[0]!r}, which there is not; {hint}")
+        if missing:
             raise SpecError(f"shares must name each level once: {', '.join(hierarchy.levels)}")
         shares = [shares[level] for level in hierarchy.levels]
+    if not isinstance(shares, Sequence) or isinstance(shares, str | bytes):
+        raise SpecError(f"shares is {told(shares)}; expected a number for each level, by name or from the top down")
     if len(shares) != hierarchy.depth:
         raise SpecError(f"expected {hierarchy.depth} shares ({', '.join(hierarchy.levels)}), not {len(shares)}")
     parts = [exact(share, f"the share of {level}") for share, level in zip(shares, hierarchy.levels, strict=True)]
@@ -154,8 +167,8 @@ def priority_shares(hierarchy: Hierarchy, priority: str) -> tuple[Fraction, ...]
     >>> priority_shares(tree, "upper")
     (Fraction(2, 3), Fraction(1, 3))
     """
-    if priority not in get_args(Priority):
-        raise SpecError(f"unknown priority {priority!r}; expected {', '.join(get_args(Priority))}")
+    if not isinstance(priority, str) or priority not in get_args(Priority):
+        raise SpecError(f"unknown priority {told(priority)}; expected {', '.join(get_args(Priority))}")
     ratio = {"upper": Fraction(1, 2), "balanced": Fraction(1), "leaves": Fraction(2)}[priority]
     return level_shares(hierarchy, [ratio**level for level in range(hierarchy.depth)])
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from tallytree.errors import ReleaseError
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.version import VERSION
 
@@ -17,6 +19,24 @@ SOURCES = {
 }
 LEDGER = "charged to a ledger"
 NO_LEDGER = "none: what else was released about these data was not checked, and adds to the cost"
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """Something that a release says and that its files do not tell the truth of: where it is said, and what it is."""
+
+    place: str  # a file, and a path in it
+    what: str
+
+
+def noise_in_words(source: str) -> str:
+    """Where the noise came from; a ReleaseError for noise that hides nothing."""
+    if source not in SOURCES:
+        raise ReleaseError(
+            f"the noise of these measurements came from {source!r}, which hides nothing: it is for experiments, and "
+            f"cannot be saved as a release. Releases have noise from {' or '.join(map(repr, SOURCES))}."
+        )
+    return SOURCES[source]
 
 
 def guarantee(budget: Budget, shown: Callable[[Fraction], str] = as_decimal) -> str:

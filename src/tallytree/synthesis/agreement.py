@@ -16,6 +16,7 @@ import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.keystream import Keystream, Source
@@ -38,6 +39,8 @@ class SizeTable:
     neighbours: Neighbours
     budget: Budget
     release_id: str | None = None
+
+    __repr__ = briefly
 
     @property
     def number(self) -> int:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats
+from tallytree.notebook import briefly
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.models.model import Measured, MeasuredCell, squared_noise_quantile
 from tallytree.synthesis.workload import Workload, is_sum_of
@@ -47,6 +48,8 @@ class Known:
     values: Floats
     variance: Floats
     how: How
+
+    __repr__ = briefly
 
 
 class Evidence:

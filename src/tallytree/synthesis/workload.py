@@ -12,7 +12,9 @@ from itertools import combinations
 from math import comb
 from typing import Any
 
+from tallytree.arguments import expect, instance, several
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.schema import SIZE, Marginal, Schema, check_all
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.tables.contingency import check_size
@@ -27,7 +29,12 @@ class Workload:
     schema: Schema
     marginals: tuple[Marginal, ...]
 
+    __repr__ = briefly
+
     def __post_init__(self) -> None:
+        expect(self.schema, instance(Schema), "schema")
+        expect(self.marginals, several(instance(Marginal)), "marginals")
+        object.__setattr__(self, "marginals", tuple(self.marginals))
         if not self.marginals:
             raise SpecError("a workload needs at least one table")
         check_all(self.marginals, self.schema)

@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import isfinite
 from typing import Any
 
+from tallytree.arguments import TEXT, WHOLE, expecting, several
 from tallytree.errors import SpecError
 from tallytree.schema import Attribute, Schema
 from tallytree.tables.source import as_text, open_in_order, workspace
@@ -44,6 +45,7 @@ def schema_from_codebook(codebook: Any, *, max_persons: int) -> Schema:
     return Schema(household, person, max_persons)
 
 
+@expecting(household_id=TEXT, leave_out=several(TEXT), most_values=WHOLE, bins=WHOLE)
 def schema_from_sample(
     households: Any,
     persons: Any,

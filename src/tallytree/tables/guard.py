@@ -19,6 +19,10 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
+class EngineError(DataError):
+    """An engine refused; its own message is withheld."""
+
+
 def guarded(doing: str, call: Callable[[], Result]) -> Result:
     """Run what may make an engine complain: its words become a `DataError` with its class."""
     return _outside(call, lambda error: _engine_error(doing, error))()
@@ -50,7 +54,7 @@ def _outside(function: Callable[Given, Result], instead: Callable[[Exception], E
 def _engine_error(doing: str, error: Exception) -> Exception:
     if isinstance(error, MemoryError):
         return MemoryError(f"{doing} ran out of memory")
-    return DataError(
+    return EngineError(
         f"{doing} failed with {type(error).__name__}. The engine's message is withheld, because it may quote private "
         "rows; check that the input is complete and of the kind its name says, or open it with the engine itself"
     )

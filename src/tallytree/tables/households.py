@@ -14,8 +14,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from tallytree.arguments import TEXT, expect, instance, optional, told
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.progress import Progress, silent
 from tallytree.schema import Attribute, Schema
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
 from tallytree.tables.counting import is_missing, may_be_number, number
@@ -83,6 +85,7 @@ def read_households(
     oversize: Oversize = "error",
     name: str | None = None,
     memory_limit: str | None = None,
+    progress: Progress = silent,
 ) -> Households:
     """Read households and persons, each a path (Parquet or CSV), list of paths, or Arrow table, as codes of `schema`.
 
@@ -93,13 +96,18 @@ def read_households(
     cannot be an attribute; "subsample" keeps some at random, drawn with the operating system's randomness.
 
     Raises `SpecError` for wrong options and `InputProblems`, which lists every problem of the data with counts, for
-    the data holder's eyes only.
+    the data holder's eyes only. `progress` is told how far DuckDB is.
     """
     _check_options(schema, household_id, person_order, oversize)
+    expect(name, optional(TEXT), "name")
     files = [paths_of(households, "households"), paths_of(persons, "persons")]
     with workspace(memory_limit) as connect:
-        homes = _Table("households", _opened(households, "households", connect), schema.household, household_id)
-        people = _Table("persons", _opened(persons, "persons", connect), schema.person, household_id, person_order)
+        homes = _Table(
+            "households", _opened(households, "households", connect, progress), schema.household, household_id
+        )
+        people = _Table(
+            "persons", _opened(persons, "persons", connect, progress), schema.person, household_id, person_order
+        )
         raise_any([*homes.column_problems(), *people.column_problems()])
         ids_as_text = homes.kind_of_id() != people.kind_of_id()
         home_rows, person_rows = homes.rows(ids_as_text), people.rows(ids_as_text)
@@ -151,8 +159,11 @@ def households_from_codes(
 
 
 def _check_options(schema: Schema, household_id: str, person_order: str | None, oversize: str) -> None:
-    if oversize not in get_args(Oversize):
-        raise SpecError(f"oversize is {oversize!r}; expected error, drop or subsample")
+    expect(schema, instance(Schema), "schema")
+    expect(household_id, TEXT, "household_id")
+    expect(person_order, optional(TEXT), "person_order")
+    if not isinstance(oversize, str) or oversize not in get_args(Oversize):
+        raise SpecError(f"oversize is {told(oversize)}; expected error, drop or subsample")
     attributes = [attribute.name for attribute in (*schema.household, *schema.person)]
     if household_id in attributes:
         raise SpecError(f"household_id={household_id!r} is an attribute of the schema; it cannot be both")
@@ -167,11 +178,11 @@ def _check_options(schema: Schema, household_id: str, person_order: str | None, 
         )
 
 
-def _opened(source: Any, option: str, connect: Any) -> Opened:
+def _opened(source: Any, option: str, connect: Any, progress: Progress) -> Opened:
     duckdb_endings = tuple(ending for ending, kind in KINDS.items() if kind == "duckdb")
     if any(path.lower().endswith(duckdb_endings) for path in paths_of(source, option) or ()):
         raise SpecError(f"{option}: DuckDB files are not read here; expected Parquet, CSV or an Arrow table")
-    return open_in_order(source, option, connect)
+    return open_in_order(source, option, connect, progress)
 
 
 # -------------------------------------------------------------------- rows to codes
@@ -250,7 +261,7 @@ class _Table:
 
     def rows(self, ids_as_text: bool) -> _Rows:
         """Every row, in the table's order."""
-        return guarded(f"Reading the {self.which} table", lambda: self._rows(self._query(ids_as_text)))
+        return self.opened.run(f"Reading the {self.which} table", lambda: self._rows(self._query(ids_as_text)))
 
     def _query(self, ids_as_text: bool) -> Any:
         table = self.opened.table

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tallytree.errors import DataError
+from tallytree.names import nearest
 
 HEADING = "The input cannot be used as it is. (For the data holder's eyes only: the counts below are not private.)"
 
@@ -22,8 +23,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     # columns
     "missing_columns": (
         "",
-        "{columns} not in {table}: correct the name, capital letters count (CSV files need a first line of names, and "
-        "commas between cells)",
+        "{columns} not in {table}{hint}: correct the name, capital letters count (CSV files need a first line of "
+        "names, and commas between cells)",
     ),
     "quantity_type": ("", "{column} has type {type}: a quantity must be a whole number"),
     "number_type": ("", "{column} has type {type}: expected a number"),
@@ -171,7 +172,12 @@ def columns_text(columns: Sequence[str]) -> str:
 
 
 def missing_columns(table: str, have: Sequence[str], wanted: Sequence[str]) -> list[Problem]:
-    """The problem that columns which are wanted are not among those of a table."""
+    """The problem that columns which are wanted are not among those of a table.
+
+    A hint names the one column that is nearly what was asked for, and never the rest: in a file without a line of names
+    they would be cells.
+    """
     missing = [column for column in wanted if column not in have]
     named = f"{columns_text(missing)} {'are' if len(missing) > 1 else 'is'}"
-    return [problem("missing_columns", len(missing), columns=named, table=table)] if missing else []
+    hint = "".join(f" (did you mean {near!r}?)" for column in missing if (near := nearest(column, have, cutoff=0.75)))
+    return [problem("missing_columns", len(missing), columns=named, table=table, hint=hint)] if missing else []

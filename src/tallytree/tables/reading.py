@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from tallytree.arguments import FLAG, TEXT, expecting, optional
 from tallytree.arrays import Integers
 from tallytree.errors import DataError
 from tallytree.hierarchy import Hierarchy
+from tallytree.progress import Progress, silent
 from tallytree.tables.checking import (
     column_problems,
     entity_problems,
@@ -34,6 +36,7 @@ from tallytree.tables.source import Opened, open_groups, open_source, paths_of, 
 
 
 @from_outside("Reading the microdata")
+@expecting(name=optional(TEXT), regions_are_public=FLAG, table=optional(TEXT), groups_table=optional(TEXT))
 def read(
     source: Any,
     *,
@@ -52,13 +55,14 @@ def read(
     table: str | None = None,
     groups_table: str | None = None,
     memory_limit: str | None = None,
+    progress: Progress = silent,
 ) -> GroupSizes:
     """Count the groups of each size in every leaf region, in the engine that holds the rows.
 
     `source` is a path, glob or list of paths (Parquet, CSV, a DuckDB file with `table`), an Ibis table on any engine,
     or Arrow data. `group` and `region` name columns; `hierarchy`, `max_size`, `quantity_bound`, `rows_per_entity` and
     the `groups` table are public. Raises `SpecError` for wrong options and `InputProblems`, which lists every problem
-    of the data with counts, for the data holder's eyes only.
+    of the data with counts, for the data holder's eyes only. `progress` is told how far DuckDB is.
     """
     options = Options(
         group=group,
@@ -77,7 +81,7 @@ def read(
     if groups is not None:
         refuse_own_list(source, table, groups, groups_table)
     with workspace(memory_limit) as connect:
-        rows = open_source(source, table, connect)
+        rows = open_source(source, table, connect, progress)
         if rows_per_entity is not None:
             check_engine(rows.backend.name)
         listed = None if groups is None else open_groups(groups, groups_table, rows, connect)

@@ -14,11 +14,18 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tallytree.errors import SpecError
-from tallytree.tables.guard import guarded
+from tallytree.csv_files import cell_separator, csv_problem, is_utf_16
+from tallytree.errors import DataError, SpecError
+from tallytree.numbers import short
+from tallytree.progress import Progress, Stage, silent
+from tallytree.tables.guard import EngineError, guarded
 from tallytree.tables.spill import spill_directory
+from tallytree.tables.waiting import waited
+
+READING = "reading the data"
+Result = TypeVar("Result")
 
 KINDS = {
     ".parquet": "parquet",
@@ -38,28 +45,55 @@ class Opened:
 
     backend: Any  # an Ibis backend
     table: Any  # an Ibis table expression
+    progress: Progress = silent
 
     def fetch(self, doing: str, expression: Callable[[], Any]) -> Any:
         """The rows of a small result as a pyarrow table; the expression is built inside the guard, too."""
-        return guarded(doing, lambda: self.backend.to_pyarrow(expression()))
+        return self.run(doing, lambda: self.backend.to_pyarrow(expression()))
+
+    def run(self, doing: str, work: Callable[[], Result]) -> Result:
+        """Work of the engine behind the guard; DuckDB says how far it is, and can be interrupted."""
+        if self.backend.name != "duckdb":
+            return guarded(doing, work)
+
+        def tell(percent: float) -> None:
+            of = 100 if 0 <= percent <= 100 else 0  # otherwise it is not known
+            about = f"{doing[0].lower()}{doing[1:]}"
+            self.progress(Stage(READING, int(percent) if of else 0, of, about, unit="%"))
+
+        return guarded(doing, lambda: waited(self.backend.con, work, tell))
+
+
+class Workspace:
+    """A new in-memory DuckDB (as an Ibis backend), made when first called; and the CSV files that it was given."""
+
+    def __init__(self, directory: str, memory_limit: str | None) -> None:
+        self.directory, self.memory_limit = directory, memory_limit
+        self.backend: Any = None
+        self.csv_files: list[str] = []
+
+    def __call__(self) -> Any:
+        if self.backend is None:
+            self.backend = guarded("Starting DuckDB", lambda: _duckdb(self.directory, self.memory_limit))
+        return self.backend
 
 
 @contextmanager
-def workspace(memory_limit: str | None) -> Iterator[Any]:
-    """A new in-memory DuckDB (as an Ibis backend), made when first called; its spill files are removed with it."""
-    made: list[Any] = []
+def workspace(memory_limit: str | None) -> Iterator[Workspace]:
+    """A workspace; its spill files are removed with it. Where the engine refuses, broken CSV files are named."""
+    if memory_limit is not None and not isinstance(memory_limit, str):
+        raise SpecError(f"memory_limit is {short(memory_limit)}; expected a text such as '4GB'")
     with spill_directory() as directory:
-
-        def connect() -> Any:
-            if not made:
-                made.append(guarded("Starting DuckDB", lambda: _duckdb(directory, memory_limit)))
-            return made[0]
-
+        connect = Workspace(directory, memory_limit)
         try:
             yield connect
+        except EngineError:
+            if found := next(filter(None, map(csv_problem, connect.csv_files)), None):
+                raise DataError(found) from None
+            raise
         finally:
-            if made:
-                guarded("Closing DuckDB", made[0].disconnect)
+            if connect.backend is not None:
+                guarded("Closing DuckDB", connect.backend.disconnect)
 
 
 def _duckdb(directory: str, memory_limit: str | None) -> Any:
@@ -69,7 +103,8 @@ def _duckdb(directory: str, memory_limit: str | None) -> Any:
     backend = ibis.duckdb.connect(
         temp_directory=directory, preserve_insertion_order=False, autoinstall_known_extensions=False, **limit
     )
-    backend.con.execute("SET enable_progress_bar = false")  # it writes to the standard output
+    backend.con.execute("SET enable_progress_bar_print = false")  # to the standard output
+    backend.con.execute("SET enable_progress_bar = true")  # so that it knows how far it is
     _encrypt_spilled(backend.con)
     return backend
 
@@ -93,15 +128,15 @@ def _encrypt_spilled(connection: Any) -> None:
 # -------------------------------------------------------------------- opening
 
 
-def open_source(source: Any, table: str | None, connect: Callable[[], Any]) -> Opened:
+def open_source(source: Any, table: str | None, connect: Workspace, progress: Progress = silent) -> Opened:
     """The microdata, where they are."""
     if is_ibis(source):
         _refuse_table_name(table, "table")
-        return Opened(_backend_of(source) or connect(), source)
-    return Opened(connect(), _load(connect(), source, table, "source"))
+        return Opened(_backend_of(source) or connect(), source, progress)
+    return Opened(connect(), _load(connect, source, table, "source"), progress)
 
 
-def open_groups(groups: Any, table: str | None, beside: Opened, connect: Callable[[], Any]) -> Opened:
+def open_groups(groups: Any, table: str | None, beside: Opened, connect: Workspace) -> Opened:
     """The public groups table, on the engine of the microdata; it is moved there through memory if need be."""
     import ibis
 
@@ -109,21 +144,21 @@ def open_groups(groups: Any, table: str | None, beside: Opened, connect: Callabl
         _refuse_table_name(table, "groups_table")
         backend = _backend_of(groups)
         if backend is None or backend is beside.backend:
-            return Opened(beside.backend, groups)
+            return Opened(beside.backend, groups, beside.progress)
         moved = guarded("Reading the groups table", lambda: backend.to_pyarrow(groups))
-        return Opened(beside.backend, ibis.memtable(moved))
-    loaded = _load(connect(), groups, table, "groups")
+        return Opened(beside.backend, ibis.memtable(moved), beside.progress)
+    loaded = _load(connect, groups, table, "groups")
     if connect() is beside.backend:
-        return Opened(beside.backend, loaded)
+        return Opened(beside.backend, loaded, beside.progress)
     moved = guarded("Reading the groups table", lambda: connect().to_pyarrow(loaded))
-    return Opened(beside.backend, ibis.memtable(moved))
+    return Opened(beside.backend, ibis.memtable(moved), beside.progress)
 
 
-def open_in_order(source: Any, option: str, connect: Callable[[], Any]) -> Opened:
+def open_in_order(source: Any, option: str, connect: Workspace, progress: Progress = silent) -> Opened:
     """A file or Arrow table on a new DuckDB, whose rows arrive in the table's order."""
     backend = connect()
     guarded("Starting DuckDB", lambda: backend.con.execute("SET preserve_insertion_order = true"))
-    return Opened(backend, _load(backend, source, None, option))
+    return Opened(backend, _load(connect, source, None, option), progress)
 
 
 def as_text(value: object) -> str:
@@ -158,13 +193,15 @@ def _refuse_table_name(table: str | None, option: str) -> None:
         raise SpecError(f"{option} names a table of a DuckDB file; leave it out for other sources")
 
 
-def _load(backend: Any, source: Any, table: str | None, option: str) -> Any:
+def _load(connect: Workspace, source: Any, table: str | None, option: str) -> Any:
+    backend = connect()
     if (paths := paths_of(source, option)) is not None:
         kind = kind_of(paths, option)
         if kind == "duckdb":
             return _attached(backend, paths, table, option)
         _refuse_table_name(table, "table" if option == "source" else "groups_table")
         if kind == "csv":
+            connect.csv_files.extend(paths)
             return _csv(backend, paths, option)
         return guarded(f"Opening the Parquet {option}", lambda: backend.read_parquet(paths))
     _refuse_table_name(table, "table" if option == "source" else "groups_table")
@@ -228,8 +265,10 @@ def kind_of(paths: Sequence[str], option: str) -> str:
 
 def _csv(backend: Any, paths: Sequence[str], option: str) -> Any:
     """All columns as text, so that 01001 keeps its zero; nothing about the format is guessed from the rows."""
-    commas = {"\t" if path.lower().endswith((".tsv", ".tsv.gz")) else "," for path in paths}
+    commas = {cell_separator(path) for path in paths}
     doing = f"Reading the first line of the CSV {option}"
+    if wide := next(filter(None, (guarded(doing, partial(is_utf_16, path)) for path in paths)), None):
+        raise SpecError(f"{option}: {wide}")
     headers = {guarded(doing, partial(_header, path)) for path in paths}
     if len(headers) > 1 or len(commas) > 1:
         raise SpecError(f"{option}: the CSV files have different columns; expected the same first line in all")
@@ -253,10 +292,9 @@ def _csv(backend: Any, paths: Sequence[str], option: str) -> Any:
 def _header(path: str) -> tuple[str, ...]:
     import csv
 
-    tab = path.lower().endswith((".tsv", ".tsv.gz"))
     opened = gzip.open if path.lower().endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-        return tuple(next(csv.reader(file, delimiter="\t" if tab else ",", strict=True), ()))
+        return tuple(next(csv.reader(file, delimiter=cell_separator(path), strict=True), ()))
 
 
 def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str) -> Any:

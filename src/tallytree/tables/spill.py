@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tallytree.disk import lock
+from tallytree.errors import DataError
 
 PREFIX = "tallytree-spill-"
 LOCK = "in-use"
@@ -26,17 +27,22 @@ LOCK = "in-use"
 @contextmanager
 def spill_directory() -> Iterator[str]:
     """A new directory with permissions for its owner alone, in the system's place for temporary files."""
-    remove_stale()
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX))  # mode 700
-    try:
-        _keep_files_private(directory)
-        # Locked first and named afterwards: what has the name is locked as long as its process lives.
-        with open(directory / "new", "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            lock(file)
+    with contextlib.ExitStack() as stack:
+        try:
+            remove_stale()
+            directory = Path(tempfile.mkdtemp(prefix=PREFIX))  # mode 700
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
+            _keep_files_private(directory)
+            # Locked first and named afterwards: what has the name is locked as long as its process lives.
+            private = open(directory / "new", "xb", opener=lambda path, flags: os.open(path, flags, 0o600))  # noqa: SIM115
+            lock(stack.enter_context(private))
             (directory / "new").rename(directory / LOCK)
-            yield str(directory)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        except OSError as error:
+            raise DataError(
+                f"no private folder for temporary files can be made: {error.strerror}. Nothing was spent. Make room "
+                "in the system's folder for them, or name another one in the variable TMPDIR."
+            ) from None
+        yield str(directory)
 
 
 def remove_stale() -> None:

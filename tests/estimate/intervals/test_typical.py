@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import count
 
 import numpy as np
 import pytest
@@ -12,36 +11,18 @@ from experiments.named_files import load
 
 import tallytree as tt
 from tallytree.errors import SpecError
-from tallytree.estimate.intervals import typical as module
 from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_of
 from tallytree.estimate.intervals.typical import factor_for, remeasured, typical, views_of
 from tallytree.evaluate.datasets import make
-from tallytree.evaluate.truth import SeededWords, Truth, seeded_measurements
+from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.mechanisms.count_of_counts import CountOfCounts
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tallytree.progress import Stage
 from tests.oracles.trees import even_tree
 
 RELEASED = [name for name, each in MECHANISMS.items() if not each.refused and each.most_cells is None]
-
-
-@pytest.fixture
-def seeded(monkeypatch):
-    """The bootstrap's noise by seed: the same law, the same every time."""
-
-    def start(seed):
-        calls = count()
-        for name, sampler in (("discrete_laplace", laplace_sampler), ("discrete_gaussian", gaussian_sampler)):
-            monkeypatch.setattr(
-                module,
-                name,
-                lambda scale, size, sampler=sampler: sampler(scale).draw(SeededWords(seed, next(calls)), size),
-            )
-
-    start("typical")
-    return start
 
 
 def small(*, public_totals=True, sizes=8):
@@ -65,16 +46,15 @@ def measured(truth, mechanism, *seed):
 
 @pytest.mark.parametrize("sizes", [8, 30])
 @pytest.mark.parametrize("budget", [tt.Budget(epsilon=1), tt.Budget(rho="0.1")], ids=lambda budget: budget.currency)
-def test_the_ends_are_those_of_all_replicates_kept_and_squared(seeded, sizes, budget):
+def test_the_ends_are_those_of_all_replicates_kept_and_squared(sizes, budget):
     truth = small(sizes=sizes)
     chosen, measurements, counts = released(truth, budget, "twin")
-    seeded("twin")
     found = typical(
         measurements, counts, chosen.estimate, replicates=7, functions=[lambda each: each[:, 2:5].sum(axis=1)]
     )
-    seeded("twin")
     views = views_of(counts, measurements)
-    all_of_them = [chosen.estimate(remeasured(measurements, counts, views)).counts for _ in range(7)]
+    noises = [ReplicateNoise(digest_of(measurements), number) for number in range(7)]
+    all_of_them = [chosen.estimate(remeasured(measurements, counts, views, noise)).counts for noise in noises]
     squares = np.mean([(each - counts) ** 2 for each in all_of_them], axis=0)
     if sizes == 30:
         padded = np.pad(squares, ((0, 0), (2, 2)), constant_values=np.nan)
@@ -86,24 +66,24 @@ def test_the_ends_are_those_of_all_replicates_kept_and_squared(seeded, sizes, bu
     assert np.allclose(found.deviations[0], np.sqrt(np.mean(np.square(sums), axis=0)))
 
 
-def test_fresh_noise_has_the_law_of_the_measurement():
+def test_replicates_have_the_law_of_the_measurement():
     """A mean of squares within 6 standard errors of the stated variance (fourth moment of a Laplace: 6 variance²)."""
     truth = make("census", scale=0.02, max_size=200)
     chosen, measurements, counts = released(truth, tt.Budget(epsilon=1), "law")
     views = views_of(counts, measurements)
-    for view, after in zip(views, remeasured(measurements, counts, views).measured, strict=True):
+    first, second = (remeasured(measurements, counts, views, ReplicateNoise(b"law", number)) for number in (0, 1))
+    for view, after in zip(views, first.measured, strict=True):
         noise = (after.values - view).astype(float)
         error = 6 * math.sqrt(5.1 / noise.size)
         assert abs(np.mean(noise**2) / after.variance - 1) < error
         assert abs(noise.mean()) < 6 * math.sqrt(after.variance / noise.size)
-    one, other = (remeasured(measurements, counts, views).measured[-1].values for _ in range(2))
-    assert not np.array_equal(one, other)
+    assert not np.array_equal(first.measured[-1].values, second.measured[-1].values)
     assert chosen.view == "at_least"
 
 
 @pytest.mark.parametrize("name", RELEASED)
 @pytest.mark.parametrize("public_totals", [True, False])
-def test_every_mechanism_that_can_be_released_has_them(seeded, name, public_totals):
+def test_every_mechanism_that_can_be_released_has_them(name, public_totals):
     truth, options = small(public_totals=public_totals), {}
     if MECHANISMS[name].needs_public_totals and not public_totals:
         return
@@ -123,14 +103,17 @@ def test_every_mechanism_that_can_be_released_has_them(seeded, name, public_tota
 
 
 @pytest.mark.parametrize("public_totals", [True, False])
-def test_lists_of_sizes_are_measured_again_with_their_totals(seeded, public_totals):
+def test_lists_of_sizes_are_measured_again_with_their_totals(public_totals):
     truth = small(public_totals=public_totals)
     options = {"methods": ["sorted-sizes"] * 3} | ({} if public_totals else {"totals_share": "1/10"})
     chosen = MECHANISMS["coc-matching"].configured(options)
     measurements = measured(truth, chosen, "lists")
     counts = chosen.estimate(measurements).counts
     views = views_of(counts, measurements)
-    again = [remeasured(measurements, counts, views, chosen.settle) for _ in range(2)]
+    again = [
+        remeasured(measurements, counts, views, ReplicateNoise(b"lists", number), settle=chosen.settle)
+        for number in range(2)
+    ]
     lists = [part for part in again[0].measured if part.view == "sorted_sizes"]
     assert [part.view for part in again[0].measured] == [part.view for part in measurements.measured]
     for part in lists:
@@ -168,7 +151,7 @@ def check(found, level, *, least=200):
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "1"])
-def test_they_hold_but_for_planted_clusters_on_which_they_fail(seeded, epsilon):
+def test_they_hold_but_for_planted_clusters_on_which_they_fail(epsilon):
     truth, planted = with_clusters(make("census", scale=0.02, max_size=60), clusters=60)
     found = covered(truth, tt.Budget(epsilon=epsilon), level=0.95, runs=4, planted=planted)
     check(found, 0.95)
@@ -188,12 +171,12 @@ def test_they_hold_but_for_planted_clusters_on_which_they_fail(seeded, epsilon):
     ],
 )
 @pytest.mark.parametrize("level", [0.9, 0.95])
-def test_they_hold_on_public_data(seeded, public_file, name, options, level):
+def test_they_hold_on_public_data(public_file, name, options, level):
     truth = load(public_file(name), **options)
     check(covered(truth, tt.Budget(epsilon="0.5"), level=level, runs=1, mechanism="pgsr-cumulative-dp"), level)
 
 
-def test_functions_of_counts_stream_through_the_same_replicates(seeded):
+def test_functions_of_counts_stream_through_the_same_replicates():
     truth = small()
     chosen, measurements, counts = released(truth, tt.Budget(epsilon=1), "functions")
     functions = [

@@ -313,6 +313,100 @@ def test_every_change_is_found_even_if_the_manifest_was_made_to_fit(change, copy
     assert not any("was changed" in fault for fault in found.faults)
 
 
+# What only the data holder can know, by the place in the statement; everything else is compared with something.
+HOLDERS_WORD = {
+    "title",  # but not in one file alone
+    "real_households.number",
+    "truncation",
+    "ledger",
+    "same_data_as",
+    "rounds.*.words",
+    "rounds.*.digest",
+    "rounds.*.candidates",
+    "agreement.release_id",
+    *(f"agreement.release_neighbours.{name}" for name in ("rows_were_bounded", "rows_per_entity")),
+    *(f"agreement.release_neighbours.{name}" for name in ("entity_column", "groups_were_split", "max_size")),
+    *(f"method.options.{name}" for name in ("rounds", "selecting", "most_updates", "totals_share", "iterate", "empty")),
+    "software.tallytree",
+    "software.python",
+}
+
+
+def leaves(value, place=()):
+    """The place of each plain value, and of each empty list."""
+    if isinstance(value, dict | list) and value:
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(part, (*place, key))
+    else:
+        yield place
+
+
+def changed(value):
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, list):
+        return [*value, "more"]
+    return f"{value} more" if isinstance(value, str) else "more"
+
+
+def kind_of(place):
+    return ".".join("*" if isinstance(key, int) else key for key in place)
+
+
+@pytest.mark.parametrize("name", ["privacy.json", "datapackage.json", "schema.json"])
+def test_every_stated_value_is_compared_with_something(name, saved, tmp_path):
+    folder = shutil.copytree(saved[0], tmp_path / "copy")
+    whole = (folder / name).read_text()
+    last = {kind_of(place): place for place in leaves(json.loads(whole))}
+    accepted = set()
+    for kind, place in last.items():
+        content = json.loads(whole)
+        inside = content
+        for key in place[:-1]:
+            inside = inside[key]
+        inside[place[-1]] = changed(inside[place[-1]])
+        (folder / name).write_text(json.dumps(content))
+        forge(folder)
+        if verify(folder).ok:
+            accepted.add(kind)
+    assert accepted <= (HOLDERS_WORD if name == "privacy.json" else set())
+
+
+@pytest.mark.parametrize("name", ["privacy.json", "datapackage.json", "schema.json"])
+def test_added_and_missing_fields_are_found(name, saved, tmp_path):
+    folder = shutil.copytree(saved[0], tmp_path / "copy")
+    whole = json.loads((folder / name).read_text())
+    changes = [{**whole, "more": 1}] + [{key: whole[key] for key in whole if key != left} for left in whole]
+    for change in changes:
+        (folder / name).write_text(json.dumps(change))
+        forge(folder)
+        assert not verify(folder).ok, set(whole) ^ set(change)
+
+
+def with_cells(table, name, change):
+    return with_column(table, name, change(table[name].to_pylist()))
+
+
+MEASURED = {
+    "a smaller variance": lambda table: with_cells(table, "variance", lambda all_: [all_[0] / 2, *all_[1:]]),
+    "another cell": lambda table: with_cells(table, "cell", lambda all_: [all_[0] + 1, *all_[1:]]),
+    "another count": lambda table: with_cells(table, "value", lambda all_: [all_[0] + 7, *all_[1:]]),
+    "a row more": lambda table: pa.concat_tables([table, with_column(table.slice(0, 1), "measurement", [99])]),
+    "a row less": lambda table: table.slice(1),
+    "rows in another order": lambda table: table.take(list(reversed(range(table.num_rows)))),
+}
+
+
+@pytest.mark.parametrize("change", MEASURED)
+def test_measurements_are_compared_with_the_rounds_that_paid_for_them(change, copy):
+    path = copy / "measurements.parquet"
+    pq.write_table(MEASURED[change](pq.read_table(path)), path)
+    forge(copy)
+    assert not verify(copy).ok
+
+
 @pytest.mark.parametrize("name", [*microdata.FILES, "size_table.csv", "manifest.json"])
 def test_a_missing_or_damaged_file_is_a_fault_and_never_a_crash(name, copy):
     for content in (b"\x00nonsense", b""):

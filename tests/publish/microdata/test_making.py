@@ -21,6 +21,7 @@ from tallytree import (
     synthesize,
 )
 from tallytree.privacy.households.journal import RoundJournal
+from tallytree.publish.microdata.making import available_memory
 from tallytree.synthesis.models.sampling import counted
 from tallytree.synthesis.workload import named
 from tallytree.tables.households import households_from_codes
@@ -100,6 +101,39 @@ def test_a_domain_too_large_for_mwem_says_what_to_use(book):
     with pytest.raises(SpecError, match=r"possible households.*tallytree-marginals or h-gem"):
         synthesize(_empty(schema), budget=RHO, method="mwem", ledger=book)
     assert not book.account("homes").spendings
+
+
+def test_tables_that_do_not_fit_into_memory_are_refused_before_anything_is_spent(book, monkeypatch):
+    monkeypatch.setattr("tallytree.publish.microdata.making.available_memory", lambda: 1000)
+    with pytest.raises(SpecError, match=r"[0-9,]+ cells together, which take at least .* GB .* Nothing was spent"):
+        synthesize(made_up(), **QUICK, ledger=book)
+    assert not book.account("homes").spendings
+    monkeypatch.setattr("tallytree.publish.microdata.making.available_memory", lambda: None)
+    synthesize(made_up(), **QUICK, ledger=book)
+
+
+def test_what_the_system_has_left_is_known_here():
+    assert available_memory() > 1_000_000
+
+
+def test_a_run_that_is_to_be_resumed_is_never_begun_anew(book, tmp_path):
+    with pytest.raises(ReleaseError, match="nothing is begun anew"):
+        synthesize(made_up(), **QUICK, ledger=book, folder=tmp_path / "kept", resume=True)
+    assert not book.account("homes").spendings
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_error_after_the_budget_was_reserved_says_what_was_spent(book, tmp_path, monkeypatch, kept):
+    def fails(*_, **__):
+        raise ReleaseError("something went wrong")
+
+    monkeypatch.setattr("tallytree.synthesis.methods.cells.MwemOptions.run", fails)
+    with pytest.raises(ReleaseError) as stop:
+        synthesize(made_up(), **QUICK, ledger=book, folder=tmp_path / "kept" if kept else None)
+    (note,) = stop.value.__notes__
+    assert "ρ = 0.5" in note
+    assert ("receipt 1" in note) == ("call synthesize again" in note) == kept
 
 
 def test_a_missing_extra_is_told_before_anything_is_spent(book, monkeypatch):

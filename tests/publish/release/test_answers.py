@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree import Answer, Budget, Hierarchy, ReleaseError, SpecError, one_entity, one_group, release
+from tallytree import Answer, Budget, Hierarchy, Release, ReleaseError, SpecError, one_entity, one_group, release
 from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.replicate_noise import digest_of
 from tallytree.estimate.intervals.typical import views_of
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
@@ -430,3 +431,59 @@ def test_questions_without_sense_are_refused(made):
         made.bands("A", 12)
     assert isinstance(made.estimate("A", 1, typical=False), Answer)
     assert made.estimate("A", 1, typical=False).typical is None
+
+
+# -------------------------------------------------------------------- the same every time, and rounded outward
+
+
+def test_typical_intervals_are_the_same_when_asked_twice_and_after_saving(made, tmp_path):
+    question = {"regions": ["A", "3"], "sizes": "2-4"}
+    first = made.estimate(**question)
+    assert made.estimate(**question) == first
+    made.save(tmp_path / "saved")
+    assert Release.load(tmp_path / "saved").estimate(**question) == first
+    again = estimated(made.measurements, made.made_by)
+    assert np.array_equal(again.error_bars.typical.lower, made.error_bars.typical.lower)
+    assert np.array_equal(again.error_bars.typical.upper, made.error_bars.typical.upper)
+
+
+def test_other_measurements_have_other_replicates():
+    one, other = (seeded(seed, public_totals=True)[1] for seed in (1, 2))
+    assert digest_of(one.measurements) != digest_of(other.measurements)
+
+
+def number_in(text):
+    return float(text.removesuffix(" %").replace("−", "-").replace(",", "")) / (100 if "%" in text else 1)
+
+
+@given(
+    st.sampled_from(["share", "mean", "ratio", "sum", "difference"]),
+    st.floats(0, 1e6),
+    st.floats(1e-7, 10),
+    st.floats(0, 1),
+)
+def test_an_interval_that_is_shown_holds_the_interval_and_the_value_that_is_shown(kind, low, width, place):
+    high = low * (1 + width) + width
+    low, high = (round(low), round(high)) if kind in ("sum", "difference") else (low, high)
+    value = min(max(low + place * (high - low), low), high)
+    answer = Answer("it", kind, value, None, (low, high), None, 0.95)
+    ends = [number_in(text) for text in answer.between((low, high)).split(" … ")]
+    slack = 1e-11 * (1 + high)
+    assert ends[0] <= low + slack
+    assert high - slack <= ends[1]
+    assert ends[0] < ends[1] or low == high
+    assert ends[1] - ends[0] <= 1.5 * (high - low) + 1e-3 * high + 2
+    if kind not in ("sum", "difference"):
+        assert ends[0] - slack <= number_in(answer.shown(value)) <= ends[1] + slack
+
+
+def test_narrow_intervals_have_as_many_digits_as_it_takes():
+    answer = Answer("it", "mean", 2.64615, None, (2.64612, 2.64618), (2.5, 2.75), 0.95)
+    assert answer.between(answer.guaranteed) == "2.64612 … 2.64618"
+    assert answer.shown(answer.released) == "2.64615"
+    wide = Answer("it", "share", 0.1, 0.12, (0.0999996, 0.1200004), None, 0.95)
+    assert wide.between(wide.guaranteed) == "9.999 % … 12.01 %"
+    assert wide.shown(0.1) == "10 %"
+    assert "from 9.999 % to 12.01 %" in wide.sentence
+    exact = Answer("it", "ratio", 0.3, None, (0.1 + 0.2, 0.1 + 0.2), None, 0.95)
+    assert exact.between(exact.guaranteed) == "0.3 … 0.3"

@@ -155,7 +155,7 @@ def test_verify_finds_a_false_word_about_what_was_used(change, tmp_path):
     manifest["files"]["privacy.json"] = digest(path)
     write_json(tmp_path / "release" / MANIFEST, manifest)
     outcome = tt.verify(tmp_path / "release")
-    assert [check.promise for check in outcome.checks if check.faults] == ["the counts follow from the measurements"]
+    assert "the counts follow from the measurements" in [check.promise for check in outcome.checks if check.faults]
 
 
 def test_a_solver_that_is_not_installed_is_missed_before_anything_is_spent():

@@ -160,9 +160,8 @@ def without(name, *path):
 def test_verify_finds_a_file_that_no_longer_says_it(truncated, tmp_path, change):
     truncated.save(tmp_path / "release")
     outcome = forged(tmp_path / "release", tmp_path / "forged", change)
-    assert [check.promise for check in outcome.checks if check.faults] == [
-        "what was left out before counting is said wherever counts are described"
-    ]
+    promise = "what was left out before counting is said wherever counts are described"
+    assert promise in [check.promise for check in outcome.checks if check.faults]
 
 
 def test_verify_finds_a_statement_that_hides_the_bound(truncated, tmp_path):

@@ -22,6 +22,7 @@ from tallytree.estimate.intervals.measured_view import MeasuredView
 from tallytree.estimate.intervals.noise_tails import quantile
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
+from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurements
 
@@ -35,6 +36,8 @@ class LinearSum:
     column_weights: Floats
     estimate: float
     variance: float
+
+    __repr__ = briefly
 
     def covariance_with(self, other: LinearSum) -> float:
         """The exact covariance of two estimates from the same measurements."""

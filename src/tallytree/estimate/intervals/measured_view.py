@@ -13,6 +13,7 @@ import numpy as np
 from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
 from tallytree.estimate.tree.variances import TreeVariances
+from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurements
 
@@ -26,6 +27,8 @@ class MeasuredView:
 
     measurements: Measurements
     view: LinearView
+
+    __repr__ = briefly
 
     @classmethod
     def of(cls, measurements: Measurements) -> MeasuredView:

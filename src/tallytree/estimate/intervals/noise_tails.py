@@ -22,6 +22,7 @@ from statistics import NormalDist
 import numpy as np
 
 from tallytree.arrays import Floats
+from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind
 
 CONTINUOUS_ABOVE = 32.0  # a standard deviation of more steps of the grid is taken as continuous
@@ -40,6 +41,8 @@ class Tail:
     step: float  # of the grid, in standard deviations
     reaching: Floats  # P(S ≥ j steps), j = 0, 1, …
     continuous: bool
+
+    __repr__ = briefly
 
     def beyond(self, places: Floats) -> Floats:
         """P(S > x) at every place; a place on the grid, to within rounding, counts as beyond (the safe side)."""

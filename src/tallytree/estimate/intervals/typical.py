@@ -1,9 +1,10 @@
 """Typical intervals: how far the whole way from measuring to estimating moves counts like the released ones.
 
-A parametric bootstrap. The released counts play the truth: fresh noise of the same law is added to what was measured
+A parametric bootstrap. The released counts play the truth: other noise of the same law is added to what was measured
 of them, the *same* estimator runs on that, and its deviations from the released counts are squared and added up, a
-replicate at a time. Constraints (whole, not negative, adding up) do most of the work where counts are small, so these
-intervals are several times narrower there than guaranteed ones.
+replicate at a time. That noise follows from the measurements (`replicate_noise`), so asking twice gives the same.
+Constraints (whole, not negative, adding up) do most of the work where counts are small, so these intervals are several
+times narrower there than guaranteed ones.
 
 They are no guarantee: what the release smoothed away plays no part in the replicates. Ten groups of one odd size in one
 small region, below what the noise lets one see, are neither in the released counts nor within their typical interval.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property, partial
 from statistics import NormalDist
 from typing import Any, Protocol
@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_of
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.estimate.layout import row_blocks
 from tallytree.kernels import in_threads, kernel
+from tallytree.notebook import briefly
 from tallytree.privacy.measure import FIRST, view_of
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
-from tallytree.privacy.noise.draws import discrete_gaussian, discrete_laplace
 from tallytree.privacy.size_lists import noisy_lists
 from tallytree.progress import Progress, Stage, silent
 
@@ -62,6 +63,8 @@ class Typical:
     deviations: tuple[Floats, ...]  # root mean squares of every function's values; not finite where those are not
     replicates: int
     level: float
+
+    __repr__ = briefly
 
     @cached_property
     def intervals(self) -> Intervals:
@@ -99,8 +102,8 @@ def typical(
     log scale); their deviations come from the same replicates. `settle` is the mechanism's way to settle measured
     totals, if it has one: then they vary too. The half-width of a cell is max(1, ⌈factor · root mean
     square⌉); ends are clipped to 0 and to public totals. Memory: a few arrays of the counts' size beside what one
-    measurement and one estimate need, whatever the number of replicates. Noise is exact and from the cryptographic
-    generator, so two calls differ a little.
+    measurement and one estimate need, whatever the number of replicates. The replicates' noise follows from the
+    measurements, so every call gives the same.
     """
     level, counts = checked_level(level), checked_counts(counts, measurements)
     if isinstance(replicates, bool) or not isinstance(replicates, int | np.integer) or replicates < 2:
@@ -108,10 +111,10 @@ def typical(
     squares = np.zeros(counts.shape)
     released = [np.asarray(function(counts), dtype=np.float64) for function in functions]
     function_squares = [np.zeros(value.shape) for value in released]
-    views = views_of(counts, measurements)
+    views, seed = views_of(counts, measurements), digest_of(measurements)
     progress(Stage(STAGE, 0, int(replicates)))
     for replicate in range(int(replicates)):
-        again = estimate(remeasured(measurements, counts, views, settle)).counts
+        again = estimate(remeasured(measurements, counts, views, ReplicateNoise(seed, replicate), settle=settle)).counts
         if again.shape != counts.shape:
             raise SpecError(f"the estimator gave counts of shape {again.shape}; expected {counts.shape}, as released")
         _in_blocks(_add_squares, counts, again, squares)
@@ -152,15 +155,17 @@ def remeasured(
     measurements: Measurements,
     counts: Integers,
     views: Sequence[Integers | None],
+    noise: ReplicateNoise,
+    *,
     settle: Callable[[Measurements], Settled] | None = None,
 ) -> Measurements:
     """What might have been measured if `counts`, whose `views` are given, were the truth. Nothing is spent.
 
-    Lists of sizes are as long as the settled totals say, so these are settled first, from their own fresh noise; a
+    Lists of sizes are as long as the settled totals say, so these are settled first, from their own noise; a
     largest size that was settled stays, for it decides which sizes there are.
     """
     parts = list(zip(measurements.measured, views, strict=True))
-    again = {part: _noisy(part, view) for part, view in parts if view is not None}
+    again = {part: _noisy(part, view, noise) for part, view in parts if view is not None}
     settled = measurements.settled
     if settle is not None and settled.totals is not None:
         first = tuple(again[part] for part, _ in parts if part.view in FIRST)
@@ -168,20 +173,16 @@ def remeasured(
     known = replace(measurements, settled=settled, receipt=None)
     for part, view in parts:
         if view is None:
-            draw, small = partial(_draw(part), part.scale), part.values.dtype == np.int32
+            draw, small = partial(noise.draw, part.noise, part.scale), part.values.dtype == np.int32
             rows, lengths = counts[known.hierarchy.level_slice(part.level)], known.lengths(part.level)
             again[part] = replace(part, values=noisy_lists(draw, rows, known.first_size, lengths, small=small))
     return replace(known, measured=tuple(again[part] for part, _ in parts))
 
 
-def _noisy(part: Measurement, view: Integers) -> Measurement:
-    values = _draw(part)(part.scale, view.size).reshape(view.shape)
+def _noisy(part: Measurement, view: Integers, noise: ReplicateNoise) -> Measurement:
+    values = noise.draw(part.noise, part.scale, view.size).reshape(view.shape)
     values += view
     return replace(part, values=values)
-
-
-def _draw(part: Measurement) -> Callable[[Fraction, int], Integers]:
-    return discrete_laplace if part.noise == "discrete_laplace" else discrete_gaussian
 
 
 def _in_blocks(work: Callable[..., None], counts: Integers, *rest: Any) -> None:

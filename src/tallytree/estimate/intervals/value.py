@@ -14,9 +14,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arguments import told
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.checks import integer_table
+from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 
 Kind = Literal["guaranteed", "typical"]
@@ -36,11 +38,15 @@ class Intervals:
     kind: Kind
     simultaneous: bool = False
 
+    __repr__ = briefly
+
 
 def checked_level(level: object) -> float:
     """A level of confidence: a number from 0.5 to 0.9999, or a SpecError that says so."""
-    if isinstance(level, bool) or not isinstance(level, Real) or not 0.5 <= float(level) <= 0.9999:
-        raise SpecError(f"the level of an interval is {level!r}; expected a number from 0.5 to 0.9999, such as 0.95")
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0.5 <= level <= 0.9999:  # type: ignore[operator]
+        raise SpecError(
+            f"the level of an interval is {told(level)}; expected a number from 0.5 to 0.9999, such as 0.95"
+        )
     return float(level)
 
 

@@ -42,6 +42,7 @@ from tallytree.estimate.layout import row_blocks, tiles
 from tallytree.estimate.tree.least_squares import Pulls, fit_tile
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.notebook import briefly
 
 VALUE_LIMIT = 1 << 45  # beyond it, sums over a thousand sizes are no longer sharp in float64
 WEIGHT_RATIO_LIMIT = 1e9
@@ -100,6 +101,8 @@ class Proved:
     objective: float  # Σ weight · (value − noisy)²
     lower_bound: float  # no feasible whole numbers have a smaller objective
     iterations: int  # of the relaxation
+
+    __repr__ = briefly
 
     @property
     def gap(self) -> float:

@@ -26,6 +26,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
+from tallytree.notebook import briefly
 
 LEAST_VARIANCE = 1e-300  # next to no noise has a variance that no float can distinguish from zero
 
@@ -40,6 +41,8 @@ class TreeVariances:
     share: Floats  # the part of its parent's estimate that moves with a region's
     spread: Floats  # U, the variance of a_r
     variance: Floats  # of the estimate itself
+
+    __repr__ = briefly
 
     @classmethod
     def of(cls, hierarchy: Hierarchy, level_variances: Sequence[float]) -> TreeVariances:

@@ -23,6 +23,8 @@ from tallytree.errors import ReleaseError
 
 FILE = "rounds.jsonl"
 FORMAT = 2  # 1, of version 0.1.0, had no token and no marks
+VALUE = 22  # bytes that a whole number of 64 bits takes at most, with what stands between two
+LINES = 512  # bytes of a round's two lines, without its request, cost and values
 
 Values = dict[str, Any]
 
@@ -42,13 +44,19 @@ class RoundJournal:
 
     The file belongs to one process at a time: two that went on from the same round would both draw it. That somebody
     copied the folder and goes on with both copies no journal can know. The ledger does (`Ledger.begin_round`); without
-    a ledger nothing guards against it: keep one copy.
+    a ledger nothing guards against it: keep one copy. With `resume` a journal that was not begun is refused.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None, *, resume: bool = False) -> None:
         self.facts: Values | None = None
         self.receipt: int | None = None  # the ledger's number of the reservation, once it is known to be made
         self.rounds: list[Round] = []
+        self.saved: list[str] = []  # ids that directories were to get, the last one perhaps did
+        if resume and not has_begun(folder):
+            raise ReleaseError(
+                f"{folder} holds no run that could be resumed: it was finished and removed, or never begun. Nothing "
+                "was spent now, and nothing is begun anew."
+            )
         self._path = None if folder is None else Path(folder) / FILE
         self._file: JsonLines | None = None
         self._closed = False
@@ -63,6 +71,8 @@ class RoundJournal:
                 raise ReleaseError(f"cannot keep a journal in {folder}: {error.strerror}") from None
             try:
                 self._read(self._file.lines)
+                if resume and self.facts is None:
+                    raise ReleaseError(f"{folder} holds no run that could be resumed: nothing was reserved for it yet")
             except BaseException:
                 self.close()
                 raise
@@ -83,8 +93,36 @@ class RoundJournal:
         self._append({"receipt": number})
         self.receipt = number
 
-    def reserve(self, request: Values, cost: Fraction) -> Round:
-        """Put a round down as spent. Noise may be drawn once this returns (and a ledger knows), and not before."""
+    def forget(self) -> None:
+        """Have not begun: for a run whose reservation the ledger refused."""
+        assert not self.rounds
+        self.facts = None
+        if self._file is not None:
+            self._file.clear()
+
+    def keep_room(self, size: int) -> None:
+        """Make sure of room on the disk for so many bytes of lines to come, or refuse."""
+        if self._file is None:
+            return
+        try:
+            self._file.keep_room(size)
+        except OSError as error:
+            raise ReleaseError(
+                f"the disk of {self._path} has no room for {size:,} more bytes, which the next results may take: "
+                f"{error.strerror}. Nothing was drawn for them."
+            ) from None
+
+    def keep_saved(self, release_id: str) -> None:
+        """Put down which id a directory gets, before it has its name; the ledger is told afterwards."""
+        self._append({"saved": release_id})
+        self.saved.append(release_id)
+
+    def reserve(self, request: Values, cost: Fraction, values: int = 1) -> Round:
+        """Put a round down as spent. Noise may be drawn once this returns (and a ledger knows), and not before.
+
+        There is room on the disk then for a result of so many `values`.
+        """
+        self.keep_room(len(json.dumps(request)) + len(str(cost)) + LINES + VALUE * values)
         mark = secrets.token_hex(16)
         self._append({"reserved": len(self.rounds) + 1, "request": request, "cost": str(cost), "mark": mark})
         self.rounds.append(Round(request, cost, mark=mark))
@@ -133,6 +171,8 @@ class RoundJournal:
             if self.receipt is not None or self.rounds or not isinstance(line["receipt"], int):
                 raise ValueError
             self.receipt = line["receipt"]
+        elif "saved" in line:
+            self.saved.append(str(line["saved"]))
         elif "reserved" in line:
             if line["reserved"] != len(self.rounds) + 1:
                 raise ValueError

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, get_args
 
+from tallytree.arguments import TEXT, expect, instance, told
 from tallytree.errors import SpecError
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.schema import Marginal, Schema
@@ -32,6 +33,7 @@ class HouseholdUnit:
     kind: HouseholdUnitKind = "one_group"
 
     def __post_init__(self) -> None:
+        expect(self.kind, TEXT, "the privacy unit")
         if self.kind not in get_args(HouseholdUnitKind):
             raise SpecError(f"unknown privacy unit {self.kind!r}; expected {', '.join(get_args(HouseholdUnitKind))}")
 
@@ -44,8 +46,9 @@ class HouseholdNeighbours:
     max_persons: int
 
     def __post_init__(self) -> None:
+        expect(self.unit, instance(HouseholdUnit), "unit")
         if isinstance(self.max_persons, bool) or not isinstance(self.max_persons, int) or self.max_persons < 1:
-            raise SpecError(f"max_persons must be a whole number of at least 1, not {self.max_persons!r}")
+            raise SpecError(f"max_persons must be a whole number of at least 1, not {told(self.max_persons)}")
 
     @property
     def number_is_public(self) -> bool:

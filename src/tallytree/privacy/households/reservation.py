@@ -22,7 +22,7 @@ round), j > l otherwise (an older ledger was put back).
 
 from __future__ import annotations
 
-from tallytree.errors import ReleaseError
+from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.privacy.households.journal import Round, RoundJournal
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 
@@ -67,3 +67,11 @@ class Reservation:
         assert self._journal.receipt is not None
         receipt = Receipt(str(self._ledger.path), self._journal.receipt)
         self._ledger.begin_round(receipt, number=number, cost=past.cost, mark=past.mark)
+
+
+def is_made(ledger: Ledger, name: str | None, token: str) -> bool:
+    """Does the ledger hold the reservation with this token? Yes, too, if it cannot be asked."""
+    try:
+        return holding(ledger.account(name or ""), token) is not None
+    except TallytreeError:
+        return True

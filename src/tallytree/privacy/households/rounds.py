@@ -27,12 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
-from tallytree.errors import BudgetError, ReleaseError, SpecError
+from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeError
+from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind, scale_for
 from tallytree.privacy.budget import Budget, Number, as_decimal, exact
 from tallytree.privacy.households.journal import Round, RoundJournal, Values
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
-from tallytree.privacy.households.reservation import Reservation
+from tallytree.privacy.households.reservation import Reservation, is_made
 from tallytree.privacy.households.same_rows import digest_of_rows
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.neighbours import Sensitivity
@@ -60,15 +61,19 @@ class NoisyTable:
     sensitivity: Sensitivity
     cells: tuple[int, ...] | None = None  # places in the flat table
 
+    __repr__ = briefly
+
 
 class PrivateTables(Unsharable):
     """Private households, a neighbour relation and a budget in ρ: all that synthesis may ask of them.
 
     With a `ledger` the whole budget is reserved there at the start, once. With a `journal` (a folder) a killed run can
     be resumed; a journal of another data set, schema, relation, budget or reservation is refused, and so is one that
-    was begun on other rows. With both, a copy of the journal cannot draw a round again. Threads may share one object:
-    rounds are drawn one at a time. A forked process is refused. `tallytree.evaluate` gives a `randomness` with a seed,
-    for public data; otherwise it is cryptographic.
+    was begun on other rows. With both, a copy of the journal cannot draw a round again. With `resume` a run goes on
+    from its journal or is refused, and is not begun anew. `room` is how many bytes the journal may come to: they are
+    taken on the disk before anything is reserved, and a round is not begun unless there is room for its result.
+    Threads may share one object: rounds are drawn one at a time. A forked process is refused. `tallytree.evaluate`
+    gives a `randomness` with a seed, for public data; otherwise it is cryptographic.
     """
 
     def __init__(
@@ -80,6 +85,8 @@ class PrivateTables(Unsharable):
         ledger: Ledger | None = None,
         same_data: bool = False,
         journal: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        room: int = 0,
         randomness: Randomness | None = None,
     ) -> None:
         check_unaltered(households, Households)
@@ -103,8 +110,9 @@ class PrivateTables(Unsharable):
         self._played = 0
         self._process, self._lock = os.getpid(), threading.RLock()
         self._reservation: Reservation | None = None
-        self._journal = RoundJournal(journal)
+        self._journal = RoundJournal(journal, resume=resume)
         try:
+            self._journal.keep_room(room)
             self.receipt = self._begin(ledger, same_data)
         except BaseException:
             self._journal.close()
@@ -207,7 +215,7 @@ class PrivateTables(Unsharable):
             return {"values": noisy.tolist()}
 
         request = {"kind": "measure", "table": marginal.to_json(), "cells": None if cells is None else list(cells)}
-        result = self._round(request, cost, draw)
+        result = self._round(request, cost, draw, values=number)
         if result is None:
             return None
         values = np.array(result.get("values"), dtype=np.int64)
@@ -329,7 +337,7 @@ class PrivateTables(Unsharable):
 
     # ---------------------------------------------------------------- rounds
 
-    def _round(self, request: Values, cost: Fraction, draw: Callable[[], Values]) -> Values | None:
+    def _round(self, request: Values, cost: Fraction, draw: Callable[[], Values], *, values: int = 1) -> Values | None:
         """The next round's result: from the journal if it is there, otherwise reserved, drawn and recorded.
 
         One round at a time, whichever threads ask, so that each sees what those before it have spent.
@@ -352,7 +360,7 @@ class PrivateTables(Unsharable):
                     f"this round would cost ρ = {as_decimal(cost)}, and ρ = {as_decimal(self.left, up=False)} is left "
                     f"of ρ = {as_decimal(self._total, up=False)}. Nothing was spent on it."
                 )
-            self._journal.reserve(request, cost)
+            self._journal.reserve(request, cost, values)
             self._played += 1
             if self._reservation is not None:
                 self._reservation.begin(self._played, self._journal.rounds[-1])
@@ -381,6 +389,7 @@ class PrivateTables(Unsharable):
     def _begin(self, ledger: Ledger | None, same_data: bool) -> Receipt | None:
         """Begin the journal and reserve the whole budget, or check that the journal there is this run's."""
         households, past = self._households, self._journal.facts
+        fresh = past is None
         if past is not None and ledger is not None and self._journal.receipt is not None:
             Reservation(ledger, past["name"] or "", past["token"], self._journal).check()
         facts: Values = {
@@ -416,7 +425,12 @@ class PrivateTables(Unsharable):
         if ledger is None:
             return None
         # The token is on disk: killed from here on, the run finds its reservation again instead of making another.
-        receipt = ledger.reserve(households.name, *wanted, token=past["token"], same_data=same_data)
+        try:
+            receipt = ledger.reserve(households.name, *wanted, token=past["token"], same_data=same_data)
+        except TallytreeError:
+            if fresh and not is_made(ledger, households.name, past["token"]):
+                self._journal.forget()
+            raise
         if self._journal.receipt is None:
             self._journal.keep_receipt(receipt.number)
         self._reservation = Reservation(ledger, households.name or "", past["token"], self._journal)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from tallytree.arguments import told
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.privacy.accounting import NoiseKind
@@ -55,4 +56,4 @@ def cryptographic(source: NoiseSource) -> Randomness:
     if source == "opendp":
         theirs = opendp.discrete_laplace, opendp.discrete_gaussian, opendp.usable_scale, opendp.usable_variance
         return Randomness("opendp", *theirs, words=Keystream)
-    raise SpecError(f"unknown noise source {source!r}; expected tallytree or opendp")
+    raise SpecError(f"unknown noise source {told(source)}; expected tallytree or opendp")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.journal import Round
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
@@ -44,6 +46,9 @@ class SynthesisContents:
     table: SizeTable | None = None  # with which the households agree
     truncated: bool = False  # may persons have been left out, by the rule in `truncation`?
     receipt: Receipt | None = field(default=None, repr=False)  # stays with the data holder; in no file
+    folder: Path | None = field(default=None, repr=False)  # with the journal of its rounds; likewise
+
+    __repr__ = briefly
 
     @property
     def method(self) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, write_json, write_whole
 from tallytree.publish.microdata.contents import SynthesisContents
+from tallytree.publish.microdata.kept import note_saved
 from tallytree.publish.microdata.statement import data_package, privacy_statement
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.models.model import SyntheticHouseholds
@@ -41,7 +42,12 @@ ID, PERSON = "household_id", "person"
 
 
 def write_microdata(
-    synthesis: SynthesisContents, target: Path, *, number: int | None, replace: bool, progress: Progress
+    synthesis: SynthesisContents,
+    target: Path,
+    *,
+    number: int | None,
+    replace: bool,
+    progress: Progress,
 ) -> str:
     """Write all files and return the directory's id."""
 
@@ -59,7 +65,7 @@ def write_microdata(
         _write_size_table(synthesis, folder / SIZES)
         return [*FILES, SIZES]
 
-    return write_whole(target, fill, replace=replace)
+    return write_whole(target, fill, replace=replace, named=lambda saved: note_saved(synthesis.folder, saved))
 
 
 def scale(real: int, drawn: int, *, agrees: bool) -> float:
@@ -210,17 +216,23 @@ def labels_of(marginal: Marginal, schema: Schema) -> list[str]:
 
 def _write_measurements(synthesis: SynthesisContents, path: Path) -> None:
     """First the noisy counts in the order of the statement's `measured`, then what was `published_exactly`."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema(
-        [("measurement", pa.int32()), ("cell", pa.int64()), ("value", pa.int64()), ("variance", pa.float64())]
-    )
+    schema = measured_columns()
     with pq.ParquetWriter(path, schema) as file:
         for place, part in enumerate(synthesis.fitted.measured, start=1):
             file.write_table(_measurement(place, *part.counts(synthesis.schema), schema))
         for place, counts in enumerate(synthesis.exact.values(), start=len(synthesis.fitted.measured) + 1):
             file.write_table(_measurement(place, np.arange(counts.size), counts.ravel(), np.zeros(counts.size), schema))
+
+
+def measured_columns() -> Any:
+    """The columns of the file of measurements."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [("measurement", pa.int32()), ("cell", pa.int64()), ("value", pa.int64()), ("variance", pa.float64())]
+    )
 
 
 def _measurement(place: int, cells: NDArray[Any], values: NDArray[Any], variance: NDArray[Any], schema: Any) -> Any:

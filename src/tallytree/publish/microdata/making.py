@@ -9,9 +9,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tallytree.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional, told
 from tallytree.errors import SpecError
-from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.journal import has_begun
+from tallytree.privacy.budget import Budget, as_decimal
+from tallytree.privacy.households.journal import VALUE, has_begun
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.households.together import charge_release, check_account, together
@@ -20,6 +21,7 @@ from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.progress import Progress, silent
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.microdata.files import ID, PERSON
+from tallytree.publish.microdata.kept import CHECKPOINT, kept_run
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.value import Release
 from tallytree.schema import Schema
@@ -30,13 +32,27 @@ from tallytree.tables.households import Households
 
 AnyRelease = Release | str | PathLike[str]
 
-CHECKPOINT = "checkpoint"
+JOURNAL = 1 << 20  # bytes for a journal's lines without the values of whole tables
+LEAST_MEMORY = 32  # bytes for each cell of the workload: the true counts, the model's, those rounded, those drawn
+MOST_ROOM = 1 << 30  # that is taken at once; further rounds take what they need, each before it is begun
 
 
+@expecting(
+    households=instance(Households, "as tallytree.read_households makes them"),
+    workload=optional(instance(Workload)),
+    method=TEXT,
+    options=optional(MAPPING),
+    ledger=optional(either(PATH, instance(Ledger))),
+    same_data=FLAG,
+    folder=optional(PATH),
+    release=optional(either(instance(Release), PATH)),
+    region=optional(TEXT),
+    title=optional(TEXT),
+)
 def synthesize(
     households: Households,
     *,
-    budget: Budget,
+    budget: Budget | Mapping[str, Any],
     unit: HouseholdUnit | PrivacyUnit | str = "one_group",
     workload: Workload | None = None,
     method: str = DEFAULT,
@@ -44,6 +60,7 @@ def synthesize(
     ledger: str | PathLike[str] | Ledger | None = None,
     same_data: bool = False,
     folder: str | PathLike[str] | None = None,
+    resume: bool = False,
     number: int | None = None,
     release: AnyRelease | None = None,
     region: str | None = None,
@@ -56,8 +73,9 @@ def synthesize(
     `number` is how many households to draw, by default as many as there are. With a `ledger` the whole budget is
     taken from the data set's account first; `same_data` takes files that another account was charged for, as in
     `release`. `folder` keeps the journal of rounds and the newest model: calling again with the same folder and the
-    same arguments goes on where a killed run stopped, and spends nothing twice. With a ledger a copy of the folder
-    cannot draw a round again; without one, nothing guards against copies.
+    same arguments goes on where a killed run stopped, and spends nothing twice; with `resume` a folder that holds no
+    such run is refused. With a ledger a copy of the folder cannot draw a round again; without one, nothing guards
+    against copies. An error after the budget was reserved has a note that says what was spent and how to go on.
 
     With a `release` of group sizes (or its directory) and the household attribute `region`, whose values are its leaf
     regions, households are drawn so that their numbers by region and size are the released ones exactly. Both then
@@ -65,6 +83,7 @@ def synthesize(
 
     Everything that can be refused is refused before anything is spent.
     """
+    budget = Budget.of(budget)
     ready = check(households, budget, unit, workload, method, options, number, release, region)
     neighbours, table = ready.neighbours, ready.table
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
@@ -72,7 +91,16 @@ def synthesize(
         both = together(table.neighbours, table.budget, neighbours, budget)
         check_account(book, households.name, both, table.release_id, begun=has_begun(folder))
 
-    tables = PrivateTables(households, neighbours, budget, ledger=book, journal=folder, same_data=same_data)
+    tables = PrivateTables(
+        households,
+        neighbours,
+        budget,
+        ledger=book,
+        journal=folder,
+        same_data=same_data,
+        resume=resume,
+        room=min(JOURNAL + VALUE * ready.workload.queries, MOST_ROOM),
+    )
     try:
         if book is not None and table is not None:
             charge_release(book, households.name, neighbours, both, table.release_id)
@@ -81,8 +109,11 @@ def synthesize(
             tables, ready.workload, options=ready.options, progress=progress, checkpoint=checkpoint
         )
         exact = {marginal: tables.public_counts(marginal) for marginal in tables.published_exactly}
-    finally:
+    except BaseException as error:
         tables.close()
+        error.add_note(_how_to_go_on(None if folder is None else Path(folder), budget))
+        raise
+    tables.close()
     return Synthesis(
         workload=ready.workload,
         fitted=fitted,
@@ -98,7 +129,15 @@ def synthesize(
         title=title or "Synthetic households and persons",
         table=table,
         receipt=tables.receipt,
+        folder=None if folder is None else Path(folder).absolute(),
     )
+
+
+def _how_to_go_on(folder: Path | None, budget: Budget) -> str:
+    """What an error after the budget was reserved tells, for those who called `synthesize`."""
+    if folder is None:
+        return f"Up to ρ = {as_decimal(budget.amount)} is spent, and no folder was given that rounds could be kept in."
+    return f"{kept_run(folder).in_words()} To go on, call synthesize again with the same arguments and this folder."
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +167,7 @@ def check(
     neighbours = HouseholdNeighbours(_unit(unit), schema.max_persons)
     chosen, settings, asked = check_public(schema, method, options, workload)
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
-        raise SpecError(f"number must be a whole number of at least 0, not {number!r}")
+        raise SpecError(f"number must be a whole number of at least 0, not {told(number)}")
     tables = PrivateTables(households, neighbours, budget)  # reserves nothing: it has no ledger and no journal
     if neighbours.number_is_public and tables.number == 0:
         raise SpecError("there are no households, which is public under this unit: there is nothing to synthesize")
@@ -150,7 +189,28 @@ def check_public(
     settings = chosen.prepared(schema, options)
     asked = default_workload(schema) if workload is None else workload
     asked.check(schema)
+    check_memory(asked.queries, len(asked))
     return chosen, settings, asked
+
+
+def check_memory(cells: int, tables: int) -> None:
+    """Refuse a workload whose tables alone take more memory than the machine has left; most runs need some more."""
+    available = available_memory()
+    if available is not None and cells * LEAST_MEMORY > available:
+        raise SpecError(
+            f"the workload's {tables:,} tables have {cells:,} cells together, which take at least "
+            f"{cells * LEAST_MEMORY / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are free. Nothing was spent. "
+            "Ask for fewer or smaller tables (see workload), or use a larger machine."
+        )
+
+
+def available_memory() -> int | None:
+    """Bytes of memory and swap that a process may still take, where the system says so."""
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return 1024 * sum(int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
+    except (OSError, ValueError, LookupError):
+        return None
 
 
 def _unit(unit: HouseholdUnit | PrivacyUnit | str) -> HouseholdUnit:

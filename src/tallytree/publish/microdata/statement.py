@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import isqrt
 from typing import Any
@@ -26,9 +26,11 @@ from tallytree.publish.statement import (
     software,
 )
 from tallytree.schema import SIZE, Marginal, Schema
+from tallytree.synthesis.methods import Method
 from tallytree.synthesis.trust import CONFIDENCE
 
 KIND = "synthetic households"
+OF_A_SELECTION = "each score is divided by the most that its own counts change between neighbours"
 COPIES = (
     "Nor was there a guard against copies of the folder that the run kept its rounds in: a copy that was resumed too "
     "would have drawn rounds again, and each adds to the cost."
@@ -39,7 +41,6 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
     """Everything a privacy reviewer asks for, in plain values; `left_out` cells of answers were not written."""
     neighbours, budget, both = synthesis.neighbours, synthesis.budget, synthesis.together
     spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
-    public = "public" if neighbours.number_is_public else "measured with noise"
     return {
         "format": FORMAT,
         "kind": KIND,
@@ -60,28 +61,16 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
         "spent": str(spent),
         "unspent": str(budget.amount - spent),
         "rounds": rounds(synthesis),
-        "published_exactly": [
-            {"table": marginal.to_json(), "words": marginal.describe()} for marginal in synthesis.exact
-        ],
+        "published_exactly": [exactly(marginal) for marginal in synthesis.exact],
         "measured": [part.marginal.to_json() for part in synthesis.fitted.measured],
         "truncation": synthesis.truncation,
         "truncated": synthesis.truncated,
         "noise": SOURCES["tallytree"],
-        "public": [
-            "the schema: attributes, their values and bins, and the most persons of a household",
-            "the workload: which tables the synthetic households should get right",
-            *(["the number of households"] if neighbours.number_is_public else []),
-            *(["the regions of households"] if both is not None and both.regions_are_public else []),
-        ],
+        "public": public_facts(neighbours, both),
         "ledger": LEDGER if synthesis.ledgered else NO_LEDGER,
         "same_data_as": list(synthesis.same_data_as),
-        "method": {
-            "name": synthesis.method,
-            "paper": synthesis.made_by.paper,
-            "measures": synthesis.made_by.measures,
-            "options": {name: _plain(value) for name, value in synthesis.options.items()},
-        },
-        "real_households": {"number": synthesis.fitted.number, "known": public},
+        "method": method_in_words(synthesis.made_by, synthesis.options),
+        "real_households": {"number": synthesis.fitted.number, "known": how_number_is_known(neighbours)},
         "synthetic_households": number,
         "agreement": agreement(synthesis),
         "workload": [marginal.to_json() for marginal in synthesis.workload],
@@ -89,6 +78,36 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
         "answers_left_out": left_out,
         "software": software(),
     }
+
+
+def public_facts(neighbours: HouseholdNeighbours, both: Together | None) -> list[str]:
+    """What is taken as known to all."""
+    return [
+        "the schema: attributes, their values and bins, and the most persons of a household",
+        "the workload: which tables the synthetic households should get right",
+        *(["the number of households"] if neighbours.number_is_public else []),
+        *(["the regions of households"] if both is not None and both.regions_are_public else []),
+    ]
+
+
+def exactly(marginal: Marginal) -> dict[str, Any]:
+    """A table that was published without noise."""
+    return {"table": marginal.to_json(), "words": marginal.describe()}
+
+
+def method_in_words(method: Method, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The method, and all its options."""
+    return {
+        "name": method.name,
+        "paper": method.paper,
+        "measures": method.measures,
+        "options": {name: _plain(value) for name, value in options.items()},
+    }
+
+
+def how_number_is_known(neighbours: HouseholdNeighbours) -> str:
+    """Where the number of real households is from."""
+    return "public" if neighbours.number_is_public else "measured with noise"
 
 
 def left_out_before(synthesis: SynthesisContents) -> str:
@@ -160,7 +179,7 @@ def rounds(synthesis: SynthesisContents) -> list[dict[str, Any]]:
                 "candidates": past.request["candidates"],
                 "digest": past.request["digest"],
                 "epsilon": str(_root(8 * past.cost)),
-                "sensitivity": "each score is divided by the most that its own counts change between neighbours",
+                "sensitivity": OF_A_SELECTION,
             }
         rows.append(row)
     return rows
@@ -197,8 +216,6 @@ def agreement(synthesis: SynthesisContents) -> dict[str, Any] | None:
     table, both = synthesis.table, synthesis.together
     if table is None or both is None:
         return None
-    sizes = f"{table.first_size} to {table.last_size} or more"
-    empty = "" if table.first_size == 0 else " Households without persons are not in that table, so none were drawn."
     return {
         "release_id": table.release_id,
         "region": table.region,
@@ -213,14 +230,34 @@ def agreement(synthesis: SynthesisContents) -> dict[str, Any] | None:
         "rho": str(both.rho),
         "relation": both.relation,
         "statement": both.in_words(synthesis.budget.delta),
-        "promise": f"for every value of {table.region} and every size, {sizes}, there are exactly as many synthetic "
-        f"households as were released.{empty}",
+        "promise": promise(table.region, table.first_size, table.last_size),
     }
 
 
+def promise(region: str, first_size: int, last_size: int) -> str:
+    """In what the households agree with the released table."""
+    empty = "" if first_size == 0 else " Households without persons are not in that table, so none were drawn."
+    return (
+        f"for every value of {region} and every size, {first_size} to {last_size} or more, there are exactly as many "
+        f"synthetic households as were released.{empty}"
+    )
+
+
 def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
-    """A Frictionless data package that describes every table."""
-    schema = synthesis.schema
+    """The data package of these households."""
+    told = in_words(
+        synthesis.budget,
+        synthesis.neighbours,
+        synthesis.together,
+        ledgered=synthesis.ledgered,
+        same_data_as=synthesis.same_data_as,
+        left_out=left_out_before(synthesis),
+    )
+    return package_of(synthesis.schema, synthesis.title, told, left_out_before(synthesis))
+
+
+def package_of(schema: Schema, title: str, told: str, left_out: str) -> dict[str, Any]:
+    """A Frictionless data package that describes every table; `told` is the statement in words."""
     home = {"name": "household_id", "type": "integer", "description": "numbers the synthetic households from 1"}
     size = {"name": SIZE, "type": "integer", "constraints": {"minimum": 0, "maximum": schema.max_persons}}
     person = {"name": "person", "type": "integer", "description": "numbers a household's persons from 1"}
@@ -257,20 +294,12 @@ def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
         "and how far it may be from the truth with a chance of 95 %"
     )
     measurements = "the noisy counts that the model was fitted to; variance 0: published exactly"
-    left_out = left_out_before(synthesis)
     if left_out:
         questions, answers, measurements = (f"{text}. {left_out}" for text in (questions, answers, measurements))
     return {
         "name": "tallytree-synthetic-households",
-        "title": synthesis.title,
-        "description": in_words(
-            synthesis.budget,
-            synthesis.neighbours,
-            synthesis.together,
-            ledgered=synthesis.ledgered,
-            same_data_as=synthesis.same_data_as,
-            left_out=left_out,
-        ),
+        "title": title,
+        "description": told,
         "resources": [
             resource("households.parquet", homes),
             resource("persons.parquet", people),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
+from tallytree.numbers import exact_number, short
 from tallytree.privacy.accounting import cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
@@ -21,7 +23,7 @@ from tallytree.privacy.households.rounds import GAUSSIAN
 from tallytree.privacy.households.selection import cost_of_selection
 from tallytree.privacy.households.together import Together, together
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY, Stored, read_json
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
 from tallytree.publish.microdata.files import (
     ANSWERS,
     FILES,
@@ -38,13 +40,18 @@ from tallytree.publish.microdata.files import (
     workload_of,
     write_report,
 )
+from tallytree.publish.microdata.stated import NOT_CHECKED, measurements_follow, package_follows, statement_follows
 from tallytree.publish.microdata.statement import as_truncated, in_words, not_protected, sensitivity_of
-from tallytree.publish.statement import NO_LEDGER, shown_in
+from tallytree.publish.reading import ParquetRows, all_rows, check_room, read_json
+from tallytree.publish.statement import NO_LEDGER, Unchecked, shown_in
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence
 from tallytree.tables.households import NOT_CUT
+from tallytree.version import VERSION
+
+MOST_ROWS = 1 << 40  # of any table; memory is looked at beside
 
 
 def is_microdata(folder: Path) -> bool:
@@ -56,6 +63,16 @@ class StoredMicrodata(Stored):
     """The files of a directory of synthetic households."""
 
     expected = FILES
+    optional = (SIZES,)
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """What is said and cannot be checked from the files."""
+        yield from UNCHECKED
+        if (version := self.statement["software"]["tallytree"]) != VERSION:
+            told = (
+                f"it was made by tallytree {short(version)} and checked by {VERSION}: what differs may be due to that"
+            )
+            yield Unchecked(f"{PRIVACY}: software.tallytree", told)
 
     @property
     def schema(self) -> Schema:
@@ -93,22 +110,22 @@ class _Read:
 
 def _read(stored: StoredMicrodata) -> _Read:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     found = _Read(stored)
     homes, people = arrow_schemas(stored.schema)
     try:
         with (
-            pq.ParquetFile(stored.directory / HOUSEHOLDS) as home_file,
-            pq.ParquetFile(stored.directory / PERSONS) as person_file,
+            ParquetRows(stored.directory / HOUSEHOLDS, most=MOST_ROWS) as home_file,
+            ParquetRows(stored.directory / PERSONS, most=MOST_ROWS) as person_file,
         ):
-            for file, expected, name in ((home_file, homes, HOUSEHOLDS), (person_file, people, PERSONS)):
-                if file.schema_arrow.names != expected.names:
-                    raise ReleaseError(f"{name}: its columns are not {', '.join(expected.names)}")
-            if home_file.num_row_groups != person_file.num_row_groups:
+            for file, expected in ((home_file, homes), (person_file, people)):
+                if file.schema.names != expected.names:
+                    raise ReleaseError(f"{file.name}: its columns are not {', '.join(expected.names)}")
+                check_room(file.rows, file.name)
+            if len(home_file.groups) != len(person_file.groups):
                 raise ReleaseError(f"{HOUSEHOLDS} and {PERSONS} are not divided into the same groups of rows")
-            for group in range(home_file.num_row_groups):
-                _take(found, home_file.read_row_group(group), person_file.read_row_group(group), stored.schema)
+            for group in home_file.groups:
+                _take(found, home_file.group(group), person_file.group(group), stored.schema)
     except (OSError, pa.ArrowException) as error:
         raise ReleaseError(f"{HOUSEHOLDS} or {PERSONS} cannot be read: {error}") from None
     return found
@@ -161,13 +178,7 @@ def _codes(rows: Any, attributes: tuple[Attribute, ...], name: str, problems: li
 
 
 def _evidence(stored: StoredMicrodata) -> Evidence:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        rows = pq.read_table(stored.directory / MEASUREMENTS)
-    except (OSError, pa.ArrowException) as error:
-        raise ReleaseError(str(error)) from None
+    rows = all_rows(stored.directory / MEASUREMENTS)
     which, cells = rows["measurement"].to_numpy(), rows["cell"].to_numpy()
     values, variance = rows["value"].to_numpy(), rows["variance"].to_numpy()
     noisy = [Marginal.from_json(table) for table in stored.statement["measured"]]
@@ -224,42 +235,26 @@ def _privacy_adds_up(stored: StoredMicrodata) -> Iterator[str]:
         yield f"{PRIVACY}: the statement in words does not follow from the budget and the relation"
     spent = Fraction(0)
     for place, row in enumerate(statement["rounds"], start=1):
-        cost = Fraction(row["cost"])
+        cost = exact_number(row["cost"])
         if row["round"] != place or cost <= 0:
             yield f"{PRIVACY}: round {place} is missing, or free"
         spent += cost
         if row["kind"] != "measure":
-            if cost_of_selection(Fraction(row["epsilon"])) != cost:
+            if cost_of_selection(exact_number(row["epsilon"])) != cost:
                 yield f"{PRIVACY}: the selection of round {place} does not cost ε²/8"
             continue
         sensitivity = sensitivity_of(row["table"], row["cells"], neighbours, schema)
         if row["sensitivity"] != {"l1": sensitivity.l1, "l2_squared": sensitivity.l2_squared}:
             yield f"{PRIVACY}: round {place} states another sensitivity than its neighbour relation gives"
-        elif cost_of(GAUSSIAN, sensitivity, Fraction(row["scale"])) != cost:
+        elif cost_of(GAUSSIAN, sensitivity, exact_number(row["scale"])) != cost:
             yield f"{PRIVACY}: round {place} does not cost what its noise says"
-    if str(spent) != statement["spent"] or spent + Fraction(statement["unspent"]) != budget.amount:
+    if str(spent) != statement["spent"] or spent + exact_number(statement["unspent"]) != budget.amount:
         yield f"{PRIVACY}: the rounds cost {spent} together, which does not add up to the budget {budget.amount}"
     if spent > budget.amount:
         yield f"{PRIVACY}: the rounds cost more than the budget"
     for row in statement["published_exactly"]:
         if neighbours.sensitivity(Marginal.from_json(row["table"]), schema).l1:
             yield f"{PRIVACY}: {row['words']} were published exactly although they are protected"
-
-
-def _measured(stored: StoredMicrodata) -> Iterator[str]:
-    """Every table in the measurements was measured in a round that is in the statement, with its noise."""
-    paid = [
-        Marginal.from_json(row["table"])
-        for row in stored.statement["rounds"]
-        if row["kind"] == "measure" and not row["lost"]
-    ]
-    for table in stored.statement["measured"]:
-        marginal = Marginal.from_json(table)
-        if marginal in paid:
-            paid.remove(marginal)
-        else:
-            yield f"{MEASUREMENTS} has {marginal.describe()}, which no round of {PRIVACY} measured"
-    _ = stored.evidence
 
 
 def _report_follows(stored: StoredMicrodata) -> Iterator[str]:
@@ -283,7 +278,6 @@ def _report_follows(stored: StoredMicrodata) -> Iterator[str]:
 
 def _different(made: Path, kept: Path) -> Iterator[str]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     tables = []
     for folder in (made, kept):
@@ -296,8 +290,8 @@ def _different(made: Path, kept: Path) -> Iterator[str]:
         for table in wrong[:MOST_FAULTS]:
             yield f"{QUESTIONS}: the errors of {table} do not follow from the files"
     try:
-        ours, theirs = pq.read_table(made / ANSWERS), pq.read_table(kept / ANSWERS)
-    except (OSError, pa.ArrowException) as error:
+        ours, theirs = all_rows(made / ANSWERS), all_rows(kept / ANSWERS)
+    except ReleaseError as error:
         yield f"{ANSWERS} cannot be read: {error}"
         return
     if ours.schema != theirs.schema or ours.num_rows != theirs.num_rows:
@@ -342,6 +336,8 @@ def _agrees(stored: StoredMicrodata) -> Iterator[str]:
         yield f"{SIZES} does not have a row for every region and size"
         return
     released = np.array([int(row[2]) for row in rows[1:]]).reshape(len(regions), len(sizes))
+    if int(released.sum()) != agreed["households"]:
+        yield f"{SIZES} has {int(released.sum()):,} households, and {PRIVACY} says {agreed['households']}"
     assert found.by_region is not None
     drawn = found.by_region[:, sizes.start : sizes.stop].copy()
     drawn[:, -1] = found.by_region[:, sizes[-1] :].sum(axis=1)
@@ -382,13 +378,39 @@ def _both(stored: StoredMicrodata) -> Together | None:
     )
 
 
+def _measured(stored: StoredMicrodata) -> Iterator[str]:
+    yield from measurements_follow(stored.directory / MEASUREMENTS, stored.statement, stored.schema)
+
+
+def _statement_follows(stored: StoredMicrodata) -> Iterator[str]:
+    yield from statement_follows(stored.statement, stored.schema, _both(stored))
+    if json.dumps(read_json(stored.directory / SCHEMA)) != json.dumps(stored.schema.to_json()):
+        yield f"{SCHEMA} has something else than the schema in it"
+
+
+def _package_follows(stored: StoredMicrodata) -> Iterator[str]:
+    yield from package_follows(read_json(stored.directory / PACKAGE), stored.statement, stored.schema)
+
+
+UNCHECKED = (
+    *(Unchecked(PRIVACY, what) for what in NOT_CHECKED),
+    Unchecked(f"{PRIVACY}: method", "that the method drew these households from a model of these measurements"),
+    Unchecked(f"{MEASUREMENTS}: value", "that the noisy numbers are those that were drawn"),
+    Unchecked(
+        f"{PRIVACY}: what the data holder said",
+        "what the data holder said of the data: that they fit the neighbour relation, public facts, the noise's source",
+    ),
+)
+
 PROMISES: dict[str, Callable[[StoredMicrodata], Iterator[str]]] = {
     "the files are those that the manifest lists, unchanged": Stored.changes,
     "every person lives in a household, which says how many it has": _links,
     "all values are in the schema": _values,
     "no household has more persons than the schema allows": _sizes,
     "the costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,
-    "every measurement was paid for": _measured,
+    "everything else in the statement follows from it": _statement_follows,
+    "every measurement was paid for, and has the noise that was paid for": _measured,
+    "the data package describes these files": _package_follows,
     "the report of errors follows from the files": _report_follows,
     "households agree with the released sizes, where there are any": _agrees,
     "what both promise together follows from their relations and budgets": _together,

@@ -9,8 +9,9 @@ from typing import Any
 from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import size_label
-from tallytree.long_table import key_columns, region_blocks
+from tallytree.long_table import key_columns, region_blocks, region_names
 from tallytree.mechanisms import Mechanism
+from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
 from tallytree.publish.release.fallback import Fallback
@@ -31,6 +32,8 @@ class ReleaseContents:
     title: str
     error_bars: ErrorBars = NO_ERROR_BARS
     fallback: Fallback | None = None  # where the mechanism that was asked for failed
+
+    __repr__ = briefly
 
     @property
     def mechanism(self) -> str:
@@ -67,6 +70,7 @@ class ReleaseContents:
             [
                 ("level", pa.string()),
                 ("region", pa.string()),
+                ("name", pa.string()),
                 pa.field("size", pa.int32(), metadata={"description": size_description(self.sizes[-1])}),
                 pa.field(
                     "count", pa.int64(), metadata={"description": count_description(self.measurements.neighbours)}
@@ -79,7 +83,7 @@ class ReleaseContents:
         )
 
     def table(self) -> Any:
-        """One row per region and size: a pyarrow Table with level, region, size, count and the ends of intervals.
+        """One row per region and size: a pyarrow Table with level, region (its id), name, size, count and intervals.
 
         `lower` and `upper` are guaranteed, `typical_lower` and `typical_upper` typical; a column that the release
         cannot fill is null, and the description in its metadata says why.
@@ -97,14 +101,17 @@ class ReleaseContents:
     def _rows(self, block: range) -> Any:
         import pyarrow as pa
 
-        columns = {"count": self.counts, **self.error_bars.columns}
+        counted = {"count": self.counts, **self.error_bars.columns}
         values = {
             name: pa.nulls(len(block) * len(self.sizes), pa.int64())
             if cells is None
             else cells[block.start : block.stop].ravel()
-            for name, cells in columns.items()
+            for name, cells in counted.items()
         }
-        return pa.table({**key_columns(self.hierarchy, block, self.sizes), **values}).cast(self.schema)
+        keys = key_columns(self.hierarchy, block, self.sizes)
+        keys["name"] = region_names(self.hierarchy, block, len(self.sizes))
+        columns = {**keys, **values}
+        return pa.table({name: columns[name] for name in self.schema.names}).cast(self.schema)
 
 
 def size_description(max_size: int) -> str:

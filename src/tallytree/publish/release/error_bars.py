@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tallytree.arguments import told
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism
+from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
@@ -40,6 +42,8 @@ class ErrorBars:
     no_guaranteed: str = ""
     no_typical: str = ""
     truncation: str = ""  # what was left out before counting, if anything may have been
+
+    __repr__ = briefly
 
     @property
     def columns(self) -> dict[str, Integers | None]:
@@ -96,8 +100,8 @@ NO_ERROR_BARS = ErrorBars()
 
 def checked_which(which: object) -> Which:
     """Which intervals are wanted, or a SpecError."""
-    if which not in get_args(Which):
-        raise SpecError(f"intervals = {which!r} is not known; expected {', '.join(map(repr, get_args(Which)))}")
+    if not isinstance(which, str) or which not in get_args(Which):
+        raise SpecError(f"intervals = {told(which)} is not known; expected {', '.join(map(repr, get_args(Which)))}")
     found: Which = which  # type: ignore[assignment]
     return found
 

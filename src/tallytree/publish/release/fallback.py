@@ -14,6 +14,7 @@ from typing import Any
 
 from tallytree.errors import ReleaseError
 from tallytree.mechanisms import Estimate, Mechanism, instead_of
+from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 
 
@@ -56,6 +57,8 @@ class Made:
     by: Mechanism
     seconds: float
     fallback: Fallback | None
+
+    __repr__ = briefly
 
     @property
     def certificate(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +16,21 @@ from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.hierarchy import Hierarchy
+from tallytree.long_table import for_spreadsheets
 from tallytree.mechanisms import Mechanism, mechanism_named
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, read_json, write_json, write_whole
+from tallytree.names import for_a_spreadsheet, from_a_spreadsheet
+from tallytree.notebook import briefly
+from tallytree.publish.folder import (
+    MEASUREMENTS,
+    MOST_FAULTS,
+    PACKAGE,
+    PRIVACY,
+    UNUSABLE,
+    reason,
+    write_json,
+    write_whole,
+)
+from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular, check_room, read_json
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Fallback
@@ -26,7 +40,8 @@ from tallytree.publish.release.truncation import truncation
 
 COUNTS, COUNTS_CSV, REGIONS = "counts.parquet", "counts.csv", "regions.csv"
 FILES = (COUNTS, COUNTS_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
-COUNT_COLUMNS = {"level": "string", "region": "string", "size": "int32", "count": "int64"}
+MOST_CELLS = 1 << 40
+COUNT_COLUMNS = {"level": "string", "region": "string", "name": "string", "size": "int32", "count": "int64"}
 REGION_COLUMNS = ("region", "name", "level", "parent", "copy_of", "total")
 NULL = -1  # stands for an empty cell among the ends of intervals
 CELLS_WITH_ZEROS = 5_000_000  # a larger release leaves its zero cells out
@@ -41,7 +56,7 @@ def write_release(release: ReleaseContents, target: Path, *, replace: bool = Fal
     def fill(folder: Path) -> tuple[str, ...]:
         zeros = release.counts.size <= CELLS_WITH_ZEROS
         _write_counts(release, folder, zeros=zeros)
-        _write_regions(release, folder / REGIONS)
+        write_regions(release, folder / REGIONS)
         save_measurements(release.measurements, folder / MEASUREMENTS)
         write_json(folder / PRIVACY, privacy_statement(release, zeros=zeros))
         write_json(folder / PACKAGE, data_package(release, zeros=zeros))
@@ -59,20 +74,22 @@ def _write_counts(release: ReleaseContents, folder: Path, *, zeros: bool) -> Non
     with pq.ParquetWriter(folder / COUNTS, schema) as parquet, pa.csv.CSVWriter(folder / COUNTS_CSV, schema) as text:
         for rows in release.batches(zeros=zeros):
             parquet.write_table(rows)
-            text.write_table(rows)
+            text.write_table(for_spreadsheets(rows))
 
 
-def _write_regions(release: ReleaseContents, path: Path) -> None:
+def write_regions(release: ReleaseContents, path: Path) -> None:
+    """The regions in breadth-first order, with their public totals."""
     hierarchy, totals = release.hierarchy, release.measurements.region_totals
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(REGION_COLUMNS)
         for region, (identity, name) in enumerate(zip(hierarchy.ids, hierarchy.names, strict=True)):
             parent = hierarchy.parents[region]
             above = hierarchy.ids[parent] if parent >= 0 else ""
             total = "" if totals is None else int(totals[region])
             copy_of = above if hierarchy.carried[region] else ""
-            writer.writerow([identity, name, hierarchy.levels[hierarchy.level_of[region]], above, copy_of, total])
+            texts = identity, name, hierarchy.levels[hierarchy.level_of[region]], above, copy_of
+            writer.writerow([*map(for_a_spreadsheet, texts), total])
 
 
 # -------------------------------------------------------------------- reading
@@ -80,10 +97,10 @@ def _write_regions(release: ReleaseContents, path: Path) -> None:
 
 def read_release(folder: Path) -> ReleaseContents:
     """What a saved release holds, as far as it can be read; `verify` says whether it is sound."""
-    if not (folder / COUNTS).exists():
+    if not os.path.lexists(folder / COUNTS):
         raise ReleaseError(f"{folder / COUNTS} is missing: {folder} does not hold a release of counts")
     statement = read_json(folder / PRIVACY)
-    if not (folder / MEASUREMENTS).exists():
+    if not os.path.lexists(folder / MEASUREMENTS):
         raise ReleaseError(
             f"{folder / MEASUREMENTS} is missing: without its measurements a release cannot be checked, and "
             "nothing is known of its error"
@@ -105,8 +122,10 @@ def read_release(folder: Path) -> ReleaseContents:
         )
     except (KeyError, TypeError) as error:
         raise ReleaseError(f"{folder / PRIVACY} lacks {error}") from None
-    except SpecError as error:
-        raise ReleaseError(f"{folder / PRIVACY} cannot be used: {error}") from None
+    except ReleaseError:
+        raise
+    except UNUSABLE as error:
+        raise ReleaseError(f"{folder / PRIVACY} cannot be used: {reason(error)}") from None
 
 
 def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
@@ -124,13 +143,14 @@ def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
     return Fallback(mechanism_named(asked["name"]).configured(asked["options"]), stated["failed_because"])
 
 
-def read_regions(path: Path) -> tuple[Hierarchy, list[str]]:
-    """The hierarchy in regions.csv and the column of public totals as text."""
+def read_regions(path: Path, *, marked: bool) -> tuple[Hierarchy, list[str]]:
+    """The hierarchy in regions.csv and the column of public totals as text; are its formulas `marked` as texts?"""
+    check_regular(path, most=MOST_TEXT)
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file)
         if tuple(next(reader, ())) != REGION_COLUMNS:
             raise SpecError(f"its columns are not {', '.join(REGION_COLUMNS)}")
-        rows = list(reader)
+        rows = [[from_a_spreadsheet(cell) for cell in row] if marked else row for row in reader]
     if any(len(row) != len(REGION_COLUMNS) for row in rows):
         raise SpecError("a row has too many or too few cells")
     ids = [row[0] for row in rows]
@@ -155,11 +175,23 @@ class Cells:
     ends: dict[str, Integers]  # of intervals, by column; NULL where a cell is empty
     problems: list[str]
 
+    __repr__ = briefly
 
-def count_columns(intervals: Mapping[str, Any] | None) -> dict[str, str]:
-    """Name and type of the columns of counts, by what the privacy statement says of intervals (None in older ones)."""
-    names = () if intervals is None else COLUMNS[checked_which(intervals["which"])]
-    return {**COUNT_COLUMNS, **dict.fromkeys(names, "int64")}
+
+def count_columns(intervals: Mapping[str, Any] | None, *, named: bool = True) -> dict[str, str]:
+    """Name and type of the columns of counts, by what the privacy statement says of intervals (None in older ones).
+
+    Releases of early versions do not have the regions' names beside their ids: they are not `named`.
+    """
+    ends = () if intervals is None else COLUMNS[checked_which(intervals["which"])]
+    keys = {column: kind for column, kind in COUNT_COLUMNS.items() if named or column != "name"}
+    return {**keys, **dict.fromkeys(ends, "int64")}
+
+
+def are_named(path: Path) -> bool:
+    """Do the counts have their regions' names? Then formulas are marked as texts in the CSV files beside them, too."""
+    with ParquetRows(path, most=MOST_CELLS) as file:
+        return "name" in file.schema.names
 
 
 def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mapping[str, Any]) -> Cells:
@@ -169,21 +201,21 @@ def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mappin
     from 0 as far as the statement says for its level.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    check_room(len(hierarchy) * len(sizes), path.name)
     dense, intervals = statement["zero_cells"] == "written", statement.get("intervals")
-    expected = count_columns(intervals)
+    expected = count_columns(intervals, named=are_named(path))
     counts = np.zeros((len(hierarchy), len(sizes)), dtype=np.int64)
     seen = np.zeros(counts.shape, dtype=np.bool_)
     ends = {name: np.full(counts.shape, NULL) for name in expected if name not in COUNT_COLUMNS}
     problems: list[str] = []
     try:
-        with pq.ParquetFile(path) as file:
-            kinds = {field.name: str(field.type) for field in file.schema_arrow}
+        with ParquetRows(path, most=2 * counts.size + 1000) as file:
+            kinds = {field.name: str(field.type) for field in file.schema}
             if kinds != expected:
                 return Cells(counts, ends, [f"its columns are {kinds}, not {expected}"])
-            for group in range(file.num_row_groups):
-                problems += _place_rows(file.read_row_group(group), hierarchy, sizes, counts, ends, seen)
+            for group in file.groups:
+                problems += _place_rows(file.group(group), hierarchy, sizes, counts, ends, seen)
     except (OSError, pa.ArrowException) as error:
         raise ReleaseError(f"{path} cannot be read: {error}") from None
     if dense:
@@ -232,7 +264,7 @@ def _place_rows(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if any(rows[name].null_count for name in COUNT_COLUMNS):
+    if any(rows[name].null_count for name in COUNT_COLUMNS if name in rows.column_names):
         yield "there are empty cells"
         return
     region = pc.fill_null(pc.index_in(rows["region"], pa.array(hierarchy.ids)), -1).to_numpy().astype(np.int64)
@@ -251,6 +283,10 @@ def _place_rows(
         yield f"the row of {_cell(cell, hierarchy, sizes)} appears twice"
     for row in np.flatnonzero(level != hierarchy.level_of[region])[:MOST_FAULTS]:
         yield f"the level of region {hierarchy.ids[region[row]]!r} is wrong"
+    if "name" in rows.column_names:
+        wrong = pc.not_equal(rows["name"].filter(pa.array(known)), pa.array(hierarchy.names).take(pa.array(region)))
+        for row in np.flatnonzero(wrong.to_numpy())[:MOST_FAULTS]:
+            yield f"the name of region {hierarchy.ids[region[row]]!r} is wrong"
     for row in np.flatnonzero(value < 0)[:MOST_FAULTS]:
         yield f"the count of {_cell(cells[row], hierarchy, sizes)} is negative"
     seen.ravel()[cells] = True

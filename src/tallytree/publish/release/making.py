@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallytree.errors import ReleaseError
+from tallytree.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional
+from tallytree.errors import BudgetError, ReleaseError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.ledger import Ledger, Receipt
+from tallytree.privacy.ledger import Ledger, OtherMeasurements
 from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
+from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
-from tallytree.publish.folder import MEASUREMENTS, read_json, write_json
+from tallytree.publish.folder import place_of
+from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import surely_estimated
-from tallytree.publish.release.measurements_file import load_measurements, save_measurements
+from tallytree.publish.release.keeping import Kept, SpentError
+from tallytree.publish.release.measurements_file import room_for
+from tallytree.publish.release.memory import refuse_beyond_memory
 from tallytree.publish.release.value import Release
 from tallytree.tables.group_sizes import GroupSizes
 
 if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
 
-RECEIPT, MECHANISM = "receipt.json", "mechanism.json"  # beside the measurements that are kept
 
-
+@expecting(
+    group_sizes=AS_READ,
+    mechanism=TEXT,
+    options=optional(MAPPING),
+    ledger=optional(either(PATH, instance(Ledger))),
+    same_data=FLAG,
+    title=optional(TEXT),
+    keep=optional(PATH),
+)
 def release(
     group_sizes: GroupSizes,
     *,
-    budget: Budget,
-    unit: PrivacyUnit,
+    budget: Budget | Mapping[str, Any],
+    unit: PrivacyUnit | str,
     mechanism: str = "auto",
     options: Mapping[str, Any] | None = None,
     shares: Shares | None = None,
@@ -60,11 +70,12 @@ def release(
     `same_data` says that it is meant: the privacy statement then names these accounts. Without a ledger nothing checks
     what else was released, and the privacy statement says so. (The command asks first; who calls this function chose.)
     `keep` names a folder that receives the measurements as soon as they are made, so that `resume` can go on from there
-    and spends nothing more. `intervals` says which error bars the counts get, at the level `confidence`: "all",
+    and spends nothing more; from a run that was killed before they were there, call this again with the same folder.
+    `intervals` says which error bars the counts get, at the level `confidence`: "all",
     "guaranteed" (typical ones take 25 more estimates) or "none".
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
-    neighbours = Neighbours.of(group_sizes, unit)
+    neighbours, budget = Neighbours.of(group_sizes, unit), Budget.of(budget)
     chosen, plan = decided(
         group_sizes,
         neighbours,
@@ -76,17 +87,21 @@ def release(
         prior=prior,
         progress=progress,
     )
+    refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all")
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
-    folder = None if keep is None else _fresh_folder(Path(keep))
+    how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, "same_data": same_data}
     progress(Stage("measuring"))
-    try:
-        measurements = measure(group_sizes, plan, ledger=book, noise=noise, settle=chosen.settle, same_data=same_data)
-    except BaseException:
-        if folder is not None:
-            folder.rmdir()
-        raise
-    if folder is not None:
-        _keep(measurements, folder, chosen)
+    if keep is None:
+        measurements = measure(group_sizes, plan, **how)
+    else:
+        room = room_for(group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals)
+        kept = Kept(place_of(Path(keep)))
+        with kept.held():
+            _refuse_measured(kept)
+            if book is not None and ((state := kept.state()) is None or not state.spent):
+                book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), same_data=same_data)
+            token = kept.begin(chosen, budget, book, group_sizes.name, room)
+            measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token))
     return estimated(measurements, chosen, title=title, intervals=intervals, confidence=confidence, progress=progress)
 
 
@@ -99,10 +114,9 @@ def estimated(
     confidence: float = CONFIDENCE,
     progress: Progress = silent,
 ) -> Release:
-    """The release that follows from measurements: pure post-processing, the same every time but for typical intervals.
+    """The release that follows from measurements: pure post-processing, the same every time.
 
-    Those come from fresh noise of the same law. Where the mechanism fails another one takes over, and the release says
-    so (`fallback`).
+    Where the mechanism fails another one takes over, and the release says so (`fallback`).
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     progress(Stage("estimating"))
@@ -127,6 +141,7 @@ def estimated(
     )
 
 
+@expecting(folder=PATH, mechanism=TEXT, options=optional(MAPPING), title=optional(TEXT))
 def resume(
     folder: str | PathLike[str],
     *,
@@ -141,15 +156,11 @@ def resume(
 
     `auto` is the mechanism that the measurements were made for, with its options.
     """
-    path = Path(folder)
-    if not (path / MEASUREMENTS).exists():
-        raise ReleaseError(f"{path} holds no measurements to go on from")
-    measurements = load_measurements(path / MEASUREMENTS)
-    if (path / RECEIPT).exists():
-        measurements = replace(measurements, receipt=Receipt(**read_json(path / RECEIPT)))
-    if mechanism == "auto" and (path / MECHANISM).exists():
-        kept = read_json(path / MECHANISM)
-        mechanism, options = kept["name"], kept["options"] if options is None else options
+    kept = Kept(place_of(Path(folder)))
+    measurements = kept.measurements()
+    _settle_on(measurements)
+    if mechanism == "auto" and (before := kept.mechanism()) is not None:
+        mechanism, options = before[0], before[1] if options is None else options
     chosen = suited(measurements, mechanism, options)
     return estimated(measurements, chosen, title=title, intervals=intervals, confidence=confidence, progress=progress)
 
@@ -213,23 +224,40 @@ def prior_of(value: Any, **stated: Any) -> Prior:
     return Prior.of(value, **stated)
 
 
-def _fresh_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, mode=0o700)
-    except FileExistsError:
+def _refuse_measured(kept: Kept) -> None:
+    state = kept.state()
+    if state is not None and (state.stage == "measured" or state.settled):
         raise ReleaseError(
-            f"{folder} is there already: an interrupted release whose budget is spent. Go on from it with resume, or "
-            "delete it to give it up."
-        ) from None
-    except OSError as error:
-        raise ReleaseError(f"the folder {folder} cannot be made: {error.strerror}. Nothing was spent.") from None
-    return folder
+            f"{kept.folder} is there already: an interrupted release. {state.in_words()}"
+            + (" Go on from it with resume, or delete it to give it up." if state.stage == "measured" else "")
+        )
 
 
-def _keep(measurements: Measurements, folder: Path, mechanism: Mechanism) -> None:
-    """Write measurements under their final name only once they are whole, beside the mechanism they were made for."""
-    write_json(folder / MECHANISM, {"name": mechanism.name, "options": mechanism.options})
+def _measured_and_kept(kept: Kept, measured: Callable[[], Measurements]) -> Measurements:
+    """Measure, keep the result and tell the ledger."""
+    try:
+        measurements = measured()
+        kept.put(measurements)
+        _settle_on(measurements)
+    except (OSError, MemoryError, BudgetError) as error:
+        state = kept.state()
+        spent = state is not None and state.spent
+        if isinstance(error, OtherMeasurements) or (isinstance(error, BudgetError) and not spent):
+            raise
+        why = error.strerror or "" if isinstance(error, OSError) else str(error) or "there is not enough memory"
+        if state is None or not spent:
+            raise ReleaseError(f"the measurements could not be made: {why}. Nothing was spent.") from None
+        why = why.rstrip(".")
+        raise SpentError(f"the run was stopped before its measurements could be used: {why}.", state) from None
+    return measurements
+
+
+def _settle_on(measurements: Measurements) -> None:
+    """Tell the ledger, which took the cost before."""
     if measurements.receipt is not None:
-        write_json(folder / RECEIPT, asdict(measurements.receipt))
-    save_measurements(measurements, folder / "unfinished")
-    (folder / "unfinished").rename(folder / MEASUREMENTS)
+        try:
+            measurements.receipt.settle_on(mark_of(measurements))
+        except OtherMeasurements:
+            raise
+        except BudgetError as error:
+            raise BudgetError(after_spending(error)) from None

@@ -8,30 +8,59 @@ from dataclasses import replace
 from fractions import Fraction
 from math import prod
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.arguments import PATH, expecting, instance
 from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import key_columns, list_columns, region_blocks
+from tallytree.numbers import exact_number
+from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
+from tallytree.privacy.plan import Band, Plan, Question
 from tallytree.privacy.size_lists import list_starts
+from tallytree.publish.reading import ParquetRows, check_room, parsed
 
 FORMAT = 1
-UNREADABLE = (OSError, LookupError, ArithmeticError, TypeError, ValueError, TallytreeError)  # what bad files lead to
+FACTS, SLACK = 1 << 16, 1.05  # bytes for facts that are not known before measuring, and how far an estimate is trusted
+MOST_ROWS = 1 << 40
+# What bad files lead to:
+UNREADABLE = (
+    TallytreeError,
+    OSError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    RecursionError,
+    MemoryError,
+)
 
 
-def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> None:
-    """Write one self-contained Parquet file: view, level, region, size, value."""
+@expecting(measurements=instance(Measurements))
+def save_measurements(measurements: Measurements, path: str | PathLike[str] | Any) -> None:
+    """Write one self-contained Parquet file: view, level, region, size, value. `path` may be an open file."""
     import pyarrow.parquet as pq
 
+    schema = _schema().with_metadata({"tallytree": json.dumps(facts_of(measurements))})
+    with pq.ParquetWriter(path, schema) as writer:
+        for part, block in _pieces(measurements):
+            rows = _rows(measurements, part, block)
+            writer.write_table(rows, row_group_size=rows.num_rows)
+
+
+def facts_of(measurements: Measurements) -> dict[str, Any]:
+    """Everything but the values, as the file's metadata hold it."""
     settled = measurements.settled
-    facts = {
+    return {
         "format": FORMAT,
         "hierarchy": measurements.hierarchy.to_json(),
         "neighbours": measurements.neighbours.to_json(),
@@ -47,41 +76,71 @@ def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> 
             "max_size": settled.max_size,
         },
     }
-    schema = _schema().with_metadata({"tallytree": json.dumps(facts)})
-    with pq.ParquetWriter(path, schema) as writer:
-        for part, block in _pieces(measurements):
-            rows = _rows(measurements, part, block)
-            writer.write_table(rows, row_group_size=rows.num_rows)
 
 
+def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
+    """How many bytes a plan's measurements will take at most, but for lists of sizes whose lengths are not known yet.
+
+    They are written once, to nowhere, with values in the place of the noisy ones that cannot be made smaller.
+    """
+    import pyarrow as pa
+
+    shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
+    measured = []
+    for question in plan.questions:
+        regions = hierarchy.level_slice(question.level)
+        shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(question.view, question.sizes))
+        if question.view == "sorted_sizes":
+            if totals is None:
+                continue
+            shape = (int(shell.lengths(question.level).sum()),)
+        values = (np.arange(prod(shape), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
+        facts = question.view, question.level, question.share, Sensitivity(1, 1), NOISE_FOR[plan.budget.currency]
+        measured.append(Measurement(*facts, Fraction(1), 1.0, values.reshape(shape), question.sizes))
+    nowhere = pa.MockOutputStream()
+    save_measurements(replace(shell, measured=tuple(measured)), nowhere)
+    return int(nowhere.size() * SLACK) + 32 * len(hierarchy) + FACTS
+
+
+@expecting(path=PATH)
 def load_measurements(path: str | PathLike[str]) -> Measurements:
     """Read what `save_measurements` wrote; a file whose rows are not exactly the announced ones is refused."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        with pq.ParquetFile(path) as file:
-            facts = json.loads(file.schema_arrow.metadata[b"tallytree"])
+        with ParquetRows(Path(path), most=MOST_ROWS) as file:
+            check_room(file.rows, file.name)
+            facts = stored_facts(file.schema)
+            if not file.schema.equals(_schema()):
+                raise ReleaseError(f"its columns are not {', '.join(_schema().names)}, or of other types")
             if facts["format"] != FORMAT:
                 raise ReleaseError(f"it has format {facts['format']}; this version reads format {FORMAT}")
-            measurements = _without_values(facts, most=file.metadata.num_rows)
+            measurements = _without_values(facts, most=file.rows)
             pieces = list(_pieces(measurements))
-            if file.num_row_groups != len(pieces):
+            if len(file.groups) != len(pieces):
                 raise ReleaseError("it does not hold the rows that its own description announces")
             for group, (part, block) in enumerate(pieces):
-                rows = file.read_row_group(group)
+                rows = file.group(group)
+                if rows["value"].null_count:
+                    raise ReleaseError("some of its values are missing")
                 values = _values(measurements, part, block)
                 values[...] = rows["value"].to_numpy().reshape(values.shape)
                 if not rows.equals(_rows(measurements, part, block)):
                     raise ReleaseError("its rows are not where its own description puts them")
             return measurements
-    except (*UNREADABLE, pa.ArrowException) as error:
+    except UNREADABLE as error:
         raise ReleaseError(f"{path} does not hold measurements that can be read: {error}") from None
+
+
+def stored_facts(schema: Any) -> dict[str, Any]:
+    """What `facts_of` gave, from a file's schema."""
+    facts: dict[str, Any] = parsed(schema.metadata[b"tallytree"], "the description of the measurements")
+    return facts
 
 
 def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
     """Measurements as a file describes them, with room for at most `most` values, which are still to be read."""
     hierarchy = Hierarchy.from_layout(**facts["hierarchy"])
+    if not all(isinstance(facts[name], bool) for name in ("ledgered", "regions_declared_public")):
+        raise ReleaseError("it does not say yes or no to ledgered and regions_declared_public")
     settled = facts.get("settled", {"totals": None, "max_size": None})
     shell = Measurements(
         hierarchy=hierarchy,
@@ -98,17 +157,28 @@ def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
     measured = []
     for part in facts["measured"]:
         regions = hierarchy.level_slice(part["level"])
-        shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"]))
+        shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"], _band(part)))
         if part["view"] == "sorted_sizes":
             shape = (int(shell.lengths(part["level"]).sum()),)
         most -= prod(shape)
         if most < 0:
             raise ReleaseError("it does not hold the rows that its own description announces")
-        exact = {name: Fraction(part[name]) for name in ("share", "scale")}
+        exact = {name: exact_number(part[name]) for name in ("share", "scale")}
         sensitivity = Sensitivity(**part["sensitivity"])
         values = np.empty(shape, dtype=np.int64)
-        measured.append(Measurement(**{**part, **exact, "sensitivity": sensitivity, "values": values}))
+        measured.append(
+            Measurement(**{**part, **exact, "sensitivity": sensitivity, "values": values, "sizes": _band(part)})
+        )
     return replace(shell, measured=tuple(measured))
+
+
+def _band(part: dict[str, Any]) -> Band | None:
+    """The band of sizes that a measurement is about; None for all sizes."""
+    if part.get("sizes") is None:
+        return None
+    first, last = part["sizes"]
+    Question(part["view"], part["level"], Fraction(1), Band(first, last))  # refuses what is no band
+    return Band(first, last)
 
 
 def _totals(values: list[int] | None, hierarchy: Hierarchy) -> Integers | None:
@@ -144,7 +214,7 @@ def _rows(measurements: Measurements, part: Measurement, block: range) -> Any:
     if part.view == "sorted_sizes":
         columns = list_columns(hierarchy, part.level, list_starts(measurements.lengths(part.level)), block)
     else:
-        columns = key_columns(hierarchy, block, measurements.sizes_of(part.view))
+        columns = key_columns(hierarchy, block, measurements.sizes_of(part.view, part.sizes))
     values = _values(measurements, part, block)
     view = pa.repeat(pa.scalar(part.view), values.size)
     return pa.table({"view": view, **columns, "value": values.ravel().astype(np.int64)}, schema=_schema())

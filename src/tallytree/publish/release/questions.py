@@ -12,10 +12,13 @@ from typing import Literal
 
 import numpy as np
 
+from tallytree.arguments import told
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import size_label
+from tallytree.names import did_you_mean
+from tallytree.numbers import short
 from tallytree.publish.release.contents import ReleaseContents
 
 Regions = str | Iterable[str] | None
@@ -27,6 +30,7 @@ MOST_NAMES = 3  # of regions in a sentence
 _COMPARED = re.compile(r"(>=|<=|>|<|=)?\s*(\d+)")
 _SPANNED = re.compile(r"(\d+)\s*(?:-|–|\.\.|…|to)\s*(\d+)")
 _OPEN = re.compile(r"(\d+)\s*(?:\+|or more)")
+MOST_DIGITS = 18  # of a size in a question
 HOW = 'write ">=6", "<=2", "3-5", "7+", "0", or several of them as in "1,2,7+"'
 
 
@@ -134,6 +138,8 @@ def named_regions(regions: Regions, hierarchy: Hierarchy) -> list[int]:
     """
     if regions is None:
         return [0]
+    if not isinstance(regions, Iterable):
+        raise SpecError(f"{told(regions)} is not a region; expected an id or a name, as text, or several of them")
     texts = [regions] if isinstance(regions, str) else list(regions)
     if not texts:
         raise SpecError("the sum is empty: no region was given; name at least one")
@@ -143,9 +149,7 @@ def named_regions(regions: Regions, hierarchy: Hierarchy) -> list[int]:
 def regions_of_level(hierarchy: Hierarchy, level: str, within: Regions = None) -> list[str]:
     """The ids of all regions of a level, or of those within some regions."""
     if level not in hierarchy.levels:
-        near = get_close_matches(str(level), hierarchy.levels, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(hierarchy.levels)}"
-        raise SpecError(f"there is no level {level!r}; {hint}")
+        raise SpecError(f"there is no level {told(level)}; {did_you_mean(level, hierarchy.levels)}")
     inside = np.zeros(len(hierarchy), dtype=np.bool_)
     inside[named_regions(within, hierarchy)] = True
     for below in range(1, hierarchy.depth):
@@ -184,7 +188,7 @@ def places(regions: Sequence[int], hierarchy: Hierarchy) -> str:
 def _named(text: object, hierarchy: Hierarchy) -> int:
     """One region by id or name."""
     if not isinstance(text, str):
-        raise SpecError(f"{text!r} is not a region; expected an id or a name, as text")
+        raise SpecError(f"{told(text)} is not a region; expected an id or a name, as text")
     if text in hierarchy.index:
         return hierarchy.index[text]
     places_of: dict[str, list[int]] = {}
@@ -198,11 +202,11 @@ def _named(text: object, hierarchy: Hierarchy) -> int:
         if found:
             some = [hierarchy.ids[region] for region in found[:6]]
             more = f" and {len(found) - 6} more" if len(found) > 6 else ""
-            raise SpecError(f"{len(found)} regions are called {text!r}; say which by id: {', '.join(some)}{more}")
+            raise SpecError(f"{len(found)} regions are called {short(text)}; say which by id: {', '.join(some)}{more}")
     words = {name.casefold(): name for name in (*hierarchy.ids, *hierarchy.names)}
     near = [words[word] for word in get_close_matches(text.casefold(), words, n=3, cutoff=0.6)]
     hint = f"did you mean {' or '.join(near)}?" if near else "regions.csv lists ids and names"
-    raise SpecError(f"there is no region {text!r}; {hint}")
+    raise SpecError(f"there is no region {short(text)}; {hint}")
 
 
 # -------------------------------------------------------------------- sizes
@@ -220,16 +224,18 @@ def sizes_in(text: Sizes, known: range) -> tuple[int, ...]:
     if text is None:
         return tuple(known)
     if isinstance(text, str):
+        if any(len(digits) > MOST_DIGITS for digits in re.findall(r"\d+", text)):
+            raise SpecError(f"a size has more than {MOST_DIGITS} digits; this release counts the sizes {_known(known)}")
         parts = [part.strip() for part in text.replace("≥", ">=").replace("≤", "<=").split(",")]
         found = {size for part in parts for size in _part(part, text, known)}
     else:
         given = [text] if isinstance(text, Integral) and not isinstance(text, bool) else text
         if not isinstance(given, Iterable):
-            raise SpecError(f"{text!r} is not a size; {HOW}")
+            raise SpecError(f"{told(text)} is not a size; {HOW}")
         found = set()
         for size in given:
             if isinstance(size, bool) or not isinstance(size, Integral):
-                raise SpecError(f"{size!r} is not a size; expected a whole number")
+                raise SpecError(f"{told(size)} is not a size; expected a whole number")
             found.add(int(size))
     if not found:
         raise SpecError(f"the sum is empty: {_quoted(text)} holds none of the sizes {_known(known)}")
@@ -283,7 +289,7 @@ def _part(part: str, text: str, known: range) -> range:
             _check(size, known)
         return range(int(found[1]), int(found[2]) + 1)
     if not (found := _COMPARED.fullmatch(part)):
-        raise SpecError(f"{text!r} does not name sizes that can be read; {HOW}")
+        raise SpecError(f"{short(text)} does not name sizes that can be read; {HOW}")
     sign, size = found[1], int(found[2])
     if sign == ">=":
         return _from(size, known)
@@ -309,7 +315,7 @@ def _check(size: int, known: range) -> None:
         return
     if size == 0:
         raise SpecError("there is no size 0: the list of groups is private, so empty groups are not counted")
-    raise SpecError(f"there is no size {size}; this release counts the sizes {_known(known)}")
+    raise SpecError(f"there is no size {short(size)}; this release counts the sizes {_known(known)}")
 
 
 def _known(known: range) -> str:
@@ -317,4 +323,4 @@ def _known(known: range) -> str:
 
 
 def _quoted(text: object) -> str:
-    return repr(text) if isinstance(text, str) else "the list of sizes"
+    return short(text) if isinstance(text, str) else "the list of sizes"

@@ -16,8 +16,8 @@ from tallytree.publish.statement import (
     FORMAT,
     LEDGER,
     NO_LEDGER,
-    SOURCES,
     guarantee,
+    noise_in_words,
     resource,
     same_data_in_words,
     software,
@@ -26,6 +26,11 @@ from tallytree.publish.statement import (
 LEFT_OUT = (
     "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
     "each level, and guaranteed ones can be computed exactly from the measurements"
+)
+# Said of names; it holds for all texts in CSV files.
+MARKED = (
+    "; in CSV files a text that a spreadsheet would take for a formula has an apostrophe (') in front, in Parquet "
+    "files all are exact"
 )
 
 
@@ -41,7 +46,7 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
         "neighbours_in_words": measurements.neighbours.describe(),
         "budget": measurements.budget.to_json(),
         "measurements": [described(part, measurements) for part in measurements.measured],
-        "noise": SOURCES[measurements.noise_source],
+        "noise": noise_in_words(measurements.noise_source),
         "public": public_facts(measurements),
         "truncation": truncation(measurements.neighbours) or None,
         "ledger": LEDGER if measurements.ledgered else NO_LEDGER,
@@ -169,6 +174,7 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
         {"name": "region", "type": "string", "description": "id of the region, as in regions.csv"},
         {"name": "size", "type": "integer", "description": size},
     ]
+    shown = {"name": "name", "type": "string", "description": f"name of the region, to show{MARKED}"}
     count = {
         "name": "count",
         "type": "integer",
@@ -181,14 +187,14 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
     counts = {
         "description": f"the released counts{told}",
         "schema": {
-            "fields": [*keys, count, *interval_fields(release)],
+            "fields": [*keys[:2], shown, *keys[2:], count, *interval_fields(release)],
             "primaryKey": ["region", "size"],
             "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
         },
     }
     columns = [
         {"name": "region", "type": "string", "description": "id, unique over all levels"},
-        {"name": "name", "type": "string", "description": "name to show"},
+        {"name": "name", "type": "string", "description": f"name to show{MARKED}"},
         {"name": "level", "type": "string", "description": "name of the level"},
         {"name": "parent", "type": "string", "description": "id of the region above; empty at the root"},
         {"name": "copy_of", "type": "string", "description": "id of the region that this one carries down a level"},

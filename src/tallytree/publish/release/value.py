@@ -7,10 +7,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tallytree.arguments import FLAG, PATH, expecting
+from tallytree.publish.folder import MANIFEST, digest, place_of
+from tallytree.publish.recording import mark_of, warned_if_not_recorded
+from tallytree.publish.release import shown
 from tallytree.publish.release.answers import Answer, answers, bands
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
 from tallytree.publish.release.questions import Asked, Regions, Sizes, regions_of_level
+
+_ID = "_release_id"  # beside the fields, so that a copy with other contents does not have it
 
 
 class Release(ReleaseContents):
@@ -19,20 +25,51 @@ class Release(ReleaseContents):
     `counts` is `[regions, sizes]` in the order of `hierarchy`; the last of the `sizes` stands for all larger ones too.
     """
 
+    @property
+    def release_id(self) -> str | None:
+        """The id that it was loaded or last saved with; None before that."""
+        found: str | None = self.__dict__.get(_ID)
+        return found
+
+    @expecting(directory=PATH, replace=FLAG)
     def save(self, directory: str | PathLike[str], *, replace: bool = False) -> str:
         """Write the release directory, whole or not at all, and return the release's id.
 
-        The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`.
+        The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`. The
+        ledger that paid is told it; where that fails there is a warning, and `tallytree ledger record` does it later.
         """
-        release_id = write_release(self, Path(directory), replace=replace)
-        if self.measurements.receipt is not None:
-            self.measurements.receipt.record(release_id)
+        target, receipt = place_of(Path(directory)), self.measurements.receipt
+        if receipt is not None:
+            with warned_if_not_recorded(target, receipt):
+                receipt.settle_on(mark_of(self.measurements))
+        release_id = write_release(self, target, replace=replace)
+        if receipt is not None:
+            with warned_if_not_recorded(target, receipt):
+                receipt.record(release_id)
+        self.__dict__[_ID] = release_id
         return release_id
 
     @classmethod
+    @expecting(directory=PATH)
     def load(cls, directory: str | PathLike[str]) -> Release:
         """Read a saved release; `verify` says whether it is sound."""
-        return cls(**vars(read_release(Path(directory))))
+        release = cls(**vars(read_release(Path(directory))))
+        if (manifest := Path(directory, MANIFEST)).is_file():
+            release.__dict__[_ID] = digest(manifest)
+        return release
+
+    def plot(self, region: str | None = None) -> Any:
+        """A chart (Altair) of the groups by size in a region, by id or name; of the whole if left out.
+
+        It shows guaranteed intervals where the release has them. `tallytree.charts.save(chart, "counts.png")` keeps it.
+        """
+        return shown.chart(self, region)
+
+    def __repr__(self) -> str:
+        return shown.line(self, self.release_id)
+
+    def _repr_html_(self) -> str:
+        return shown.html(self, self.release_id)
 
     def estimate(self, regions: Regions, sizes: Sizes = None, **how: Any) -> Answer:
         """How many groups of the given sizes there are in the union of regions, with both intervals.

@@ -1,121 +1,39 @@
-"""What `verify` checks of a release. Intervals are checked where there are any: older releases promise none."""
+"""What `verify` checks of a release: a table of promises, each with the function that finds what is against it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
-from tallytree.estimate.intervals.guaranteed import guaranteed
-from tallytree.estimate.intervals.measured_view import no_guarantee
-from tallytree.estimate.intervals.value import most_groups
-from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import Mechanism, instead_of
+from tallytree.long_table import for_spreadsheets
+from tallytree.mechanisms import instead_of
+from tallytree.numbers import exact_number, short
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import FIRST
-from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.measure import FIRST, variance_of
+from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored, read_json
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, UNUSABLE, Stored
+from tallytree.publish.reading import ParquetRows, read_json
+from tallytree.publish.release import restated
 from tallytree.publish.release.contents import size_description
-from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, ErrorBars
 from tallytree.publish.release.files import (
     COUNTS,
     COUNTS_CSV,
-    FILES,
-    NULL,
     REGIONS,
-    Cells,
     count_columns,
-    read_cells,
-    read_regions,
     stated_fallback,
-    stated_mechanism,
-    stored_error_bars,
 )
-from tallytree.publish.release.measurements_file import load_measurements
-from tallytree.publish.release.statement import LEFT_OUT, described, measured_first
-from tallytree.publish.release.truncation import count_description, truncation
-from tallytree.publish.statement import guarantee, shown_in
-from tallytree.version import VERSION
-
-
-class StoredRelease(Stored):
-    """The files of a release directory."""
-
-    expected = FILES
-
-    @property
-    def regions(self) -> tuple[Hierarchy, list[str]]:
-        """regions.csv: the hierarchy, and the column of public totals as text."""
-        return self.once(REGIONS, lambda: read_regions(self.directory / REGIONS))
-
-    @property
-    def hierarchy(self) -> Hierarchy:
-        """The regions."""
-        return self.regions[0]
-
-    @property
-    def measurements(self) -> Measurements:
-        """measurements.parquet."""
-        return self.once(MEASUREMENTS, lambda: load_measurements(self.directory / MEASUREMENTS))
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """What the statement says the counts were made by."""
-        return stated_mechanism(self.statement)
-
-    @property
-    def sizes(self) -> range:
-        """The sizes that are counted."""
-        return range(0 if self.statement["neighbours"]["public_totals"] else 1, self.statement["max_size"] + 1)
-
-    @property
-    def zeros_written(self) -> bool:
-        """Does every cell have a row, those that are zero too?"""
-        return bool(self.statement["zero_cells"] == "written")
-
-    @property
-    def intervals(self) -> dict[str, Any] | None:
-        """What the statement says of intervals; None where there are none, as in older releases."""
-        return self.statement.get("intervals")
-
-    @property
-    def cells(self) -> Cells:
-        """counts.parquet."""
-        path = self.directory / COUNTS
-        return self.once(COUNTS, lambda: read_cells(path, self.hierarchy, self.sizes, self.statement))
-
-    @property
-    def counts(self) -> Integers:
-        """The released counts."""
-        return self.cells.counts
-
-    @property
-    def error_bars(self) -> ErrorBars:
-        """The released intervals."""
-        return stored_error_bars(self.cells, self.intervals, self.truncation)
-
-    @property
-    def says_if_truncated(self) -> bool:
-        """Do the files say whether rows were dropped? Those of early versions do not, and were not asked to."""
-        return "rows_were_bounded" in self.statement["neighbours"] or self.measurements.neighbours.rows_were_bounded
-
-    @property
-    def truncation(self) -> str:
-        """What the files must say of what was left out before counting."""
-        return truncation(self.measurements.neighbours) if self.says_if_truncated else ""
-
-
-def _faults_at(wrong: NDArray[np.bool_], fault: str, stored: StoredRelease) -> Iterator[str]:
-    """The fault, for the first few cells `[regions, sizes]` that have it."""
-    for region, size in np.argwhere(wrong)[:MOST_FAULTS]:
-        yield f"region {stored.hierarchy.ids[region]!r}, size {stored.sizes[size]}: {fault}"
+from tallytree.publish.release.interval_checks import guaranteed_follow, interval_words, intervals_in_order
+from tallytree.publish.release.statement import described, measured_first
+from tallytree.publish.release.stored import StoredRelease
+from tallytree.publish.release.truncation import count_description
+from tallytree.publish.statement import FORMAT, guarantee, shown_in
 
 
 def _rows(stored: StoredRelease) -> Iterator[str]:
@@ -125,16 +43,21 @@ def _rows(stored: StoredRelease) -> Iterator[str]:
 
 def _csv_agrees(stored: StoredRelease) -> Iterator[str]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
     from pyarrow import csv
 
-    names = {"string": pa.string(), "int32": pa.int32(), "int64": pa.int64()}
-    kinds = {column: names[kind] for column, kind in count_columns(stored.intervals).items()}
+    columns = count_columns(stored.intervals, named=stored.named)
+    kinds = dict.fromkeys(columns, pa.string())  # texts: 5 is not written 05
     options = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
+    parse = csv.ParseOptions(newlines_in_values=True)
     try:
-        with csv.open_csv(stored.directory / COUNTS_CSV, convert_options=options) as text:
-            same = pq.ParquetFile(stored.directory / COUNTS).iter_batches()
-            yield from _difference(text, same, list(kinds))
+        with (
+            csv.open_csv(stored.directory / COUNTS_CSV, convert_options=options, parse_options=parse) as text,
+            ParquetRows(stored.directory / COUNTS, most=2 * stored.counts.size + 1000) as same,
+        ):
+            rows = same.batches()
+            if stored.named:
+                rows = (for_spreadsheets(pa.table(batch)).to_batches()[0] for batch in rows if batch.num_rows)
+            yield from _difference(text, rows, list(kinds))
     except pa.ArrowException as error:
         yield f"{COUNTS_CSV} cannot be read: {error}"
 
@@ -155,8 +78,8 @@ def _difference(one: Any, other: Any, columns: list[str]) -> Iterator[str]:
             yield f"{COUNTS_CSV}: its columns are not {', '.join(columns)}"
             return
         length = min(left.num_rows, right.num_rows)
-        head = pa.table(left.slice(0, length)), pa.table(right.slice(0, length)).replace_schema_metadata(None)
-        if not head[0].equals(head[1].cast(head[0].schema)):
+        texts = [column.cast(pa.string()).fill_null("") for column in right.slice(0, length).columns]
+        if not pa.table(left.slice(0, length)).equals(pa.table(texts, names=right.schema.names)):
             yield f"{COUNTS_CSV} and {COUNTS} differ within rows {row:,} to {row + length - 1:,}"
             return
         left, right, row = left.slice(length), right.slice(length), row + length
@@ -242,7 +165,7 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
         yield f"{PRIVACY}: the unit or its description does not fit the neighbour relation"
     if guarantee(budget, shown_in(statement)) not in statement["statement"]:
         yield f"{PRIVACY}: the statement in words does not give the stated budget"
-    charged = Fraction(0)
+    charged = exact_number(0)
     for row in statement["measurements"]:
         name = f"the measurement of {row['view']} on level {row['level']!r}"
         sensitivity = neighbours.sensitivity(row["view"], row["regions"])
@@ -250,7 +173,7 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
             yield f"{PRIVACY}: {name} states another sensitivity than its neighbour relation gives"
         if row["noise"] != NOISE_FOR[budget.currency]:
             yield f"{PRIVACY}: {name} has noise that does not fit a budget in {budget.currency}"
-        scale, share = Fraction(row["scale"]), Fraction(row["share"])
+        scale, share = exact_number(row["scale"]), exact_number(row["share"])
         cost = cost_of(NOISE_FOR[budget.currency], sensitivity, scale)
         if str(cost) != row["cost"]:
             yield f"{PRIVACY}: {name} costs {cost}, not {row['cost']}"
@@ -293,11 +216,10 @@ def _says_what_was_left_out(stored: StoredRelease) -> Iterator[str]:
 
 
 def _follows(stored: StoredRelease) -> Iterator[str]:
-    """Estimation is a pure function of the measurements. Another version may differ, so only our own is run again."""
-    if stored.statement["software"]["tallytree"] != VERSION:
-        return
+    """Estimation is a pure function of the measurements."""
     measurements, fallback = stored.measurements, stated_fallback(stored.statement)
     asking = stored.mechanism if fallback is None else fallback.asked
+    asking.check(measurements.neighbours, measurements.hierarchy)
     plan = asking.plan(
         measurements.hierarchy, measurements.budget, measurements.neighbours.unit, measurements.level_shares
     )
@@ -314,8 +236,7 @@ def _follows(stored: StoredRelease) -> Iterator[str]:
             yield f"{PRIVACY}: {used.name} is none of those that stand in for {asking.name}"
         if not stored.statement["certificate"].endswith(fallback.in_words(used)):
             yield f"{PRIVACY}: the certificate does not say that {used.name} stands in for {asking.name}"
-    estimate = stored.mechanism.estimate(measurements)
-    if not np.array_equal(estimate.counts, stored.counts):
+    if not np.array_equal(stored.estimate.counts, stored.counts):
         yield f"{COUNTS} is not what {stored.statement['mechanism']['name']} estimates from {MEASUREMENTS}"
 
 
@@ -323,80 +244,38 @@ def _same(one: Integers | None, other: Integers | None) -> bool:
     return one is other is None or (one is not None and other is not None and np.array_equal(one, other))
 
 
-# -------------------------------------------------------------------- intervals
+# -------------------------------------------------------------------- all that is said
 
 
-def _interval_words(stored: StoredRelease) -> Iterator[str]:
-    """The level of confidence and what each column promises are the same in all files, and are the true ones."""
-    import pyarrow.parquet as pq
-
-    if stored.intervals is None:
-        return
-    bars = stored.error_bars
-    words = bars.describe()
-    if stored.intervals["columns"] != words:
-        yield f"{PRIVACY} does not say what the intervals promise at a confidence of {bars.confidence}"
-    why = no_guarantee(stored.measurements) or ""
-    if bars.no_guaranteed != why:
-        yield f"{PRIVACY}: it is not true of guaranteed intervals that: {bars.no_guaranteed or 'they are given'}"
-    if not stored.zeros_written and stored.intervals["left_out"] != LEFT_OUT:
-        yield f"{PRIVACY} does not say what a missing row means for its intervals"
-    schema = pq.read_schema(stored.directory / COUNTS)
-    for name, text in words.items():
-        metadata = schema.field(name).metadata or {}
-        if metadata != {b"description": text.encode(), b"confidence": str(bars.confidence).encode()}:
-            yield f"{COUNTS}: the column {name} does not say what {PRIVACY} says of it"
-    for resource in read_json(stored.directory / PACKAGE)["resources"]:
-        if not resource["name"].startswith("counts"):
-            continue
-        fields = {field["name"]: field for field in resource["schema"]["fields"]}
-        for name, text in words.items():
-            if (fields[name]["description"], fields[name]["confidence"]) != (text, bars.confidence):
-                yield f"{PACKAGE}: the column {name} of {resource['name']} does not say what {PRIVACY} says of it"
+def _statement_follows(stored: StoredRelease) -> Iterator[str]:
+    if not isinstance(stored.statement["title"], str):
+        yield f"{PRIVACY}: the title is not a text"
+    if stored.statement["format"] not in (1, FORMAT):
+        yield f"{PRIVACY} has format {short(stored.statement['format'])}; this version reads formats 1 and {FORMAT}"
+    yield from _few(restated.statement_differs(stored.contents, stored.directory, zeros=stored.zeros_written))
 
 
-def _intervals_in_order(stored: StoredRelease) -> Iterator[str]:
-    """0 ≤ lower ≤ count ≤ upper, and upper is at most the public total, unless the count itself is larger."""
-    if stored.intervals is None:
-        return
-    counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
-    most = np.maximum(most_groups(stored.measurements)[:, None], counts)
-    for names, given in ((GUARANTEED, bars.guaranteed), (TYPICAL, bars.typical)):
-        if names[0] not in ends:
-            continue
-        lower, upper = ends[names[0]], ends[names[1]]
-        if given is None:
-            fault = f"{names[0]} or {names[1]} is given although none is said to be"
-            yield from _faults_at((lower != NULL) | (upper != NULL), fault, stored)
-            continue
-        fault = f"{names[0]} is empty, or more than the count"
-        yield from _faults_at((lower < 0) | (lower > counts), fault, stored)
-        fault = f"{names[1]} is empty, less than the count, or too large"
-        yield from _faults_at((upper < counts) | (upper > most), fault, stored)
+def _package_follows(stored: StoredRelease) -> Iterator[str]:
+    yield from _few(restated.package_differs(stored.contents, stored.directory, zeros=stored.zeros_written))
 
 
-def _guaranteed_follow(stored: StoredRelease) -> Iterator[str]:
-    """Guaranteed intervals are a pure function of measurements and counts; again only our own version is run.
+def _tables_follow(stored: StoredRelease) -> Iterator[str]:
+    contents = stored.contents
+    yield from _few(restated.facts_differ(contents, stored.directory))
+    yield from restated.regions_differ(contents, stored.directory)
+    if not stored.cells.problems:
+        yield from restated.rows_differ(contents, stored.directory, zeros=stored.zeros_written)
 
-    Typical ones come from fresh noise and are not computed again.
-    """
-    if stored.intervals is None or stored.statement["software"]["tallytree"] != VERSION:
-        return
-    counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
-    again = guaranteed(stored.measurements, counts, level=bars.confidence)
-    if again is None or bars.guaranteed is None:
-        return  # whether that is right is another promise
-    for name, right in zip(GUARANTEED, (again.lower, again.upper), strict=True):
-        wrong = ends[name] != right
-        if not stored.zeros_written:
-            wrong &= counts != 0
-        fault = f"{name} is not what follows from the measurements at a confidence of {bars.confidence}"
-        yield from _faults_at(wrong, fault, stored)
-    if not stored.zeros_written:
-        reached = replace(bars, guaranteed=again).beyond_zero(counts, stored.hierarchy)
-        for level, stated in stored.intervals["left_out_at_most"].items():
-            if stated[GUARANTEED[1]] != reached[level][GUARANTEED[1]]:
-                yield f"{PRIVACY}: intervals of left-out cells of level {level!r} do not reach as far as is stated"
+
+def _noise_fits(stored: StoredRelease) -> Iterator[str]:
+    """The stated variance of each measurement is that of its noise, and its noise is of a release."""
+    for part in stored.measurements.measured:
+        if part.variance != variance_of(part.noise, part.scale):
+            yield f"{MEASUREMENTS}: the noise of {part.view} on level {part.level} does not have the stated variance"
+
+
+def _few(faults: Iterator[str]) -> Iterator[str]:
+    yield from islice(faults, 2 * MOST_FAULTS)
 
 
 PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
@@ -411,7 +290,22 @@ PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
     "the privacy costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,
     "what was left out before counting is said wherever counts are described": _says_what_was_left_out,
     "the counts follow from the measurements": _follows,
-    "what is said of intervals is the same everywhere": _interval_words,
-    "every interval holds its count and stays within what is possible": _intervals_in_order,
-    "guaranteed intervals follow from the measurements": _guaranteed_follow,
+    "what is said of intervals is the same everywhere": interval_words,
+    "every interval holds its count and stays within what is possible": intervals_in_order,
+    "guaranteed intervals follow from the measurements": guaranteed_follow,
+    "the noise has the stated variance": _noise_fits,
+    "what is stated follows from measurements, counts and mechanism, and nothing else is stated": _statement_follows,
 }
+NEWER_PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {  # which releases of format 1 did not give
+    "the data package describes these tables, and nothing else": _package_follows,
+    "rows are in their order, and tables say what they hold": _tables_follow,
+}
+
+
+def promises_of(stored: StoredRelease) -> dict[str, Callable[[StoredRelease], Iterator[str]]]:
+    """What a release promises, each with its check; those of a release that cannot even be read are all broken."""
+    try:
+        older = stored.is_older
+    except UNUSABLE:
+        older = False
+    return PROMISES if older else PROMISES | NEWER_PROMISES

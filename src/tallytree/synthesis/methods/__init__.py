@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tallytree.errors import SpecError
+from tallytree.names import did_you_mean
 from tallytree.progress import Progress, silent
 from tallytree.schema import Schema
 from tallytree.synthesis.methods.asking import Asking, Fitted
@@ -121,5 +122,5 @@ METHODS = {
 def method(name: str = DEFAULT) -> Method:
     """A method by name."""
     if name not in METHODS:
-        raise SpecError(f"there is no synthesis method {name!r}; there are {', '.join(METHODS)}")
+        raise SpecError(f"there is no synthesis method {name!r}; {did_you_mean(name, METHODS)}")
     return METHODS[name]

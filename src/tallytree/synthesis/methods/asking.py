@@ -17,6 +17,7 @@ import numpy as np
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.progress import Progress, Stage, silent
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.methods.checkpoints import M, Models
@@ -61,6 +62,8 @@ class Fitted:
     measured: tuple[Measured | MeasuredCell, ...]
     rounds: tuple[RoundRecord, ...]
     others: Mapping[str, Model] = field(default_factory=dict)
+
+    __repr__ = briefly
 
 
 class Asking:

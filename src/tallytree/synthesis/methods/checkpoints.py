@@ -1,16 +1,16 @@
 """The models of a run, one after each round, and a file of the newest, so that a killed run need not fit them again.
 
 The journal of the private tables has every round's result, so a resumed run gives the same models either way; the file
-only saves time. It is used for as long as the results that led to its model are those that the journal repeats, and
-forgotten at the first that is not.
+only saves time, and a run on a full disk goes on without. It is used for as long as the results that led to its model
+are those that the journal repeats, and forgotten at the first that is not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +18,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from tallytree.errors import ReleaseError
 from tallytree.synthesis.models.model import Arrays, Model
 
-FILE = "model.npz"
+FILE, UNFINISHED = "model.npz", "unfinished.npz"
 FORMAT = 1
 ABOUT = "about the checkpoint"
 
@@ -80,13 +79,14 @@ class Models(Generic[M]):
         if self._path is None or self._model is None:
             return
         about = json.dumps({"chain": self._chain, "notes": self._notes})
+        unfinished = self._path.with_name(UNFINISHED)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._path.parent, suffix=".npz", delete=False) as file:
-                np.savez(file, allow_pickle=False, **{ABOUT: np.array(about)}, **self._model.to_arrays())
-            os.replace(file.name, self._path)
-        except OSError as error:
-            raise ReleaseError(f"cannot keep a checkpoint in {self._path.parent}: {error.strerror}") from None
+            np.savez(unfinished, allow_pickle=False, **{ABOUT: np.array(about)}, **self._model.to_arrays())
+            os.replace(unfinished, self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
 
     def _load(self, from_arrays: Callable[[Arrays], M]) -> _Saved[M] | None:
         """What the file has, if there is one that can be read and is about this run."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Attribute, Counted, Marginal, Schema
 from tallytree.synthesis.models.model import Arrays, MeasuredCell, SyntheticHouseholds, Wanted, check_number
@@ -41,6 +42,8 @@ class Histogram:
     cells: tuple[Floats, ...]
     earlier: tuple[Floats, ...]
     rounds: int = 0
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         expected = _shapes(self.schema, self.first)

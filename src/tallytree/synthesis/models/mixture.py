@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Counted, Marginal, Schema
 from tallytree.synthesis.models.containing import rates
@@ -41,6 +42,8 @@ class Mixture:
     sizes: NDArray[np.float32]
     household: tuple[NDArray[np.float32], ...]
     person: tuple[NDArray[np.float32], ...]
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         expected = _shapes(self.schema, len(self.weights))

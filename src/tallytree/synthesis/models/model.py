@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.workload import Workload
@@ -29,6 +30,8 @@ class Measured:
     marginal: Marginal
     values: Floats
     variance: Floats
+
+    __repr__ = briefly
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)

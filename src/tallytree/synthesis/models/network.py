@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats
 from tallytree.errors import SpecError
+from tallytree.notebook import briefly
 from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
@@ -51,6 +52,8 @@ class Generator:
     late: Weights | None = None
     smoothed_error: float | None = None
     rounds: int = 0
+
+    __repr__ = briefly
 
     @classmethod
     def start(cls, schema: Schema, *, batch: int, seed_text: str = "", empty: bool = False) -> Generator:

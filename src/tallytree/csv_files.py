@@ -1,0 +1,100 @@
+"""What is wrong with a CSV file that could not be read: not UTF-8, or a line with another number of cells.
+
+It is looked into after a reader refused the file, and told in encodings, numbers of lines and of cells: never a cell.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+from io import BufferedReader, TextIOWrapper
+from pathlib import Path
+from shlex import quote
+from typing import cast
+
+UTF_16 = {codecs.BOM_UTF16_LE: "UTF-16LE", codecs.BOM_UTF16_BE: "UTF-16BE"}
+AT_A_TIME = 1 << 20
+
+
+def cell_separator(path: str) -> str:
+    """What stands between cells, by the file's name."""
+    return "\t" if path.lower().endswith((".tsv", ".tsv.gz")) else ","
+
+
+def is_utf_16(path: str) -> str | None:
+    """A sentence, if the file begins as UTF-16 does: cheap, so that it can be asked of every file."""
+    with _bytes(path) as file:
+        start = file.read(1000)
+    encoding = UTF_16.get(start[:2]) or ("UTF-16LE" if b"\0" in start[1::2] else "UTF-16BE" if b"\0" in start else None)
+    return None if encoding is None else _not_utf_8(path, f"it looks like {encoding}", encoding)
+
+
+def csv_problem(path: str) -> str | None:
+    """A sentence that says what is wrong with the file, or None if nothing was found."""
+    try:
+        return is_utf_16(path) or _not_text(path) or _wrong_line(path)
+    except (OSError, EOFError) as error:
+        return (
+            f"{path} cannot be read: {error.strerror or type(error).__name__}" if isinstance(error, OSError) else None
+        )
+
+
+def open_quote(path: str) -> str | None:
+    """A sentence, if quotes do not pair off: some readers take the rest of the file for one cell, and say nothing."""
+    with _bytes(path) as file:
+        quotes = sum(block.count(b'"') for block in iter(lambda: file.read(AT_A_TIME), b""))
+    return csv_problem(path) if quotes % 2 else None
+
+
+def _not_text(path: str) -> str | None:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    line = 1
+    with _bytes(path) as file:
+        while True:
+            block = file.read(AT_A_TIME)
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                line += error.object[: error.start].count(b"\n")
+                return _not_utf_8(path, f"line {line:,} has a byte that UTF-8 does not have", "LATIN1")
+            line += block.count(b"\n")
+            if not block:
+                return None
+
+
+def _wrong_line(path: str) -> str | None:
+    with _bytes(path) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+        reader = csv.reader(text, delimiter=cell_separator(path), strict=True)
+        wanted = None
+        begins = 1
+        try:
+            for cells in reader:
+                if wanted is None:
+                    wanted = len(cells)
+                elif cells and len(cells) != wanted:
+                    return (
+                        f"line {begins:,} of {path} has {len(cells):,} cells, and the first line names {wanted:,} "
+                        'columns: quote cells that hold a comma or a line end with "…", and give every line all cells'
+                    )
+                begins = reader.line_num + 1
+        except csv.Error:
+            return (
+                f'the row that begins in line {begins:,} of {path} cannot be read: a quote (") is not closed, or text '
+                'follows one; inside of quotes write "" for "'
+            )
+    return None
+
+
+def _not_utf_8(path: str, found: str, encoding: str) -> str:
+    better = quote(str(Path(path).with_name(f"utf8-{Path(path).name.removesuffix('.gz')}")))
+    source = f"gzip -dc {quote(path)} | iconv -f {encoding} -t UTF-8" if path.lower().endswith(".gz") else None
+    command = source or f"iconv -f {encoding} -t UTF-8 {quote(path)}"
+    return (
+        f"{path} is not UTF-8: {found}. Save it as “CSV UTF-8”, or convert it, if {encoding} is what it is: "
+        f"{command} > {better}"
+    )
+
+
+def _bytes(path: str) -> BufferedReader:
+    return cast(BufferedReader, gzip.open(path, "rb") if path.lower().endswith(".gz") else open(path, "rb"))

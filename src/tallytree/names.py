@@ -1,0 +1,76 @@
+"""Names that others chose: shown as they are wherever people look, safe in a spreadsheet, and forgiven a slip.
+
+A region, a level, a title or a path can hold anything: codes that recolour a terminal, line ends, or `=1+1`. Files for
+programs keep the exact name; these functions are for people's eyes and for spreadsheets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+# Control characters (escape codes begin with one), line ends that are not a space, characters that reverse the order
+# of the text after them, and halves of characters, which cannot be written at all.
+UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# What a spreadsheet may take for the beginning of a formula (OWASP: CSV Injection), the wide forms too.
+FORMULA = "=+-@\t\r\n＝＋－＠"
+MARK = "'"  # what spreadsheets take for: the rest is text
+
+
+def visible(text: object, *, lines: bool = False) -> str:
+    r"""A text in which nothing acts on a terminal: what cannot be seen is written as an escape.
+
+    With `lines` line ends stay what they are, for a message of several lines.
+
+    >>> print(visible("Fulton\x1b[31m\nred"))
+    Fulton\x1b[31m\nred
+    """
+    return UNSEEN.sub(lambda found: found[0] if lines and found[0] == "\n" else _escape(found[0]), str(text))
+
+
+def _escape(character: str) -> str:
+    short = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    code = ord(character)
+    return short.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def for_a_spreadsheet(text: str) -> str:
+    """A cell of a CSV file: what would be a formula gets an apostrophe in front, which says that it is text.
+
+    So does what already begins with apostrophes and would then be a formula, so that `from_a_spreadsheet` is exact.
+
+    >>> [for_a_spreadsheet(name) for name in ("=1+1", "Fulton", "'=1+1", "'s-Gravenhage")]
+    ["'=1+1", 'Fulton', "''=1+1", "'s-Gravenhage"]
+    """
+    return MARK + text if _is_formula(text) else text
+
+
+def from_a_spreadsheet(cell: str) -> str:
+    """The text that `for_a_spreadsheet` made a cell of."""
+    return cell[1:] if cell.startswith(MARK) and _is_formula(cell) else cell
+
+
+def _is_formula(text: str) -> bool:
+    return text.lstrip(MARK)[:1] in tuple(FORMULA)
+
+
+def nearest(word: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known word that is most like another one, if one is like it; capital letters do not count."""
+    folded = {name.casefold(): name for name in known}
+    found = get_close_matches(str(word).casefold(), folded, n=1, cutoff=cutoff)
+    return folded[found[0]] if found else None
+
+
+def did_you_mean(word: object, known: Iterable[str], what: str = "there are") -> str:
+    """A hint for an unknown word: the nearest known one, or all of them.
+
+    >>> did_you_mean("conty", ["state", "county"]), did_you_mean("x", ["state", "county"])
+    ("did you mean 'county'?", 'there are state, county')
+    """
+    names = list(known)
+    if near := nearest(word, names):
+        return f"did you mean {near!r}?"
+    most = 20
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{what} {', '.join(names[:most])}{rest}" if names else f"{what} none"

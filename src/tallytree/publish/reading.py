@@ -1,0 +1,239 @@
+"""Reading what strangers wrote: only regular files, and only as much as could be meant.
+
+Sizes, depths and numbers of rows are looked at before anything is read, so that no folder keeps its reader busy for
+hours or fills the memory: a file without end, a pipe, a link out of the folder, JSON of a million brackets, a Parquet
+file of some bytes that says it has a billion rows.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tallytree.errors import ReleaseError
+
+MOST_BYTES = {".json": 64 << 20, ".csv": 16 << 30, ".parquet": 16 << 30}  # of one file; JSON is read at once
+MOST_TEXT = 256 << 20  # of a CSV file that is read at once
+MOST_FILES = 100
+DEEPEST = 64  # brackets within brackets
+CODECS = {"SNAPPY", "UNCOMPRESSED"}  # which make no file many times as large as it is
+MOST_GROUPS = 1_000_000  # of rows
+TEXT_PER_ROW = 1000  # bytes of text that a row has at most, on the average and beyond the first MOST_TEXT
+BYTES_PER_CELL = 40  # that checking takes of memory
+
+
+# -------------------------------------------------------------------- files
+
+
+@contextmanager
+def opened(path: Path, *, most: int | None = None) -> Iterator[io.BufferedReader]:
+    """A regular file for reading, or a ReleaseError. Links are not followed, and nothing is waited for."""
+    check_regular(path, most=most)
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # as far as the system has them
+        flags |= getattr(os, name, 0)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        raise ReleaseError(f"{path} cannot be read: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # it was exchanged just now
+            raise ReleaseError(f"{path} is not a regular file, so it was not read")
+        yield file
+
+
+def check_regular(path: Path, *, most: int | None = None) -> None:
+    """A ReleaseError unless there is a regular file of a size that could be meant."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ReleaseError(f"{path} is missing") from None
+    except (OSError, ValueError) as error:
+        raise ReleaseError(f"{path} cannot be read: {error}") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise ReleaseError(f"{path} is {_kind(found.st_mode)}, not a regular file, so it was not read")
+    limit = MOST_BYTES.get(path.suffix, MOST_TEXT) if most is None else most
+    if found.st_size > limit:
+        raise ReleaseError(f"{path} has {found.st_size:,} bytes, more than the {limit:,} that it can mean; not read")
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_ISLNK: "a symbolic link", stat.S_ISDIR: "a directory", stat.S_ISFIFO: "a pipe"}
+    return next((name for is_one, name in kinds.items() if is_one(mode)), "a device or a socket")
+
+
+def strange_files(folder: Path) -> Iterator[str]:
+    """What is in a folder and is not for reading, a sentence each."""
+    with os.scandir(folder) as entries:
+        for number, entry in enumerate(entries):
+            if number == MOST_FILES:
+                yield f"{folder} holds more than {MOST_FILES} files, so it is no release"
+                return
+            try:
+                check_regular(Path(entry.path))
+            except ReleaseError as error:
+                yield str(error)
+
+
+# -------------------------------------------------------------------- JSON
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, or a ReleaseError."""
+    with opened(path) as file:
+        value = parsed(file.read(MOST_BYTES[".json"] + 1), str(path))
+    if not isinstance(value, dict):
+        raise ReleaseError(f"{path} does not hold a JSON object")
+    return value
+
+
+def parsed(content: bytes | str, name: str) -> Any:
+    """JSON of a sensible depth, in which no key appears twice in an object; `name` says in errors what it is."""
+    try:
+        value = json.loads(content, object_pairs_hook=_object)
+    except RecursionError:
+        raise ReleaseError(f"{name} has brackets in brackets in brackets, more than {DEEPEST} deep") from None
+    except (OSError, ValueError) as error:
+        raise ReleaseError(f"{name} cannot be read: {error}") from None
+    layer = [value]
+    for _ in range(DEEPEST):
+        layer = [
+            inner
+            for outer in layer
+            for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+        ]
+        if not layer:
+            return value
+    raise ReleaseError(f"{name} has brackets in brackets in brackets, more than {DEEPEST} deep")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's values. One key with two values means one thing to one reader and another to the next."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found
+
+
+# -------------------------------------------------------------------- Parquet
+
+
+class ParquetRows:
+    """The rows of a Parquet file, a group at a time; use as a context. More rows than `most` are not read."""
+
+    def __init__(self, path: Path, *, most: int) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        check_regular(path)
+        self.name = path.name
+        try:
+            self.schema = pq.read_schema(path)
+            self._texts = [field.name for field in self.schema if pa.types.is_string(field.type)]
+            # A dictionary of texts stays one: a long text that a million rows have is kept once.
+            self._file = pq.ParquetFile(path, read_dictionary=self._texts)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise ReleaseError(f"{path} cannot be read: {error}") from None
+        try:
+            self._check(most)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> ParquetRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self._file.metadata.num_rows)
+
+    @property
+    def groups(self) -> range:
+        """The numbers of the groups of rows."""
+        return range(self._file.num_row_groups)
+
+    def group(self, number: int) -> Any:
+        """The rows of a group, as a pyarrow Table."""
+        import pyarrow as pa
+
+        try:
+            rows = self._file.read_row_group(number)
+            for name in self._texts:
+                self._check_length(rows[name], rows.num_rows)
+            return rows.cast(self.schema)
+        except (OSError, pa.ArrowException) as error:
+            raise ReleaseError(f"{self.name} cannot be read: {error}") from None
+
+    def batches(self) -> Iterator[Any]:
+        """All rows, as pyarrow record batches."""
+        for number in self.groups:
+            yield from self.group(number).to_batches()
+
+    def _check(self, most: int) -> None:
+        metadata = self._file.metadata
+        if not 0 <= metadata.num_rows <= most or metadata.num_row_groups > MOST_GROUPS:
+            raise ReleaseError(
+                f"{self.name} says that it has {metadata.num_rows:,} rows, and at most {most:,} are expected; not read"
+            )
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        if any(group.num_rows < 0 for group in groups) or sum(group.num_rows for group in groups) != metadata.num_rows:
+            raise ReleaseError(f"{self.name} does not have as many rows as it says")
+        codecs = {group.column(column).compression for group in groups for column in range(group.num_columns)}
+        if others := sorted(codecs - CODECS):
+            raise ReleaseError(
+                f"{self.name} is compressed by {', '.join(others)}; expected {', '.join(sorted(CODECS))}"
+            )
+
+    def _check_length(self, column: Any, rows: int) -> None:
+        """Refuse texts that would take far more memory than rows of a release do, before each row gets its own."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        length = 0
+        for chunk in column.chunks:
+            if pa.types.is_dictionary(chunk.type):
+                length += pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
+            else:
+                length += pc.sum(pc.binary_length(chunk)).as_py() or 0
+        if length > MOST_TEXT + TEXT_PER_ROW * rows:
+            raise ReleaseError(f"{self.name} holds texts of {length:,} bytes in {rows:,} rows; not read")
+
+
+# -------------------------------------------------------------------- memory
+
+
+def check_room(cells: int, name: str) -> None:
+    """A ReleaseError if checking so many cells takes more memory than this machine has."""
+    wanted, there = cells * BYTES_PER_CELL, _memory()
+    if there is not None and wanted > there:
+        raise ReleaseError(
+            f"{name} speaks of {cells:,} cells (regions × sizes), which takes {wanted / 2**30:,.0f} GB of memory to "
+            f"check; this machine has {there / 2**30:,.0f} GB"
+        )
+
+
+def _memory() -> int | None:
+    """The machine's memory in bytes; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def all_rows(path: Path, *, most: int = 1 << 40) -> Any:
+    """A Parquet table that is read at once, if it fits into memory."""
+    import pyarrow as pa
+
+    with ParquetRows(path, most=most) as file:
+        check_room(file.rows, file.name)
+        return pa.concat_tables([file.schema.empty_table(), *map(file.group, file.groups)])

@@ -1,0 +1,113 @@
+"""What `verify` checks of intervals, where there are any: older releases promise none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.measured_view import no_guarantee
+from tallytree.estimate.intervals.value import most_groups
+from tallytree.progress import Progress
+from tallytree.publish.folder import PACKAGE, PRIVACY
+from tallytree.publish.reading import read_json
+from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, error_bars
+from tallytree.publish.release.files import (
+    COUNTS,
+    NULL,
+)
+from tallytree.publish.release.statement import LEFT_OUT
+from tallytree.publish.release.stored import StoredRelease, faults_at
+
+
+def interval_words(stored: StoredRelease) -> Iterator[str]:
+    """The level of confidence and what each column promises are the same in all files, and are the true ones."""
+    import pyarrow.parquet as pq
+
+    if stored.intervals is None:
+        return
+    bars = stored.error_bars
+    words = bars.describe()
+    if stored.intervals["columns"] != words:
+        yield f"{PRIVACY} does not say what the intervals promise at a confidence of {bars.confidence}"
+    why = no_guarantee(stored.measurements) or ""
+    if bars.no_guaranteed != why:
+        yield f"{PRIVACY}: it is not true of guaranteed intervals that: {bars.no_guaranteed or 'they are given'}"
+    if not stored.zeros_written and stored.intervals["left_out"] != LEFT_OUT:
+        yield f"{PRIVACY} does not say what a missing row means for its intervals"
+    schema = pq.read_schema(stored.directory / COUNTS)
+    for name, text in words.items():
+        metadata = schema.field(name).metadata or {}
+        if metadata != {b"description": text.encode(), b"confidence": str(bars.confidence).encode()}:
+            yield f"{COUNTS}: the column {name} does not say what {PRIVACY} says of it"
+    for resource in read_json(stored.directory / PACKAGE)["resources"]:
+        if not resource["name"].startswith("counts"):
+            continue
+        fields = {field["name"]: field for field in resource["schema"]["fields"]}
+        for name, text in words.items():
+            if (fields[name]["description"], fields[name]["confidence"]) != (text, bars.confidence):
+                yield f"{PACKAGE}: the column {name} of {resource['name']} does not say what {PRIVACY} says of it"
+
+
+def intervals_in_order(stored: StoredRelease) -> Iterator[str]:
+    """0 ≤ lower ≤ count ≤ upper, and upper is at most the public total, unless the count itself is larger."""
+    if stored.intervals is None:
+        return
+    counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
+    most = np.maximum(most_groups(stored.measurements)[:, None], counts)
+    for names, given in ((GUARANTEED, bars.guaranteed), (TYPICAL, bars.typical)):
+        if names[0] not in ends:
+            continue
+        lower, upper = ends[names[0]], ends[names[1]]
+        if given is None:
+            fault = f"{names[0]} or {names[1]} is given although none is said to be"
+            yield from faults_at((lower != NULL) | (upper != NULL), fault, stored)
+            continue
+        fault = f"{names[0]} is empty, or more than the count"
+        yield from faults_at((lower < 0) | (lower > counts), fault, stored)
+        fault = f"{names[1]} is empty, less than the count, or too large"
+        yield from faults_at((upper < counts) | (upper > most), fault, stored)
+
+
+def guaranteed_follow(stored: StoredRelease) -> Iterator[str]:
+    """Guaranteed intervals are a pure function of measurements and counts."""
+    if stored.intervals is None:
+        return
+    counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
+    again = guaranteed(stored.measurements, counts, level=bars.confidence)
+    if again is None or bars.guaranteed is None:
+        return  # whether that is right is another promise
+    for name, right in zip(GUARANTEED, (again.lower, again.upper), strict=True):
+        wrong = ends[name] != right
+        if not stored.zeros_written:
+            wrong &= counts != 0
+        fault = f"{name} is not what follows from the measurements at a confidence of {bars.confidence}"
+        yield from faults_at(wrong, fault, stored)
+    if not stored.zeros_written:
+        reached = replace(bars, guaranteed=again).beyond_zero(counts, stored.hierarchy)
+        for level, stated in stored.intervals["left_out_at_most"].items():
+            if stated[GUARANTEED[1]] != reached[level][GUARANTEED[1]]:
+                yield f"{PRIVACY}: intervals of left-out cells of level {level!r} do not reach as far as is stated"
+
+
+def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
+    """Typical intervals are a function of measurements and counts too, which takes 25 estimates."""
+    counts, stated = stored.counts, stored.error_bars
+    assert stored.intervals is not None  # else nobody asks
+    again = error_bars(
+        stored.measurements, counts, stored.mechanism, which="all", confidence=stated.confidence, progress=progress
+    )
+    if again.no_typical != stated.no_typical:
+        yield f"{PRIVACY}: it is not true of typical intervals that: {stated.no_typical or 'they are given'}"
+    if again.typical is None or stated.typical is None:
+        return
+    for name, right in zip(TYPICAL, (again.typical.lower, again.typical.upper), strict=True):
+        wrong = stored.cells.ends[name] != right
+        if not stored.zeros_written:
+            wrong &= counts != 0
+        fault = f"{name} is not what follows from the measurements at a confidence of {stated.confidence}"
+        yield from faults_at(wrong, fault, stored)
+    if not stored.zeros_written and stored.intervals["left_out_at_most"] != again.beyond_zero(counts, stored.hierarchy):
+        yield f"{PRIVACY}: intervals of left-out cells do not reach as far as is stated"

@@ -1,0 +1,184 @@
+"""`StoredRelease`: the files of a release directory as `verify` reads them, and what it cannot tell from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.arrays import Integers
+from tallytree.errors import ReleaseError
+from tallytree.hierarchy import Hierarchy
+from tallytree.mechanisms import Estimate, Mechanism
+from tallytree.numbers import short
+from tallytree.privacy.measurements import Measurements
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
+from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.error_bars import ErrorBars
+from tallytree.publish.release.files import (
+    COUNTS,
+    FILES,
+    REGIONS,
+    Cells,
+    are_named,
+    read_cells,
+    read_regions,
+    stated_fallback,
+    stated_mechanism,
+    stored_error_bars,
+)
+from tallytree.publish.release.measurements_file import load_measurements
+from tallytree.publish.release.truncation import truncation
+from tallytree.publish.statement import Unchecked
+from tallytree.version import VERSION
+
+UNCHECKED = (
+    Unchecked(f"{PRIVACY}: title", "the title (the same in all files)"),
+    Unchecked(f"{PRIVACY}: software.python", "which version of Python was used"),
+    Unchecked(f"{PRIVACY}: mechanism.failed_because", "why another mechanism than the one asked for was used, if so"),
+    Unchecked(
+        f"{MEASUREMENTS}: rows.value",
+        "that the noisy numbers are those that were drawn; all other numbers are checked to follow from them",
+    ),
+    Unchecked(
+        f"{MEASUREMENTS}: what the data holder said",
+        "what the data holder said of the data and of the run: that they fit the neighbour relation, the names of "
+        "regions, public totals and public facts, the source of the noise, and what was charged to a ledger (the same "
+        "in all files)",
+    ),
+)
+OLDER_TYPICAL = "typical intervals: releases of format 1 drew their noise afresh"
+
+LARGEST_VALUE = 1 << 53  # of a measurement, either way: estimators compute with such numbers exactly
+
+
+class StoredRelease(Stored):
+    """The files of a release directory."""
+
+    expected = FILES
+
+    @property
+    def regions(self) -> tuple[Hierarchy, list[str]]:
+        """regions.csv: the hierarchy, and the column of public totals as text."""
+        return self.once(REGIONS, lambda: read_regions(self.directory / REGIONS, marked=self.named))
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The regions."""
+        return self.regions[0]
+
+    @property
+    def measurements(self) -> Measurements:
+        """measurements.parquet."""
+        return self.once(MEASUREMENTS, lambda: load_measurements(self.directory / MEASUREMENTS))
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What the statement says the counts were made by."""
+        return stated_mechanism(self.statement)
+
+    @property
+    def sizes(self) -> range:
+        """The sizes that are counted."""
+        return range(0 if self.statement["neighbours"]["public_totals"] else 1, self.statement["max_size"] + 1)
+
+    @property
+    def named(self) -> bool:
+        """Do names stand beside ids, and are formulas marked as texts in CSV files? Not in those of format 1."""
+        return are_named(self.directory / COUNTS)
+
+    @property
+    def zeros_written(self) -> bool:
+        """Does every cell have a row, those that are zero too?"""
+        return bool(self.statement["zero_cells"] == "written")
+
+    @property
+    def intervals(self) -> dict[str, Any] | None:
+        """What the statement says of intervals; None where there are none, as in older releases."""
+        return self.statement.get("intervals")
+
+    @property
+    def cells(self) -> Cells:
+        """counts.parquet."""
+        path = self.directory / COUNTS
+        return self.once(COUNTS, lambda: read_cells(path, self.hierarchy, self.sizes, self.statement))
+
+    @property
+    def counts(self) -> Integers:
+        """The released counts."""
+        return self.cells.counts
+
+    @property
+    def error_bars(self) -> ErrorBars:
+        """The released intervals."""
+        return stored_error_bars(self.cells, self.intervals, self.truncation)
+
+    @property
+    def estimate(self) -> Estimate:
+        """What the stated mechanism estimates from the measurements."""
+        return self.once("the estimate", self._estimated)
+
+    def _estimated(self) -> Estimate:
+        for part in self.measurements.measured:
+            if part.values.size and max(int(part.values.max()), -int(part.values.min())) > LARGEST_VALUE:
+                raise ReleaseError(f"{MEASUREMENTS} holds numbers that no count with noise can be")
+        return self.mechanism.estimate(self.measurements)
+
+    @property
+    def contents(self) -> ReleaseContents:
+        """All that the files say, with what was proved of the counts found out anew."""
+        fallback, used = stated_fallback(self.statement), self.mechanism
+        proved = self.estimate.certificate
+        return ReleaseContents(
+            counts=self.counts,
+            measurements=self.measurements,
+            made_by=used,
+            certificate=proved if fallback is None else f"{proved}; {fallback.in_words(used)}",
+            title=self.statement["title"],
+            error_bars=self.error_bars,
+            fallback=fallback,
+        )
+
+    @property
+    def is_older(self) -> bool:
+        """Is it of format 1? Then it says less, and some of it in other words."""
+        return bool(self.statement["format"] == 1)
+
+    @property
+    def typical_can_follow(self) -> bool:
+        """Are there typical intervals that can be computed again?"""
+        return not self.is_older and self.intervals is not None and self.intervals["which"] == "all"
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """What is said and cannot be checked from the files."""
+        yield from UNCHECKED
+        version = self.statement["software"]["tallytree"]
+        if version != VERSION:
+            told = (
+                f"it was made by tallytree {short(version)} and checked by {VERSION}: what differs may be due to that"
+            )
+            yield Unchecked(f"{PRIVACY}: software.tallytree", told)
+        if self.is_older:
+            yield Unchecked(
+                PACKAGE, "what the data package says, but for sizes, counts and intervals, and the order of rows"
+            )
+            if self.intervals is not None and self.intervals["which"] == "all":
+                yield Unchecked(f"{COUNTS}: typical_lower, typical_upper", OLDER_TYPICAL)
+
+    @property
+    def says_if_truncated(self) -> bool:
+        """Do the files say whether rows were dropped? Those of early versions do not, and were not asked to."""
+        return "rows_were_bounded" in self.statement["neighbours"] or self.measurements.neighbours.rows_were_bounded
+
+    @property
+    def truncation(self) -> str:
+        """What the files must say of what was left out before counting."""
+        return truncation(self.measurements.neighbours) if self.says_if_truncated else ""
+
+
+def faults_at(wrong: NDArray[np.bool_], fault: str, stored: StoredRelease) -> Iterator[str]:
+    """The fault, for the first few cells `[regions, sizes]` that have it."""
+    for region, size in np.argwhere(wrong)[:MOST_FAULTS]:
+        yield f"region {stored.hierarchy.ids[region]!r}, size {stored.sizes[size]}: {fault}"

@@ -1,0 +1,318 @@
+"""What an interrupted `tallytree synthesize` leaves behind: each state says what was spent and has a way forward."""
+
+import errno
+import json
+import os
+import shlex
+import shutil
+
+import pytest
+
+from tallytree import Budget, BudgetError, Ledger, ReleaseError
+from tallytree.command.synthesis_spec import SynthesisSpec
+from tallytree.disk import JsonLines
+from tallytree.privacy.households.journal import RoundJournal
+from tallytree.publish import folder as publishing
+from tallytree.publish.folder import claimed
+from tallytree.publish.microdata import files, kept
+from tests.command.test_synthesize import LEDGERED, folder, typed  # noqa: F401
+
+RUN = ("synthesize", "synth.toml", "--out", "mine")
+
+
+class Cut(BaseException):
+    """A kill, for what runs in this process: nothing after it is done."""
+
+
+def cut(*_, **__):
+    raise Cut
+
+
+@pytest.fixture
+def ledgered(folder, typed):  # noqa: F811
+    (folder / "synth.toml").write_text(LEDGERED)
+    typed("ledger", "open", "synth.toml", "--rho", "0.6")
+    return folder
+
+
+@pytest.fixture
+def stopped(typed, monkeypatch):  # noqa: F811
+    """Run the command with a step that fails."""
+
+    def stopped(where, name, does=cut, *, words=RUN, code=None):
+        with monkeypatch.context() as patched:
+            patched.setattr(where, name, does)
+            if code is not None:
+                return typed(*words, code=code)
+            with pytest.raises(Cut):
+                typed(*words)
+        return ""
+
+    return stopped
+
+
+def spendings(folder):  # noqa: F811
+    return Ledger(folder / "ledger.db").account("homes-2020").spendings
+
+
+def pasted(text):
+    """The words of the command that a message says to go on with."""
+    words = shlex.split(text.split("Go on with: ")[1])
+    return words[1 : words.index("--resume") + 1]
+
+
+def test_a_resume_whose_folder_was_removed_meanwhile_does_not_begin_anew(ledgered, typed, stopped):  # noqa: F811
+    stopped(RoundJournal, "record")
+    read = SynthesisSpec.read
+
+    def removed(self, progress):
+        shutil.rmtree(ledgered / "mine.partial")
+        return read(self, progress)
+
+    text = stopped(SynthesisSpec, "read", removed, words=(*RUN, "--resume"), code=2)
+    assert "nothing is begun anew" in text
+    assert len(spendings(ledgered)) == 1
+    assert not (ledgered / "mine").exists()
+
+
+def test_a_run_that_was_stopped_before_its_first_line_is_begun_again_without_ado(ledgered, typed, stopped):  # noqa: F811
+    stopped(RoundJournal, "begin")
+    assert not spendings(ledgered)
+    (ledgered / "mine.partial").mkdir(exist_ok=True)
+    (ledgered / "mine.partial" / "rounds.jsonl").touch()
+    text = typed(*RUN, "--resume", code=2)
+    assert "Nothing was spent" in text
+    assert "leave out --resume" in text
+    typed(*RUN)
+    typed("verify", "mine")
+    assert len(spendings(ledgered)) == 1
+    assert not (ledgered / "mine.partial").exists()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_run_stopped_while_reserving_says_so_and_is_charged_once(ledgered, typed, stopped, before):  # noqa: F811
+    reserve = Ledger.reserve
+
+    def reserved(*arguments, **options):
+        if not before:
+            reserve(*arguments, **options)
+        raise Cut
+
+    stopped(Ledger, "reserve", reserved)
+    text = typed(*RUN, code=2)
+    assert "while ρ = 0.5 of 'homes-2020' was being reserved" in text
+    typed(*pasted(text))
+    typed("verify", "mine")
+    assert len(spendings(ledgered)) == 1
+
+
+def test_a_run_that_lost_the_race_for_the_last_of_the_budget_leaves_nothing(ledgered, typed, monkeypatch):  # noqa: F811
+    typed(*RUN)
+    monkeypatch.setattr(Ledger, "check", lambda *_, **__: None)
+    text = typed("synthesize", "synth.toml", "--out", "second", code=3)
+    assert "Nothing was spent" in text
+    assert "--resume" not in text
+    assert not list(ledgered.glob("second*"))
+
+
+def test_a_run_that_was_stopped_after_the_renaming_is_finished_and_its_id_recorded(ledgered, typed, stopped):  # noqa: F811
+    stopped(Ledger, "record")
+    saved = publishing.digest(ledgered / "mine" / "manifest.json")
+    assert spendings(ledgered)[0].release_id is None
+    assert "Go on with" in typed(*RUN, code=2)
+    assert saved in typed(*RUN, "--resume")
+    assert [each.release_id for each in spendings(ledgered)] == [saved]
+    assert publishing.digest(ledgered / "mine" / "manifest.json") == saved
+    assert not (ledgered / "mine.partial").exists()
+
+
+def test_the_ledger_can_be_told_by_name_of_the_directory_what_it_paid_for(ledgered, typed, stopped):  # noqa: F811
+    stopped(Ledger, "record")
+    saved = publishing.digest(ledgered / "mine" / "manifest.json")
+    (ledgered / "mine.partial").rename(ledgered / "hidden")
+    told = typed("ledger", "record", "mine", "--ledger", "ledger.db", code=2)
+    assert "no release is recorded for: 1." in told
+    (ledgered / "hidden").rename(ledgered / "mine.partial")
+    typed("ledger", "record", "mine", "--ledger", "ledger.db")
+    assert [each.release_id for each in spendings(ledgered)] == [saved]
+    typed(*RUN, "--resume")
+    assert not (ledgered / "mine.partial").exists()
+    typed("ledger", "record", "mine", "--ledger", "ledger.db")
+    assert [each.release_id for each in spendings(ledgered)] == [saved]
+
+
+def test_a_ledger_that_fails_at_a_round_does_not_claim_that_nothing_was_spent(ledgered, typed, stopped):  # noqa: F811
+    def fails(*_, **__):
+        raise BudgetError("the ledger cannot be used: disk I/O error. Nothing was spent.")
+
+    text = stopped(Ledger, "begin_round", fails, code=3)
+    assert "Nothing was spent" not in text
+    assert "is reserved in the ledger (receipt 1) and spent" in text
+    typed(*pasted(text))
+    typed("verify", "mine")
+    assert len(spendings(ledgered)) == 1
+
+
+def test_a_run_that_was_stopped_before_the_renaming_is_written_again(ledgered, typed, stopped):  # noqa: F811
+    stopped(publishing, "put_in_place")
+    assert not (ledgered / "mine").exists()
+    typed(*RUN, "--resume")
+    saved = publishing.digest(ledgered / "mine" / "manifest.json")
+    assert [each.release_id for each in spendings(ledgered)] == [saved]
+
+
+def test_something_else_at_the_target_is_left_alone_and_the_run_can_go_on(ledgered, typed, stopped):  # noqa: F811
+    stopped(RoundJournal, "record")
+    (ledgered / "mine").write_text("a file of the user's own")
+    text = typed(*RUN, "--resume", code=2)
+    assert "this run did not write it" in text
+    assert (ledgered / "mine").read_text() == "a file of the user's own"
+    (ledgered / "mine").rename(ledgered / "elsewhere")
+    typed(*pasted(text))
+    typed("verify", "mine")
+
+
+def test_what_appears_at_the_target_while_households_are_written_stays(ledgered, typed, stopped):  # noqa: F811
+    real = files.data_package
+
+    def meanwhile(synthesis):
+        (ledgered / "mine").mkdir()
+        (ledgered / "mine" / "notes.txt").write_text("a file of the user's own")
+        return real(synthesis)
+
+    text = stopped(files, "data_package", meanwhile, code=2)
+    assert (ledgered / "mine" / "notes.txt").read_text() == "a file of the user's own"
+    assert "is there already" in text
+    assert "spent" in text
+    (ledgered / "mine").rename(ledgered / "elsewhere")
+    typed(*pasted(text))
+    typed("verify", "mine")
+    assert len(spendings(ledgered)) == 1
+
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_without_room_is_told_before_anything_is_spent(ledgered, typed, stopped):  # noqa: F811
+    text = stopped(JsonLines, "keep_room", full, code=2)
+    assert "has no room" in text
+    assert "Nothing was spent" in text
+    assert not spendings(ledgered)
+    assert not list(ledgered.glob("mine*"))
+
+
+def test_a_disk_that_is_full_at_a_round_stops_before_the_round_is_begun_and_loses_nothing(ledgered, typed, stopped):  # noqa: F811
+    real, asked = JsonLines.keep_room, []
+
+    def full_at_the_fourth(self, size):
+        asked.append(size)
+        return full() if len(asked) == 4 else real(self, size)
+
+    text = stopped(JsonLines, "keep_room", full_at_the_fourth, code=2)
+    assert "ρ = 0.5 of 'homes-2020' is reserved in the ledger (receipt 1)" in text
+    assert "2 rounds begun so far are kept" in text
+    typed(*pasted(text))
+    told = json.loads((ledgered / "mine" / "privacy.json").read_text())
+    assert not any(row["lost"] for row in told["rounds"])
+    assert len(spendings(ledgered)) == 1
+
+
+@pytest.mark.parametrize("where", [(files, "write_json"), (publishing, "sync"), (files, "write_report")])
+def test_a_disk_that_is_full_while_households_are_written_says_how_to_go_on(ledgered, typed, stopped, where):  # noqa: F811
+    text = stopped(*where, full, code=2)
+    assert "No space left on device" in text
+    assert "is reserved in the ledger" in text
+    assert "defect" not in text
+    assert not (ledgered / "mine").exists()
+    typed(*pasted(text))
+    typed("verify", "mine")
+    assert len(spendings(ledgered)) == 1
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_stop_a_run(ledgered, typed, stopped):  # noqa: F811
+    from tallytree.synthesis.methods import checkpoints
+
+    stopped(checkpoints.np, "savez", full, code=0)
+    typed("verify", "mine")
+
+
+def test_a_second_run_for_the_same_directory_is_refused_before_it_pays(ledgered, typed):  # noqa: F811
+    descriptor, ready = os.pipe()
+    stop, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with claimed(ledgered / "mine"):
+            os.write(ready, b".")
+            os.read(stop, 1)
+        os._exit(0)
+    os.read(descriptor, 1)
+    try:
+        for more in ((), ("--resume",)):
+            assert "another run is writing" in typed(*RUN, *more, code=2)
+    finally:
+        os.write(go, b".")
+        os.waitpid(child, 0)
+    assert not spendings(ledgered)
+    typed(*RUN)
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(ledgered, typed):  # noqa: F811
+    (ledgered / "mine.partial").mkdir()
+    (ledgered / "mine.partial" / "measurements.parquet").write_text("of a release")
+    for more in ((), ("--resume",)):
+        assert "something else than an interrupted synthesis" in typed(*RUN, *more, code=2)
+    assert (ledgered / "mine.partial" / "measurements.parquet").read_text() == "of a release"
+    assert not spendings(ledgered)
+
+
+def test_what_a_user_put_into_the_folder_of_a_run_is_not_removed_with_it(ledgered, typed, stopped):  # noqa: F811
+    stopped(RoundJournal, "record")
+    (ledgered / "mine.partial" / "notes.txt").write_text("a file of the user's own")
+    typed(*RUN, "--resume")
+    assert [path.name for path in (ledgered / "mine.partial").iterdir()] == ["notes.txt"]
+
+
+def test_the_command_to_go_on_can_be_pasted_whatever_the_names_are(ledgered, typed, stopped):  # noqa: F811
+    words = ("synthesize", "synth.toml", "--out", "my homes; rm", "--ledger", "ledger.db", "--same-data-other-name")
+    text = stopped(files, "write_json", full, words=words, code=2)
+    assert pasted(text) == [*words, "--resume"]
+    typed(*pasted(text))
+    typed("verify", "my homes; rm")
+
+
+def test_a_command_to_paste_is_not_broken_into_lines(capsys):
+    from tallytree.command.main import _complain
+
+    command = f"  tallytree synthesize {'long' * 40} --resume"
+    _complain(f"error: {'many words ' * 20}\n{command}")
+    lines = capsys.readouterr().err.splitlines()
+    assert command in lines
+    assert len(lines) > 2
+
+
+def test_a_journal_that_cannot_be_opened_after_an_error_is_gone_on_from_too(ledgered, typed, stopped, monkeypatch):  # noqa: F811
+    def fails(*_, **__):
+        monkeypatch.setattr("tallytree.disk.JsonLines.__init__", full)
+        full()
+
+    text = stopped(RoundJournal, "record", fails, code=2)
+    assert "may be reserved and spent" in text
+    monkeypatch.undo()
+    monkeypatch.chdir(ledgered)
+    typed(*pasted(text))
+    assert len(spendings(ledgered)) == 1
+
+
+def test_every_state_of_a_folder_has_words(tmp_path):
+    assert kept.kept_run(tmp_path / "absent").state == "nothing"
+    (tmp_path / "file").touch()
+    assert kept.kept_run(tmp_path / "file").state == "other"
+    journal = RoundJournal(tmp_path / "run")
+    journal.begin({"name": None, "budget": Budget(rho="1/2").to_json(), "ledger": False})
+    with pytest.raises(ReleaseError, match="in use by another run"):
+        kept.kept_run(tmp_path / "run")
+    journal.close()
+    found = kept.kept_run(tmp_path / "run")
+    assert (found.state, found.is_spent) == ("begun", False)
+    assert "Nothing was spent" in found.in_words()

@@ -1,0 +1,337 @@
+"""However a run ends, its folder says how far it came, going on pays once, and one release comes of it."""
+
+import errno
+import importlib
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from tallytree import (
+    Budget,
+    BudgetError,
+    Hierarchy,
+    Ledger,
+    Release,
+    ReleaseError,
+    SpecError,
+    one_entity,
+    release,
+    resume,
+    verify,
+)
+from tallytree.privacy import Neighbours
+from tallytree.publish.recording import NotRecorded, mark_of, record
+from tallytree.publish.release import keeping, making
+from tallytree.publish.release.keeping import Kept, SpentError
+from tallytree.publish.release.measurements_file import room_for, save_measurements
+from tallytree.tables import GroupSizes, Sealed
+from tests.oracles.example import made_up
+
+border = importlib.import_module("tallytree.privacy.measure")
+PEOPLE = made_up(5, public_totals=False, name="people")
+
+
+class Killed(BaseException):
+    """As if the process ended here: nothing that was to follow is done."""
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.open("people", Budget(epsilon=2), Neighbours.of(PEOPLE, one_entity()))
+    return ledger
+
+
+@pytest.fixture
+def made(tmp_path, ledger):
+    """A release of ε = 1, with its folder."""
+
+    def made(**more):
+        how = {"budget": Budget(epsilon=1), "unit": one_entity(), "keep": tmp_path / "kept", "intervals": "none"}
+        return release(PEOPLE, **{**how, "ledger": ledger, **more})
+
+    return made
+
+
+def spendings(ledger):
+    return ledger.account("people").spendings
+
+
+def kill(*_, **__):
+    raise Killed
+
+
+# -------------------------------------------------------------------- every state has a way forward
+
+
+def test_a_kill_before_reserving_has_spent_nothing_and_the_next_run_begins(tmp_path, made, ledger, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "reserve", kill)
+        patch.setattr(Kept, "give_up", lambda _: None)  # a process that is killed clears nothing away
+        with pytest.raises(Killed):
+            made()
+    state = Kept(tmp_path / "kept").state()
+    assert (state.stage, state.spent) == ("begun", False)
+    assert state.in_words() == "Nothing was spent."
+    made().save(tmp_path / "release")
+    assert len(spendings(ledger)) == 1
+    assert verify(tmp_path / "release").ok
+
+
+@pytest.mark.parametrize("where", ["drawing", "keeping", "syncing", "renaming"])
+def test_a_kill_after_reserving_is_gone_on_from_and_paid_once(tmp_path, made, ledger, monkeypatch, where):
+    with monkeypatch.context() as patch:
+        if where == "drawing":
+            patch.setattr(border, "_answered", kill)
+        elif where == "keeping":
+            patch.setattr(keeping, "save_measurements", kill)
+        elif where == "syncing":
+            patch.setattr(Kept, "put", lambda kept, _: (kept.write("receipt.json", {}), kill()))
+        else:
+            patch.setattr(Kept, "put", lambda kept, found: (save_measurements(found, kept.folder / "room"), kill()))
+        with pytest.raises(Killed):
+            made()
+    state = Kept(tmp_path / "kept").state()
+    assert (state.stage, state.spent) == ("reserved", True)
+    assert f"ε = 1 of 'people' in {ledger.path} is spent. Nothing measured was kept" in state.in_words()
+    with pytest.raises(ReleaseError, match="no measurements"):
+        resume(tmp_path / "kept")
+    done = made()
+    done.save(tmp_path / "release")
+    assert len(spendings(ledger)) == 1
+    assert spendings(ledger)[0].rounds[0].mark == mark_of(done.measurements)
+
+
+def test_a_kill_before_the_ledger_knows_the_measurements_goes_on_with_them(tmp_path, made, ledger, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "settle_on", kill)
+        with pytest.raises(Killed):
+            made()
+    assert Kept(tmp_path / "kept").state().stage == "measured"
+    assert not spendings(ledger)[0].rounds
+    with pytest.raises(ReleaseError, match="Go on from it with resume"):
+        made()
+    resume(tmp_path / "kept", intervals="none").save(tmp_path / "release")
+    assert len(spendings(ledger)) == 1
+    assert len(spendings(ledger)[0].rounds) == 1
+
+
+def test_of_two_copies_that_both_draw_one_can_go_on(tmp_path, made, ledger, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(border, "_answered", kill)
+        with pytest.raises(Killed):
+            made()
+    shutil.copytree(tmp_path / "kept", tmp_path / "copy")
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "settle_on", kill)
+        with pytest.raises(Killed):
+            made()
+    first = made(keep=tmp_path / "copy")
+    with pytest.raises(BudgetError, match="other measurements"):
+        resume(tmp_path / "kept")
+    assert len(spendings(ledger)) == 1
+    assert [each.mark for each in spendings(ledger)[0].rounds] == [mark_of(first.measurements)]
+
+
+def test_measurements_that_were_deleted_are_not_drawn_again(tmp_path, made, monkeypatch):
+    made()
+    (tmp_path / "kept" / "measurements.parquet").unlink()
+    monkeypatch.setattr(border, "_answered", kill)
+    with pytest.raises(ReleaseError, match=r"is spent\. The measurements that this paid for are not in"):
+        made()
+
+
+def test_a_folder_that_was_begun_for_another_account_is_not_gone_on_from(tmp_path, made, ledger, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(border, "_answered", kill)
+        with pytest.raises(Killed):
+            made()
+    other = Ledger(tmp_path / "other.db")
+    other.open("people", Budget(epsilon=2), Neighbours.of(PEOPLE, one_entity()))
+    with pytest.raises(ReleaseError, match="was begun with ε = 1 and the account 'people' in"):
+        made(ledger=other)
+    assert not spendings(other)
+    with pytest.raises(ReleaseError, match=r"and not with ε = 0\.5"):
+        made(budget=Budget(epsilon="0.5"))
+    assert len(spendings(ledger)) == 1
+
+
+def test_a_folder_of_the_users_own_is_left_alone(tmp_path, made, ledger):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "thesis.txt").write_text("mine")
+    with pytest.raises(ReleaseError, match=r"holds 'thesis\.txt'.* Nothing was spent"):
+        made()
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["thesis.txt"]
+    assert not spendings(ledger)
+
+
+def test_noise_that_would_not_fit_is_refused_before_anything_is_spent(tmp_path, made, ledger):
+    for budget in (Budget(epsilon="1e-40"), Budget(rho="1e-30")):
+        for noise in ("tallytree", "opendp"):
+            with pytest.raises(SpecError, match="the most that is supported"):
+                made(budget=budget, noise=noise, ledger=None)
+            with pytest.raises((SpecError, BudgetError)):
+                made(budget=budget, noise=noise)
+    assert not spendings(ledger)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_race_that_is_lost_at_reserving_leaves_no_folder(tmp_path, made, ledger, monkeypatch):
+    begin = Kept.begin
+
+    def meanwhile(kept, *given):
+        for _ in range(2):
+            ledger.reserve("people", Budget(epsilon=1), Neighbours.of(PEOPLE, one_entity()))
+        return begin(kept, *given)
+
+    monkeypatch.setattr(Kept, "begin", meanwhile)
+    with pytest.raises(BudgetError, match="Nothing was spent"):
+        made()
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_second_run_with_the_same_folder_is_refused_before_it_pays(tmp_path, made, ledger):
+    with Kept(tmp_path / "kept").held(), pytest.raises(ReleaseError, match="another run is working in"):
+        made()
+    assert not spendings(ledger)
+
+
+# -------------------------------------------------------------------- a full disk
+
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_without_room_is_found_out_before_anything_is_spent(tmp_path, made, ledger, monkeypatch):
+    monkeypatch.setattr(Kept, "_take_room", full)
+    with pytest.raises(ReleaseError, match=r"room for [\d,]+ bytes.*No space left on device\. Nothing was spent"):
+        made()
+    assert not spendings(ledger)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_disk_that_is_full_after_spending_says_so_and_is_gone_on_from(tmp_path, made, ledger, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(keeping, "save_measurements", full)
+        with pytest.raises(SpentError, match=r"No space left on device\. ε = 1 of 'people' .* is spent\. Nothing meas"):
+            made()
+    made().save(tmp_path / "release")
+    assert len(spendings(ledger)) == 1
+
+
+@pytest.mark.parametrize("mechanism", ["joint-counts", "joint-cumulative", "coc-matching", "pgsr-hierarchical-dp"])
+@pytest.mark.parametrize("epsilon", ["1e-10", "0.001", "100"])
+def test_the_room_that_is_taken_is_enough(tmp_path, mechanism, epsilon):
+    regions = Hierarchy.from_edges([("all", ""), *((f"region number {number}", "all") for number in range(2000))])
+    counts = np.ones((2000, 20), dtype=np.int64)
+    data = GroupSizes(regions, 19, Sealed(counts), leaf_totals=counts.sum(axis=1))
+    neighbours = Neighbours.of(data, one_entity())
+    chosen, plan = making.decided(data, neighbours, budget=Budget(epsilon=epsilon), mechanism=mechanism)
+    room = room_for(data.hierarchy, neighbours, plan, data.region_totals)
+    save_measurements(border.measure(data, plan, settle=chosen.settle), tmp_path / "file")
+    assert (tmp_path / "file").stat().st_size <= room
+
+
+def test_measurements_are_written_over_the_room_and_synced_before_they_count(tmp_path, made, monkeypatch):
+    steps = []
+    inode = {}
+    put, sync, fsync, replace = Kept.put, keeping.sync, os.fsync, keeping.Path.replace
+
+    def watched(kept, found):
+        inode["room"] = (kept.folder / "room").stat().st_ino
+        steps.clear()
+        put(kept, found)
+        inode["file"] = (kept.folder / "measurements.parquet").stat().st_ino
+        assert steps[-3:] == ["fsync", "room", "sync kept"]
+
+    monkeypatch.setattr(keeping.os, "fsync", lambda number: (steps.append("fsync"), fsync(number)))
+    monkeypatch.setattr(keeping.Path, "replace", lambda path, other: (steps.append(path.name), replace(path, other))[1])
+
+    def synced(path):
+        sync(path)
+        steps.append(f"sync {path.name}")
+        if steps[-2:] == ["fsync", f"sync {path.name}"]:
+            del steps[-2]
+
+    monkeypatch.setattr(keeping, "sync", synced)
+    monkeypatch.setattr(Kept, "put", watched)
+    made()
+    assert inode["room"] == inode["file"]
+
+
+# -------------------------------------------------------------------- which release it paid for
+
+
+def test_a_ledger_that_went_away_does_not_keep_a_release_from_being_saved(tmp_path, made, ledger):
+    done = made()
+    ledger.path.rename(tmp_path / "away.db")
+    ledger.anchor_path.rename(tmp_path / "away.db.anchor")
+    with pytest.warns(NotRecorded, match="tallytree ledger record") as warned:
+        release_id = done.save(tmp_path / "release")
+    assert all("Nothing was spent" not in str(each.message) for each in warned)
+    assert verify(tmp_path / "release").ok
+    away = Ledger(tmp_path / "away.db")
+    assert spendings(away)[0].release_id is None
+    assert record(tmp_path / "release", away) == (1, release_id)
+    assert spendings(away)[0].release_id == release_id
+
+
+def test_an_older_ledger_without_the_reservation_warns_and_the_release_is_saved(tmp_path, ledger, made):
+    for path in (ledger.path, ledger.anchor_path):
+        shutil.copyfile(path, tmp_path / f"old-{path.name}")
+    done = made(keep=None)
+    for path in (ledger.path, ledger.anchor_path):
+        shutil.copyfile(tmp_path / f"old-{path.name}", path)
+    with pytest.warns(NotRecorded, match="no reservation 1"):
+        done.save(tmp_path / "release")
+    assert verify(tmp_path / "release").ok
+
+
+def test_a_kill_after_the_renaming_still_gets_its_id_into_the_ledger(tmp_path, made, ledger, monkeypatch):
+    done = made(keep=None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "record", kill)
+        with pytest.raises(Killed):
+            done.save(tmp_path / "release")
+    assert spendings(ledger)[0].release_id is None
+    number, release_id = record(tmp_path / "release", ledger)
+    assert spendings(ledger)[number - 1].release_id == release_id
+    assert verify(tmp_path / "release", id=release_id).ok
+
+
+def test_a_release_of_something_else_is_not_recorded(tmp_path, made, ledger):
+    made().save(tmp_path / "release")
+    other = release(PEOPLE, budget=Budget(epsilon=1), unit=one_entity(), intervals="none")
+    other.save(tmp_path / "other")
+    before = ledger.entries()
+    with pytest.raises(BudgetError, match="no reservation for these measurements"):
+        record(tmp_path / "other", ledger)
+    with pytest.raises(BudgetError, match="other measurements"):
+        record(tmp_path / "other", ledger, 1)
+    with pytest.raises(ReleaseError, match="not a release"):
+        record(tmp_path, ledger)
+    assert ledger.entries() == before
+
+
+def test_what_the_ledger_knows_measurements_by_survives_files(tmp_path, made):
+    done = made()
+    done.save(tmp_path / "release")
+    again = Release.load(tmp_path / "release")
+    assert mark_of(again.measurements) == mark_of(done.measurements)
+    values = again.measurements.measured[0].values
+    values[0, 0] += 1
+    assert mark_of(again.measurements) != mark_of(done.measurements)
+    assert np.array_equal(again.counts, done.counts)
+
+
+def test_the_ledger_is_found_again_after_the_program_moved(tmp_path, made, ledger, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    done = made(ledger="ledger.db", keep="kept")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    release_id = done.save(tmp_path / "release")
+    assert spendings(ledger)[0].release_id == release_id
+    assert resume(tmp_path / "kept", intervals="none").total == done.total

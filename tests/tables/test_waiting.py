@@ -1,0 +1,81 @@
+"""Whoever waits for DuckDB is told how far it is, and can interrupt it."""
+
+import os
+import signal
+import threading
+
+import duckdb
+import pytest
+
+import tallytree as tt
+from tallytree.errors import DataError
+from tallytree.tables.source import READING, Opened, workspace
+from tallytree.tables.waiting import waited
+
+ENDLESS = "select count(*) from (select (range * range) % 30017 as k, count(*) from range(100000000000) group by k)"
+
+
+@pytest.fixture
+def connection():
+    with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar_print = false")
+        connection.execute("SET enable_progress_bar = true")
+        yield connection
+
+
+def test_an_interrupt_ends_the_query(connection):
+    told = []
+
+    def tell(percent):
+        told.append(percent)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        waited(connection, lambda: connection.execute(ENDLESS).fetchall(), tell)
+    assert len(told) == 1
+    assert connection.execute("select 1").fetchall() == [(1,)]  # it is idle again
+
+
+def test_what_the_work_gives_or_raises_is_given_or_raised(connection):
+    assert waited(connection, lambda: connection.execute("select 2").fetchall(), print) == [(2,)]
+    with pytest.raises(duckdb.Error):
+        waited(connection, lambda: connection.execute("select nothing"), print)
+
+
+def test_another_thread_waits_by_itself(connection):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(waited(connection, threading.current_thread, print)))
+    thread.start()
+    thread.join()
+    assert found == [thread]
+
+
+def test_reading_tells_percentages_and_writes_nothing_by_itself(capfd):
+    told = []
+
+    class Enough(Exception):
+        pass
+
+    def progress(stage):
+        told.append(stage)
+        if stage.done >= 1:
+            raise Enough
+
+    with workspace(None) as connect:
+        opened = Opened(connect(), None, progress)
+        with pytest.raises(DataError, match="Enough"):
+            opened.run("Counting", lambda: connect().con.execute(ENDLESS.replace("100000000000", "2000000000")))
+    assert {(stage.doing, stage.about, stage.unit) for stage in told} == {(READING, "counting", "%")}
+    assert told[-1].of == 100
+    assert capfd.readouterr() == ("", "")
+
+
+def test_read_hands_its_listener_on(tmp_path, monkeypatch):
+    (tmp_path / "people.csv").write_text("household,county\n1,A\n2,B\n")
+    monkeypatch.setattr("tallytree.tables.waiting.SECONDS", 0)  # so that even a short query is looked at
+    told = []
+    tree = tt.Hierarchy.from_levels({"county": ["A", "B"]}, ["county"])
+    tt.read(
+        tmp_path / "people.csv", group="household", region="county", hierarchy=tree, max_size=3, progress=told.append
+    )
+    assert {stage.doing for stage in told} == {READING}
