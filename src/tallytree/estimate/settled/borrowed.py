@@ -32,6 +32,7 @@ CLASSES_PER_E = 4  # leaves whose numbers of groups differ by less than a factor
 FEWEST_LEAVES, LEAVES_PER_SIZE = 60, 8  # that differences between leaves are fitted to together
 MOST_SIZES = 64  # beyond, each size by itself would be all there is to look at: nothing is borrowed there
 LEAST_LEFT = 1e-3  # of the noise's variance
+LEAST_NOISE = 1e-6  # a variance: with less, counts are as good as exact, and covariances need not be sharper
 
 
 class Borrowed(NamedTuple):
@@ -46,11 +47,12 @@ def borrowed(noisy: Floats, noise: Floats, groups: Floats, above: Floats, groups
     """`noisy` rows `[leaves, sizes]` with noise of variance `noise` `[sizes]`, drawn towards the rows `above` of their
     parents, which have `groups_above` groups."""
     leaves, sizes = noisy.shape
+    noise = np.maximum(noise, LEAST_NOISE)
     mean, variance = noisy.copy(), np.tile(noise, (leaves, 1))
     empty = groups <= 0
     mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise
     alive = np.flatnonzero(~empty)
-    if not len(alive) or sizes > MOST_SIZES:
+    if not len(alive) or not 0 < sizes <= MOST_SIZES:
         return Borrowed(mean, variance, 0.0)
     shape = above / np.maximum(groups_above, 1.0)[:, None]
     expected = groups[:, None] * shape
