@@ -15,7 +15,7 @@ from tallytree.privacy.households.journal import RoundJournal
 from tallytree.publish import folder as publishing
 from tallytree.publish.folder import claimed
 from tallytree.publish.microdata import files, kept
-from tests.command.test_synthesize import LEDGERED, folder, typed  # noqa: F401
+from tests.command.test_synthesize import LEDGERED, folder  # noqa: F401
 
 RUN = ("synthesize", "synth.toml", "--out", "mine")
 
@@ -36,7 +36,7 @@ def ledgered(folder, typed):  # noqa: F811
 
 
 @pytest.fixture
-def stopped(typed, monkeypatch):  # noqa: F811
+def stopped(typed, monkeypatch):
     """Run the command with a step that fails."""
 
     def stopped(where, name, does=cut, *, words=RUN, code=None):
@@ -61,7 +61,7 @@ def pasted(text):
     return words[1 : words.index("--resume") + 1]
 
 
-def test_a_resume_whose_folder_was_removed_meanwhile_does_not_begin_anew(ledgered, typed, stopped):  # noqa: F811
+def test_a_resume_whose_folder_was_removed_meanwhile_does_not_begin_anew(ledgered, typed, stopped):
     stopped(RoundJournal, "record")
     read = SynthesisSpec.read
 
@@ -75,7 +75,7 @@ def test_a_resume_whose_folder_was_removed_meanwhile_does_not_begin_anew(ledgere
     assert not (ledgered / "mine").exists()
 
 
-def test_a_run_that_was_stopped_before_its_first_line_is_begun_again_without_ado(ledgered, typed, stopped):  # noqa: F811
+def test_a_run_that_was_stopped_before_its_first_line_is_begun_again_without_ado(ledgered, typed, stopped):
     stopped(RoundJournal, "begin")
     assert not spendings(ledgered)
     (ledgered / "mine.partial").mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ def test_a_run_that_was_stopped_before_its_first_line_is_begun_again_without_ado
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_run_stopped_while_reserving_says_so_and_is_charged_once(ledgered, typed, stopped, before):  # noqa: F811
+def test_a_run_stopped_while_reserving_says_so_and_is_charged_once(ledgered, typed, stopped, before):
     reserve = Ledger.reserve
 
     def reserved(*arguments, **options):
@@ -106,7 +106,7 @@ def test_a_run_stopped_while_reserving_says_so_and_is_charged_once(ledgered, typ
     assert len(spendings(ledgered)) == 1
 
 
-def test_a_run_that_lost_the_race_for_the_last_of_the_budget_leaves_nothing(ledgered, typed, monkeypatch):  # noqa: F811
+def test_a_run_that_lost_the_race_for_the_last_of_the_budget_leaves_nothing(ledgered, typed, monkeypatch):
     typed(*RUN)
     monkeypatch.setattr(Ledger, "check", lambda *_, **__: None)
     text = typed("synthesize", "synth.toml", "--out", "second", code=3)
@@ -115,7 +115,7 @@ def test_a_run_that_lost_the_race_for_the_last_of_the_budget_leaves_nothing(ledg
     assert not list(ledgered.glob("second*"))
 
 
-def test_a_run_that_was_stopped_after_the_renaming_is_finished_and_its_id_recorded(ledgered, typed, stopped):  # noqa: F811
+def test_a_run_that_was_stopped_after_the_renaming_is_finished_and_its_id_recorded(ledgered, typed, stopped):
     stopped(Ledger, "record")
     saved = publishing.digest(ledgered / "mine" / "manifest.json")
     assert spendings(ledgered)[0].release_id is None
@@ -126,7 +126,7 @@ def test_a_run_that_was_stopped_after_the_renaming_is_finished_and_its_id_record
     assert not (ledgered / "mine.partial").exists()
 
 
-def test_the_ledger_can_be_told_by_name_of_the_directory_what_it_paid_for(ledgered, typed, stopped):  # noqa: F811
+def test_the_ledger_can_be_told_by_name_of_the_directory_what_it_paid_for(ledgered, typed, stopped):
     stopped(Ledger, "record")
     saved = publishing.digest(ledgered / "mine" / "manifest.json")
     (ledgered / "mine.partial").rename(ledgered / "hidden")
@@ -141,7 +141,7 @@ def test_the_ledger_can_be_told_by_name_of_the_directory_what_it_paid_for(ledger
     assert [each.release_id for each in spendings(ledgered)] == [saved]
 
 
-def test_a_ledger_that_fails_at_a_round_does_not_claim_that_nothing_was_spent(ledgered, typed, stopped):  # noqa: F811
+def test_a_ledger_that_fails_at_a_round_does_not_claim_that_nothing_was_spent(ledgered, typed, stopped):
     def fails(*_, **__):
         raise BudgetError("the ledger cannot be used: disk I/O error. Nothing was spent.")
 
@@ -153,7 +153,7 @@ def test_a_ledger_that_fails_at_a_round_does_not_claim_that_nothing_was_spent(le
     assert len(spendings(ledgered)) == 1
 
 
-def test_a_run_that_was_stopped_before_the_renaming_is_written_again(ledgered, typed, stopped):  # noqa: F811
+def test_a_run_that_was_stopped_before_the_renaming_is_written_again(ledgered, typed, stopped):
     stopped(publishing, "put_in_place")
     assert not (ledgered / "mine").exists()
     typed(*RUN, "--resume")
@@ -161,7 +161,7 @@ def test_a_run_that_was_stopped_before_the_renaming_is_written_again(ledgered, t
     assert [each.release_id for each in spendings(ledgered)] == [saved]
 
 
-def test_something_else_at_the_target_is_left_alone_and_the_run_can_go_on(ledgered, typed, stopped):  # noqa: F811
+def test_something_else_at_the_target_is_left_alone_and_the_run_can_go_on(ledgered, typed, stopped):
     stopped(RoundJournal, "record")
     (ledgered / "mine").write_text("a file of the user's own")
     text = typed(*RUN, "--resume", code=2)
@@ -172,7 +172,7 @@ def test_something_else_at_the_target_is_left_alone_and_the_run_can_go_on(ledger
     typed("verify", "mine")
 
 
-def test_what_appears_at_the_target_while_households_are_written_stays(ledgered, typed, stopped):  # noqa: F811
+def test_what_appears_at_the_target_while_households_are_written_stays(ledgered, typed, stopped):
     real = files.data_package
 
     def meanwhile(synthesis):
@@ -194,7 +194,7 @@ def full(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_disk_without_room_is_told_before_anything_is_spent(ledgered, typed, stopped):  # noqa: F811
+def test_a_disk_without_room_is_told_before_anything_is_spent(ledgered, typed, stopped):
     text = stopped(JsonLines, "keep_room", full, code=2)
     assert "has no room" in text
     assert "Nothing was spent" in text
@@ -202,7 +202,7 @@ def test_a_disk_without_room_is_told_before_anything_is_spent(ledgered, typed, s
     assert not list(ledgered.glob("mine*"))
 
 
-def test_a_disk_that_is_full_at_a_round_stops_before_the_round_is_begun_and_loses_nothing(ledgered, typed, stopped):  # noqa: F811
+def test_a_disk_that_is_full_at_a_round_stops_before_the_round_is_begun_and_loses_nothing(ledgered, typed, stopped):
     real, asked = JsonLines.keep_room, []
 
     def full_at_the_fourth(self, size):
@@ -219,7 +219,7 @@ def test_a_disk_that_is_full_at_a_round_stops_before_the_round_is_begun_and_lose
 
 
 @pytest.mark.parametrize("where", [(files, "write_json"), (publishing, "sync"), (files, "write_report")])
-def test_a_disk_that_is_full_while_households_are_written_says_how_to_go_on(ledgered, typed, stopped, where):  # noqa: F811
+def test_a_disk_that_is_full_while_households_are_written_says_how_to_go_on(ledgered, typed, stopped, where):
     text = stopped(*where, full, code=2)
     assert "No space left on device" in text
     assert "is reserved in the ledger" in text
@@ -230,14 +230,14 @@ def test_a_disk_that_is_full_while_households_are_written_says_how_to_go_on(ledg
     assert len(spendings(ledgered)) == 1
 
 
-def test_a_checkpoint_that_cannot_be_written_does_not_stop_a_run(ledgered, typed, stopped):  # noqa: F811
+def test_a_checkpoint_that_cannot_be_written_does_not_stop_a_run(ledgered, typed, stopped):
     from tallytree.synthesis.methods import checkpoints
 
     stopped(checkpoints.np, "savez", full, code=0)
     typed("verify", "mine")
 
 
-def test_a_second_run_for_the_same_directory_is_refused_before_it_pays(ledgered, typed):  # noqa: F811
+def test_a_second_run_for_the_same_directory_is_refused_before_it_pays(ledgered, typed):
     descriptor, ready = os.pipe()
     stop, go = os.pipe()
     child = os.fork()
@@ -257,7 +257,7 @@ def test_a_second_run_for_the_same_directory_is_refused_before_it_pays(ledgered,
     typed(*RUN)
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(ledgered, typed):  # noqa: F811
+def test_a_folder_that_holds_something_else_is_left_alone(ledgered, typed):
     (ledgered / "mine.partial").mkdir()
     (ledgered / "mine.partial" / "measurements.parquet").write_text("of a release")
     for more in ((), ("--resume",)):
@@ -266,14 +266,14 @@ def test_a_folder_that_holds_something_else_is_left_alone(ledgered, typed):  # n
     assert not spendings(ledgered)
 
 
-def test_what_a_user_put_into_the_folder_of_a_run_is_not_removed_with_it(ledgered, typed, stopped):  # noqa: F811
+def test_what_a_user_put_into_the_folder_of_a_run_is_not_removed_with_it(ledgered, typed, stopped):
     stopped(RoundJournal, "record")
     (ledgered / "mine.partial" / "notes.txt").write_text("a file of the user's own")
     typed(*RUN, "--resume")
     assert [path.name for path in (ledgered / "mine.partial").iterdir()] == ["notes.txt"]
 
 
-def test_the_command_to_go_on_can_be_pasted_whatever_the_names_are(ledgered, typed, stopped):  # noqa: F811
+def test_the_command_to_go_on_can_be_pasted_whatever_the_names_are(ledgered, typed, stopped):
     words = ("synthesize", "synth.toml", "--out", "my homes; rm", "--ledger", "ledger.db", "--same-data-other-name")
     text = stopped(files, "write_json", full, words=words, code=2)
     assert pasted(text) == [*words, "--resume"]
@@ -291,7 +291,7 @@ def test_a_command_to_paste_is_not_broken_into_lines(capsys):
     assert len(lines) > 2
 
 
-def test_a_journal_that_cannot_be_opened_after_an_error_is_gone_on_from_too(ledgered, typed, stopped, monkeypatch):  # noqa: F811
+def test_a_journal_that_cannot_be_opened_after_an_error_is_gone_on_from_too(ledgered, typed, stopped, monkeypatch):
     def fails(*_, **__):
         monkeypatch.setattr("tallytree.disk.JsonLines.__init__", full)
         full()

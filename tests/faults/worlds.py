@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -308,8 +309,9 @@ def gone_on(world: World, folder: Path, shown: str, first: First | None = None) 
         ways = [way for way in way_on(world, state, shown, folder) if (state, way) not in tried]
         if not ways:
             break
-        tried.add((state, ways[0]))
         ended = first(ways[0]) if first is not None and not ends else plain(typed(*ways[0]), folder)
+        if ended.code != -signal.SIGKILL:  # who was killed tries the same again
+            tried.add((state, ways[0]))
         ends.append(ended)
         shown = ended.shown
     return ends

@@ -152,7 +152,7 @@ def test_a_yes_or_no_that_is_neither_is_refused(folder, name):
 
 def test_a_file_of_few_bytes_and_a_billion_rows_is_not_read(folder):
     schema = pq.read_schema(folder / "counts.parquet")
-    texts = {"level": "total", "region": "total"}
+    texts = {"level": "total", "region": "total", "name": "total"}
     rows = 1_000_000
     columns = [pa.repeat(pa.scalar(texts.get(field.name, 1), field.type), rows) for field in schema]
     pq.write_table(pa.table(columns, schema=schema), folder / "counts.parquet")

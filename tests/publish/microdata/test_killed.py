@@ -33,7 +33,7 @@ def homes(tmp_path_factory):
     warm = folder.with_name("warm")  # kernels are loaded here, once, and not in each process
     shutil.copytree(folder, warm)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SynthesisSpec, "read", lambda self: households)
+        patched.setattr(SynthesisSpec, "read", lambda self, *_: households)
         synthesized(warm, resumed=False)
     assert verify(warm / "out").ok
     return folder, households
@@ -85,7 +85,7 @@ def run(folder: Path, households, *, resumed: bool, kill_at: int | None = None) 
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)
         os.dup2(devnull, 2)
-        SynthesisSpec.read = lambda self: households
+        SynthesisSpec.read = lambda self, *_: households
         report = os.write
         for where, name in STEPS:
             setattr(where, name, counting(getattr(where, name)))
