@@ -207,10 +207,10 @@ def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integer
     deviation = np.sqrt(variance) + LEAST_DEVIATION
     whole = settled(mean, deviation, tree, totals, orderly_leaves=True)
     changed = float(np.abs(whole[leaves] - found.mean).mean())
-    light = "the shapes around them" if settings.borrow else "a shape that is the same for all data"
+    light = "the shapes around them" if settings.borrow else "one shape for all data"
     return whole, (
-        f"leaves are read from lists of sizes in the light of {light}, and moved by {changed:.2g} of a group on average "
-        "to add up"
+        f"leaves are read from lists of sizes in the light of {light}, "
+        f"and moved by {changed:.2g} of a group on average to add up"
     )
 
 
