@@ -155,7 +155,7 @@ def test_bad_data_are_told_in_counts_and_never_in_values(folder, typed):
     (folder / "persons.csv").write_text(PERSONS)
     spec = GOOD.replace('oversize = "drop"\n', "").replace('order = "line"\n', "")
     (folder / "synth.toml").write_text(spec)
-    assert "oversize='drop'" in typed("synthesize", "synth.toml", "--out", "s", "--no-ledger", code=2)
+    assert 'oversize = "drop"' in typed("synthesize", "synth.toml", "--out", "s", "--no-ledger", code=2)
     assert not list(folder.glob("s*.partial"))
     assert not (folder / "s").exists()
 
