@@ -53,7 +53,9 @@ def test_priorities_are_geometric_shares():
 def test_a_release_spends_by_priority():
     data = made_up(1, public_totals=False)
     made = release(data, budget=ONE, unit=ENTITY, priority="leaves")
-    assert [part.share for part in made.measurements.measured] == [Fraction(1, 7), Fraction(2, 7), Fraction(4, 7)]
+    assert [part.share for part in made.measurements.measured] == [Fraction(9, 100), Fraction(1, 100), Fraction(9, 10)]
+    joint = release(data, budget=ONE, unit=ENTITY, priority="leaves", mechanism="joint-cumulative")
+    assert [part.share for part in joint.measurements.measured] == [Fraction(1, 7), Fraction(2, 7), Fraction(4, 7)]
     alone = release(data, budget=ONE, unit=ENTITY, priority="leaves", mechanism="bottom-up")
     assert [part.share for part in alone.measurements.measured] == [1]
     with pytest.raises(SpecError, match="takes no shares"):
@@ -195,11 +197,11 @@ def test_a_plan_names_what_it_tried_and_what_not():
     assert report.budgets == (ONE, Budget(epsilon=4))
     assert report.splits == ("upper", "balanced", "leaves")
     assert {row.mechanism for row in report.predictions} == {
-        "pgsr-hierarchical-dp", "pgsr-cumulative-dp", "joint-cumulative", "topdown", "bottom-up"
+        "tallytree", "pgsr-hierarchical-dp", "pgsr-cumulative-dp", "joint-cumulative", "topdown", "bottom-up"
     }  # fmt: skip
     assert set(report.skipped) == set(MECHANISMS) - {row.mechanism for row in report.predictions}
     assert "needs the public number of groups" in report.skipped["joint-counts"]
-    assert len(report.of(split="upper")) == 4 * 3
+    assert len(report.of(split="upper")) == 5 * 3
     best = report.best("county", split="leaves")
     assert best.emd == min(row.emd for row in report.of(split="leaves") if row.level == "county")
     bottom_up = [row for row in report.of() if row.mechanism == "bottom-up"]
@@ -349,9 +351,11 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
     tree = grown([12] * 6)
     neighbours = Neighbours(ENTITY, 8, False)
     prior = Prior.named("households", groups=7_000)
-    assert predicted_best(tree, neighbours, budget=ONE, prior=prior).name == "joint-cumulative"
-    # Leaves that matter most, and large groups of them: measuring nothing else is far better there.
-    assert predicted_best(tree, neighbours, budget=ONE, prior=prior, priority="leaves") is MECHANISMS["bottom-up"]
+    assert choose("auto", neighbours).name == "tallytree"
+    # Entities of two: sensitivities are alike, and errors in entities are far smaller by cumulative counts.
+    pairs = Neighbours(ENTITY, 8, False, quantity_bound=2)
+    assert choose("auto", pairs).name == "pgsr-hierarchical-dp"
+    assert predicted_best(tree, pairs, budget=ONE, prior=prior).view == "at_least"
     groups = Neighbours(one_group(), 8, False)
     best = predicted_best(tree, groups, budget=ONE, prior=prior)
     assert choose("auto", groups).name == best.name == "pgsr-hierarchical-dp"
@@ -360,8 +364,8 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
 def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_path):
     tree, prior = grown([12] * 6), Prior.named("households", groups=7000)
     counts = prior.fitted(tree, first_size=1, max_size=8).sample(np.arange(tree.leaf_count))
-    data = Truth("made up", tree, counts, False).group_sizes()
-    options = {"budget": ONE, "unit": ENTITY, "priority": "leaves", "prior": prior}
+    data = Truth("made up", tree, counts, False, quantity_bound=2).group_sizes()
+    options = {"budget": ONE, "unit": ENTITY, "prior": prior}
 
     def interrupt(stage):
         if stage.doing == "estimating":
@@ -369,10 +373,10 @@ def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_p
 
     with pytest.raises(KeyboardInterrupt):
         release(data, **options, keep=tmp_path / "kept", progress=interrupt)
-    assert choose("auto", Neighbours.of(data, ENTITY)).name == "joint-cumulative"
+    assert choose("auto", Neighbours.of(data, ENTITY)).name == "pgsr-hierarchical-dp"
     made = resume(tmp_path / "kept")
-    assert made.mechanism == "bottom-up"
-    assert len(made.measurements.measured) == 1
+    assert made.made_by.view == "at_least"
+    assert {part.view for part in made.measurements.measured} == {"at_least"}
     made.save(tmp_path / "release")
     assert verify(tmp_path / "release").ok
 

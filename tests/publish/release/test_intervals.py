@@ -54,9 +54,9 @@ def test_every_count_stands_within_its_intervals(public_totals):
 def test_only_the_intervals_that_were_asked_for_are_there(which, tmp_path):
     made = released(intervals=which, confidence=0.9)
     expected = {"all": COLUMNS, "guaranteed": COLUMNS[:2], "none": []}[which]
-    assert made.table().column_names[4:] == expected
+    assert made.table().column_names[5:] == expected
     made.save(tmp_path / "release")
-    assert pq.read_schema(tmp_path / "release" / "counts.parquet").names[4:] == expected
+    assert pq.read_schema(tmp_path / "release" / "counts.parquet").names[5:] == expected
     assert verify(tmp_path / "release").faults == ()
     again = Release.load(tmp_path / "release")
     assert again.table().equals(made.table(), check_metadata=True)
@@ -335,7 +335,7 @@ def test_a_changed_promise_is_found_wherever_it_stands(folder):
     assert "counts.parquet: the column upper does not say what privacy.json says of it" in verify(folder).faults
 
     def in_package(value):
-        value["resources"][1]["schema"]["fields"][4]["confidence"] = 0.999
+        value["resources"][1]["schema"]["fields"][5]["confidence"] = 0.999
 
     edit(folder, "datapackage.json", in_package)
     found = "datapackage.json: the column lower of counts-parquet does not say what privacy.json says of it"
