@@ -198,9 +198,7 @@ def splits_with(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares
     return usual if shares is None else {AS_GIVEN: level_shares(hierarchy, shares, some_without=True), **usual}
 
 
-def _divided(
-    chosen: Mechanism, hierarchy: Hierarchy, *, shares: Shares | None, priority: str | None
-) -> Shares | None:
+def _divided(chosen: Mechanism, hierarchy: Hierarchy, *, shares: Shares | None, priority: str | None) -> Shares | None:
     """The shares that `prepare` gave a mechanism, for planning it once more on a smaller tree."""
     return None if chosen.leaves_only else chosen.divided(hierarchy, shares, priority)
 

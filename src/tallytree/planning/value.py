@@ -8,8 +8,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from tallytree.charts import altair, colors, inline, panel_title, round_numbers, shapes, styled
 from tallytree.arrays import Integers
+from tallytree.charts import altair, colors, inline, panel_title, round_numbers, shapes, styled
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS
