@@ -1,4 +1,4 @@
-"""Bounds from lists and bands of sizes: a slow twin, how often they hold by kind of cell, and exact failures by hand."""
+"""Bounds from lists and bands of sizes: a slow twin, how often they hold by kind of cell, and exact ends by hand."""
 
 from __future__ import annotations
 
