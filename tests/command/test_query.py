@@ -21,6 +21,7 @@ def saved(tmp_path_factory):
     release(made_up(11, public_totals=True), intervals="none", **options).save(folder / "older")
     lists = {"mechanism": "coc-matching", "options": {"methods": ["sorted-sizes"] * 3}}
     release(made_up(11, public_totals=True), **lists, **options).save(folder / "lists")
+    release(made_up(11, public_totals=True), mechanism="pgsr-chain", **options).save(folder / "chain")
     return folder
 
 
