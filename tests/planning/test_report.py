@@ -64,6 +64,48 @@ def test_a_release_spends_by_priority():
         release(data, budget=ONE, unit=ENTITY, priority="upper", shares=[1, 1, 1])
 
 
+def test_each_mechanism_is_predicted_with_its_own_division_by_priority():
+    report = plan(
+        TREE,
+        max_size=6,
+        budget=ONE,
+        unit=ENTITY,
+        prior="uniform",
+        groups=600,
+        replicates=2,
+        mechanisms=["tallytree", "joint-cumulative"],
+    )
+    found = {(row.mechanism, row.split): [str(share) for share in row.shares] for row in report.predictions}
+    assert found["tallytree", "balanced"] == ["1/5", "1/5", "3/5"]
+    assert found["tallytree", "leaves"] == ["9/100", "1/100", "9/10"]
+    assert found["joint-cumulative", "balanced"] == ["1/3", "1/3", "1/3"]
+    given = plan(
+        TREE,
+        max_size=6,
+        budget=ONE,
+        unit=ENTITY,
+        prior="uniform",
+        groups=600,
+        replicates=2,
+        splits={"no middle": [1, 0, 3]},
+    )
+    assert {row.mechanism for row in given.predictions} == {"tallytree", "bottom-up"}
+    assert "every level's share must be positive" in given.skipped["joint-cumulative"]
+
+
+def test_lists_are_predicted_and_promise_no_widths():
+    totals = [2] * TREE.leaf_count
+    facts = {"max_size": 400, "budget": ONE, "unit": ENTITY, "prior": "heavy-tail", "totals": totals}
+    report = plan(TREE, **facts, mechanisms=["tallytree", "joint-cumulative"], replicates=4)
+    lists = [row for row in report.of(split="balanced") if row.mechanism == "tallytree"]
+    assert [row.half_width for row in lists] == [None] * 3
+    assert [float(share) for share in lists[0].shares] == [0, 0, 1]
+    assert lists[2].emd < next(row.emd for row in report.of(split="balanced") if row.mechanism != "tallytree")
+    with pytest.raises(SpecError, match="measures no counts of the smallest regions here"):
+        report.suggest("county within 20 at 95%")
+    assert report.suggest("county within 20 at 95%", mechanism="joint-cumulative").shares
+
+
 # -------------------------------------------------------------------- the smaller tree
 
 
