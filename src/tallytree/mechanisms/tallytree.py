@@ -131,6 +131,13 @@ class Tallytree(Mechanism):
         ]
         return Plan(budget, unit, (*first, *asks))
 
+    def played(self, measurements: Measurements, counts: Integers) -> Integers:
+        """Leaves that are as different as they are believed to be: released ones that borrow are closer together."""
+        if not self.settings.borrow or _by_lists(measurements):
+            return counts
+        values, _ = _from_at_least(self.settings, measurements, apart_as_true=True)
+        return counts_from_at_least(values, measurements.region_totals)
+
     def settle(self, measurements: Measurements) -> Settled:
         """Consistent totals from what was measured of them."""
         return Settled(_totals(measurements))
@@ -160,16 +167,21 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> 
 
 def settled_from_the_top(settings: Settings, measurements: Measurements) -> Estimate:
     """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
-    last = measurements.hierarchy.depth - 1
-    lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
-    values, words = (_from_lists if lists else _from_at_least)(settings, measurements)
+    values, words = (_from_lists if _by_lists(measurements) else _from_at_least)(settings, measurements)
     totals = measurements.region_totals
     return Estimate(
         counts_from_at_least(values, totals), f"whole numbers settled from the top, level by level; {words}"
     )
 
 
-def _from_at_least(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
+def _by_lists(measurements: Measurements) -> bool:
+    last = measurements.hierarchy.depth - 1
+    return any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
+
+
+def _from_at_least(
+    settings: Settings, measurements: Measurements, *, apart_as_true: bool = False
+) -> tuple[Integers, str]:
     tree, totals = measurements.hierarchy, measurements.known_totals
     values, noise = _measured(measurements)
     mean, variance = subtree_estimates(values, noise, tree)
@@ -186,7 +198,8 @@ def _from_at_least(settings: Settings, measurements: Measurements) -> tuple[Inte
         if totals is not None
         else (first[leaves, 0].astype(np.float64), above[:, 0])
     )
-    drawn = borrowed(mean[leaves, begin:], noise[-1, begin:], groups, above[:, begin:], groups_above)
+    rows = mean[leaves, begin:], noise[-1, begin:], groups, above[:, begin:], groups_above
+    drawn = borrowed(*rows, apart_as_true=apart_as_true)
     if drawn.part == 0:
         return first, "leaves borrow nothing from the regions above them: it would not pay"
     mean[leaves, begin:], deviation[leaves, begin:] = drawn.mean, np.sqrt(drawn.variance)
