@@ -55,12 +55,8 @@ REAL: list[tuple[str, dict[str, Any], tt.PrivacyUnit, int]] = [
     ("us_cps_2012_2014_households.parquet", {}, tt.one_entity(), 60),
     ("oregon_2000_pums_households.parquet", {}, tt.one_entity(), 60),
     ("ri_2010_block_race.csv", {"race": "nhpi"}, tt.one_entity(), 20),
+    ("ri_2010_block_race.csv", {"race": "white", "max_size": 1000}, tt.one_entity(), 5),  # measured by lists
     ("nyc_taxi_medallion_pickups.csv", {"max_size": 2000}, tt.one_entity(), 10),
-]
-# Data whose leaves are measured by lists, whatever public facts say.
-LISTED: list[tuple[str, dict[str, Any], int]] = [
-    ("ri_2010_block_race.csv", {"race": "nhpi"}, 20),
-    ("us_cps_2012_2014_households.parquet", {}, 60),
 ]
 QUICK = {"switzerland_2003_municipality_household_size.csv", "us_cps_2012_2014_households.parquet"}
 KINDS = ("zero beyond the support", "zero within the support", "1–9", "10–99", "100 or more", "planted cluster")
@@ -144,35 +140,26 @@ def made_up() -> list[tuple[Truth, int]]:
     return [(make("census", scale=0.05, max_size=200), 300), (make("race", scale=0.02), 300)]
 
 
-def cases(
-    data: Path | None, quick: bool, most_runs: int
-) -> Iterator[tuple[Truth, Any, tt.PrivacyUnit, int, str | None]]:
-    """Truths, the mask of what was planted in them, the unit, the number of runs, and how leaves are measured."""
+def cases(data: Path | None, quick: bool, most_runs: int) -> Iterator[tuple[Truth, Any, tt.PrivacyUnit, int]]:
+    """Truths with the mask of what was planted in them, the privacy unit and the number of runs."""
     for name, options, unit, runs in REAL:
         if quick and (name not in QUICK or unit.kind != "one_entity"):
             continue
         if data is None or not (data / name).exists():
             print(f"{name} is not there: left out", file=sys.stderr)
             continue
-        yield load(data / name, **options), None, unit, 1 if quick else min(runs, most_runs), None
-    for name, options, runs in [] if quick or data is None else LISTED:
-        if (data / name).exists():
-            yield load(data / name, **options), None, tt.one_entity(), min(runs, most_runs), "lists"
+        yield load(data / name, **options), None, unit, 1 if quick else min(runs, most_runs)
     for truth, clusters in made_up()[: 1 if quick else 2]:
         changed, planted = with_clusters(truth, clusters=clusters)
-        yield changed, planted, tt.one_entity(), 1 if quick else min(10, most_runs), None
+        yield changed, planted, tt.one_entity(), 1 if quick else min(10, most_runs)
 
 
-def intervals_of(
-    truth: Truth, unit: tt.PrivacyUnit, epsilon: str, run: int, leaves: str | None
-) -> tuple[str, list[Intervals]]:
+def intervals_of(truth: Truth, unit: tt.PrivacyUnit, epsilon: str, run: int) -> tuple[str, list[Intervals]]:
     """The default mechanism's release by seed, and all its intervals: one bootstrap serves every level."""
     neighbours = Neighbours.of(truth.group_sizes(), unit)
     totals = truth.all_levels().sum(axis=1) if truth.public_totals else None
     facts = {"neighbours": neighbours, "hierarchy": truth.hierarchy, "totals": totals}
-    chosen, plan = prepare(
-        "auto", None if leaves is None else {"leaves": leaves}, **facts, budget=tt.Budget(epsilon=epsilon)
-    )
+    chosen, plan = prepare("auto", **facts, budget=tt.Budget(epsilon=epsilon))
     measurements = seeded_measurements(truth, plan, truth.name, epsilon, run, settle=chosen.settle)
     counts = chosen.estimate(measurements).counts
     found = [each for level in LEVELS if (each := guaranteed(measurements, counts, level=level)) is not None]
@@ -188,16 +175,14 @@ def shortfall(kind: str, level: float, stratum: Stratum) -> float:
     return 100 * (level - ALLOWED[kind] - error - stratum.coverage)
 
 
-def rows(
-    truth: Truth, planted: Any, unit: tt.PrivacyUnit, runs: int, leaves: str | None = None
-) -> Iterator[dict[str, Any]]:
+def rows(truth: Truth, planted: Any, unit: tt.PrivacyUnit, runs: int) -> Iterator[dict[str, Any]]:
     """One row per stratum of enough cells."""
     true = truth.all_levels()
     kinds = kinds_of(true, planted)
     for epsilon in EPSILONS:
         found: dict[tuple[float, str, str, str], Stratum] = {}
         for run in range(runs):
-            mechanism, all_intervals = intervals_of(truth, unit, epsilon, run, leaves)
+            mechanism, all_intervals = intervals_of(truth, unit, epsilon, run)
             for intervals in all_intervals:
                 for each in strata(intervals, true, truth.hierarchy, kinds):
                     key = (intervals.level, intervals.kind, each.level, each.kind)
@@ -230,9 +215,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.csv")
     options = parser.parse_args()
     table: list[dict[str, Any]] = []
-    for truth, planted, unit, runs, leaves in cases(options.data, options.quick, options.runs):
+    for truth, planted, unit, runs in cases(options.data, options.quick, options.runs):
         start = time.perf_counter()
-        table += rows(truth, planted, unit, runs, leaves)
+        table += rows(truth, planted, unit, runs)
         print(f"{truth.name}, {unit.kind}, {runs} runs: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     with options.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(table[0]))

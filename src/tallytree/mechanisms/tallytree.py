@@ -133,7 +133,7 @@ class Tallytree(Mechanism):
 
     def played(self, measurements: Measurements, counts: Integers) -> Integers:
         """Leaves that are as different as they are believed to be: released ones that borrow are closer together."""
-        if not self.settings.borrow or _by_lists(measurements):
+        if not self.settings.borrow or any(part.view == "sorted_sizes" for part in measurements.measured):
             return counts
         values, _ = _from_at_least(self.settings, measurements, apart_as_true=True)
         return counts_from_at_least(values, measurements.region_totals)
@@ -167,16 +167,13 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> 
 
 def settled_from_the_top(settings: Settings, measurements: Measurements) -> Estimate:
     """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
-    values, words = (_from_lists if _by_lists(measurements) else _from_at_least)(settings, measurements)
+    last = measurements.hierarchy.depth - 1
+    lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
+    values, words = (_from_lists if lists else _from_at_least)(settings, measurements)
     totals = measurements.region_totals
     return Estimate(
         counts_from_at_least(values, totals), f"whole numbers settled from the top, level by level; {words}"
     )
-
-
-def _by_lists(measurements: Measurements) -> bool:
-    last = measurements.hierarchy.depth - 1
-    return any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
 
 
 def _from_at_least(

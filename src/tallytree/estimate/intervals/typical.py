@@ -3,9 +3,9 @@
 A parametric bootstrap. The released counts play the truth, or others that play it better (a mechanism that draws leaves
 together releases leaves that are more alike than true ones, so their errors would look too small). Other noise of the
 same law is added to what was measured of them, the *same* estimator runs on that, and its deviations from what played
-the truth are squared and added up, a replicate at a time. That noise follows from the measurements (`replicate_noise`), so asking twice gives the same.
-Constraints (whole, not negative, adding up) do most of the work where counts are small, so these intervals are several
-times narrower there than guaranteed ones.
+the truth are squared and added up, a replicate at a time. That noise follows from the measurements (`replicate_noise`),
+so asking twice gives the same. Constraints (whole, not negative, adding up) do most of the work where counts are small,
+so these intervals are several times narrower there than guaranteed ones.
 
 They are no guarantee: what the release smoothed away plays no part in the replicates. Ten groups of one odd size in one
 small region, below what the noise lets one see, are neither in the released counts nor within their typical interval.
