@@ -158,7 +158,7 @@ def intervals_of(truth: Truth, unit: tt.PrivacyUnit, epsilon: str, run: int) -> 
     """The default mechanism's release by seed, and all its intervals: one bootstrap serves every level."""
     neighbours = Neighbours.of(truth.group_sizes(), unit)
     totals = truth.all_levels().sum(axis=1) if truth.public_totals else None
-    facts = {"neighbours": neighbours, "hierarchy": truth.hierarchy, "totals": totals}
+    facts: dict[str, Any] = {"neighbours": neighbours, "hierarchy": truth.hierarchy, "totals": totals}
     chosen, plan = prepare("auto", **facts, budget=tt.Budget(epsilon=epsilon))
     measurements = seeded_measurements(truth, plan, truth.name, epsilon, run, settle=chosen.settle)
     counts = chosen.estimate(measurements).counts
