@@ -131,6 +131,13 @@ class Tallytree(Mechanism):
         ]
         return Plan(budget, unit, (*first, *asks))
 
+    def played(self, measurements: Measurements, counts: Integers) -> Integers:
+        """Leaves that are as different as they are believed to be: released ones that borrow are closer together."""
+        if not self.settings.borrow or any(part.view == "sorted_sizes" for part in measurements.measured):
+            return counts
+        values, _ = _from_at_least(self.settings, measurements, apart_as_true=True)
+        return counts_from_at_least(values, measurements.region_totals)
+
     def settle(self, measurements: Measurements) -> Settled:
         """Consistent totals from what was measured of them."""
         return Settled(_totals(measurements))
@@ -169,7 +176,9 @@ def settled_from_the_top(settings: Settings, measurements: Measurements) -> Esti
     )
 
 
-def _from_at_least(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
+def _from_at_least(
+    settings: Settings, measurements: Measurements, *, apart_as_true: bool = False
+) -> tuple[Integers, str]:
     tree, totals = measurements.hierarchy, measurements.known_totals
     values, noise = _measured(measurements)
     mean, variance = subtree_estimates(values, noise, tree)
@@ -186,7 +195,8 @@ def _from_at_least(settings: Settings, measurements: Measurements) -> tuple[Inte
         if totals is not None
         else (first[leaves, 0].astype(np.float64), above[:, 0])
     )
-    drawn = borrowed(mean[leaves, begin:], noise[-1, begin:], groups, above[:, begin:], groups_above)
+    rows = mean[leaves, begin:], noise[-1, begin:], groups, above[:, begin:], groups_above
+    drawn = borrowed(*rows, apart_as_true=apart_as_true)
     if drawn.part == 0:
         return first, "leaves borrow nothing from the regions above them: it would not pay"
     mean[leaves, begin:], deviation[leaves, begin:] = drawn.mean, np.sqrt(drawn.variance)

@@ -220,3 +220,24 @@ def test_wrong_input_is_refused():
         typical(measurements, counts, chosen.estimate, level=2)
     with pytest.raises(SpecError, match=r"counts is .* one row per region"):
         typical(measurements, counts[:-1], chosen.estimate)
+
+
+def test_where_leaves_borrow_typical_intervals_hold_about_as_often_as_they_say():
+    """Released leaves are closer together than true ones: where they play the truth, intervals hold less often."""
+    rng = np.random.default_rng(9)
+    apart = np.exp(0.35 * rng.normal(size=(120, 8)))
+    counts = rng.poisson(60 * apart * np.exp(-np.arange(8) / 3))
+    truth = Truth("apart", even_tree(5, 120), counts, True)
+    chosen = MECHANISMS["tallytree"].configured({"leaves": "at_least"})
+    plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.15"), tt.one_entity())
+    leaves, held = truth.hierarchy.level_slice(2), {True: [], False: []}
+    for run in range(3):
+        measurements = seeded_measurements(truth, plan, "borrowing", run)
+        released = chosen.estimate(measurements).counts
+        for better, kept in held.items():
+            played = chosen.played(measurements, released) if better else None
+            found = typical(measurements, released, chosen.estimate, played=played).intervals
+            true = truth.all_levels()
+            kept.append(((found.lower <= true) & (true <= found.upper))[leaves].mean())
+    assert np.mean(held[True]) > 0.9
+    assert np.mean(held[False]) < np.mean(held[True]) - 0.02

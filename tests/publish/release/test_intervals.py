@@ -103,9 +103,30 @@ def test_typical_intervals_exist_for_every_mechanism_that_can_be_released(tmp_pa
 
 
 @pytest.mark.parametrize("options", [{**LISTS, "totals_share": "1/4"}, {**LISTS, "largest_share": "1/8"}, FIRST])
-def test_what_has_no_guarantee_has_empty_columns_that_say_why(options, tmp_path):
+def test_lists_of_settled_lengths_and_sizes_have_intervals_that_verify(options, tmp_path):
     public = "totals_share" not in options
     made = released(public_totals=public, mechanism="coc-matching", options=options, budget=Budget(epsilon=4))
+    bars = made.error_bars
+    assert ((bars.guaranteed.lower <= made.counts) & (made.counts <= bars.guaranteed.upper)).all()
+    assert (bars.guaranteed.upper - bars.guaranteed.lower).max() < 1 << 20
+    made.save(tmp_path / "release")
+    assert verify(tmp_path / "release").faults == ()
+    assert Release.load(tmp_path / "release").table().equals(made.table(), check_metadata=True)
+
+
+@pytest.mark.parametrize("options", [{"leaves": "lists"}, {"leaves": "at_least", "borrow": False}, {}])
+@pytest.mark.parametrize("priority", ["balanced", "upper"])
+def test_the_default_has_both_kinds_however_leaves_are_measured(options, priority, tmp_path):
+    made = released(mechanism="tallytree", options=options, priority=priority)
+    assert made.error_bars.guaranteed is not None
+    assert made.error_bars.typical is not None
+    made.save(tmp_path / "release")
+    assert verify(tmp_path / "release").faults == ()
+    assert Release.load(tmp_path / "release").made_by.options == made.made_by.options
+
+
+def test_what_has_no_guarantee_has_empty_columns_that_say_why(tmp_path):
+    made = released(mechanism="pgsr-chain", budget=Budget(epsilon=4))
     table = made.table()
     assert table["lower"].null_count == table["upper"].null_count == len(table)
     assert table["typical_lower"].null_count == table["typical_upper"].null_count == 0

@@ -1,10 +1,11 @@
 """Typical intervals: how far the whole way from measuring to estimating moves counts like the released ones.
 
-A parametric bootstrap. The released counts play the truth: other noise of the same law is added to what was measured
-of them, the *same* estimator runs on that, and its deviations from the released counts are squared and added up, a
-replicate at a time. That noise follows from the measurements (`replicate_noise`), so asking twice gives the same.
-Constraints (whole, not negative, adding up) do most of the work where counts are small, so these intervals are several
-times narrower there than guaranteed ones.
+A parametric bootstrap. The released counts play the truth, or others that play it better (a mechanism that draws leaves
+together releases leaves that are more alike than true ones, so their errors would look too small). Other noise of the
+same law is added to what was measured of them, the *same* estimator runs on that, and its deviations from what played
+the truth are squared and added up, a replicate at a time. That noise follows from the measurements (`replicate_noise`),
+so asking twice gives the same. Constraints (whole, not negative, adding up) do most of the work where counts are small,
+so these intervals are several times narrower there than guaranteed ones.
 
 They are no guarantee: what the release smoothed away plays no part in the replicates. Ten groups of one odd size in one
 small region, below what the noise lets one see, are neither in the released counts nor within their typical interval.
@@ -94,13 +95,15 @@ def typical(
     replicates: int = REPLICATES,
     functions: Sequence[CountsFunction] = (),
     settle: Callable[[Measurements], Settled] | None = None,
+    played: NDArray[Any] | None = None,
     progress: Progress = silent,
 ) -> Typical:
     """Intervals for the true counts behind released ones, by `replicates` runs of the mechanism's own `estimate`.
 
     `functions` take counts `[regions, sizes]` and return a number or an array each (sums, shares, means; ratios on the
     log scale); their deviations come from the same replicates. `settle` is the mechanism's way to settle measured
-    totals, if it has one: then they vary too. The half-width of a cell is max(1, ⌈factor · root mean
+    totals, if it has one: then they vary too. `played` are the counts that play the truth where the released ones would
+    play it badly (`Mechanism.played`). The half-width of a cell is max(1, ⌈factor · root mean
     square⌉); ends are clipped to 0 and to public totals. Memory: a few arrays of the counts' size beside what one
     measurement and one estimate need, whatever the number of replicates. The replicates' noise follows from the
     measurements, so every call gives the same.
@@ -109,16 +112,17 @@ def typical(
     if isinstance(replicates, bool) or not isinstance(replicates, int | np.integer) or replicates < 2:
         raise SpecError(f"the number of replicates is {replicates!r}; expected a whole number of at least 2")
     squares = np.zeros(counts.shape)
-    released = [np.asarray(function(counts), dtype=np.float64) for function in functions]
-    function_squares = [np.zeros(value.shape) for value in released]
-    views, seed = views_of(counts, measurements), digest_of(measurements)
+    truth = counts if played is None else checked_counts(played, measurements)
+    true_values = [np.asarray(function(truth), dtype=np.float64) for function in functions]
+    function_squares = [np.zeros(value.shape) for value in true_values]
+    views, seed = views_of(truth, measurements), digest_of(measurements)
     progress(Stage(STAGE, 0, int(replicates)))
     for replicate in range(int(replicates)):
-        again = estimate(remeasured(measurements, counts, views, ReplicateNoise(seed, replicate), settle=settle)).counts
+        again = estimate(remeasured(measurements, truth, views, ReplicateNoise(seed, replicate), settle=settle)).counts
         if again.shape != counts.shape:
             raise SpecError(f"the estimator gave counts of shape {again.shape}; expected {counts.shape}, as released")
-        _in_blocks(_add_squares, counts, again, squares)
-        for function, value, total in zip(functions, released, function_squares, strict=True):
+        _in_blocks(_add_squares, truth, again, squares)
+        for function, value, total in zip(functions, true_values, function_squares, strict=True):
             total += (np.asarray(function(again), dtype=np.float64) - value) ** 2
         progress(Stage(STAGE, replicate + 1, int(replicates)))
     squares /= int(replicates)
@@ -146,7 +150,9 @@ def views_of(counts: Integers, measurements: Measurements) -> list[Integers | No
     return [
         None
         if part.view == "sorted_sizes"
-        else view_of(part.view, counts[measurements.hierarchy.level_slice(part.level)], measurements.first_size)
+        else view_of(
+            part.view, counts[measurements.hierarchy.level_slice(part.level)], measurements.first_size, part.sizes
+        )
         for part in measurements.measured
     ]
 
@@ -175,7 +181,8 @@ def remeasured(
         if view is None:
             draw, small = partial(noise.draw, part.noise, part.scale), part.values.dtype == np.int32
             rows, lengths = counts[known.hierarchy.level_slice(part.level)], known.lengths(part.level)
-            again[part] = replace(part, values=noisy_lists(draw, rows, known.first_size, lengths, small=small))
+            values = noisy_lists(draw, rows, known.first_size, lengths, small=small, band=part.sizes)
+            again[part] = replace(part, values=values)
     return replace(known, measured=tuple(again[part] for part, _ in parts))
 
 

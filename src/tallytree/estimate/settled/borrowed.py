@@ -17,6 +17,10 @@ together with others of like size, for small places differ more than large ones.
 *Where it stops.* A mean absolute error is what counts, and Laplace noise has a sharp peak: its own is 0.886 of that of
 normal noise with the same variance. Where the variance that is left is more than 0.78 of the noise's, a size keeps its
 own measurement.
+
+*As far apart as they are.* Drawn rows lie closer together than the truth does: each is a mean over what it may be. Rows
+that differ as much as true ones are believed to, which is what a simulation of such data needs, take the square root A
+of the gain G = (V + σ² I)⁻¹ V in its place: the rows (y − n p) A have the covariance Aᵀ (V + σ² I) A = V.
 """
 
 from __future__ import annotations
@@ -43,9 +47,12 @@ class Borrowed(NamedTuple):
     part: float
 
 
-def borrowed(noisy: Floats, noise: Floats, groups: Floats, above: Floats, groups_above: Floats) -> Borrowed:
+def borrowed(
+    noisy: Floats, noise: Floats, groups: Floats, above: Floats, groups_above: Floats, *, apart_as_true: bool = False
+) -> Borrowed:
     """`noisy` rows `[leaves, sizes]` with noise of variance `noise` `[sizes]`, drawn towards the rows `above` of their
-    parents, which have `groups_above` groups."""
+    parents, which have `groups_above` groups; `apart_as_true` leaves them as different as the truth is believed to be.
+    """
     leaves, sizes = noisy.shape
     noise = np.maximum(noise, LEAST_NOISE)
     mean, variance = noisy.copy(), np.tile(noise, (leaves, 1))
@@ -73,11 +80,21 @@ def borrowed(noisy: Floats, noise: Floats, groups: Floats, above: Floats, groups
             gain = np.linalg.solve(signal + np.diag(noise), signal)
             left = np.clip(np.diag(gain), LEAST_LEFT, 1.0)
             worth = left < WORTH_IT
-            drawn_rows = expected[members] + (noisy[members] - expected[members]) @ gain
+            pull = _root_of_gain(signal, noise) if apart_as_true else gain
+            drawn_rows = expected[members] + (noisy[members] - expected[members]) @ pull
             mean[members] = np.where(worth, drawn_rows, noisy[members])
             variance[members] = np.where(worth, left, 1.0) * noise
             taken += len(members) * float(np.mean(np.where(worth, 1.0 - left, 0.0)))
     return Borrowed(mean, variance, taken / len(alive))
+
+
+def _root_of_gain(signal: Floats, noise: Floats) -> Floats:
+    """A with A² = (V + N)⁻¹ V and Aᵀ (V + N) A = V: with V + N = R Rᵀ and R⁻¹ V R⁻ᵀ = Q μ Qᵀ it is R⁻ᵀ Q √μ Qᵀ Rᵀ."""
+    root = np.linalg.cholesky(signal + np.diag(noise))
+    values, directions = np.linalg.eigh(np.linalg.solve(root, np.linalg.solve(root, signal).T))
+    inner = (directions * np.sqrt(np.clip(values, 0.0, 1.0))) @ directions.T
+    found: Floats = np.linalg.solve(root.T, inner @ root.T)
+    return found
 
 
 def _alike(groups: Floats, alive: np.ndarray, enough: int) -> list[list[np.ndarray]]:

@@ -165,6 +165,7 @@ def replicated(
         level=confidence,
         functions=functions,
         settle=mechanism.settle,
+        played=mechanism.played(measurements, counts),
         progress=step,
     )
 

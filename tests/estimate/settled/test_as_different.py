@@ -1,0 +1,53 @@
+"""Rows that are as far apart as the truth: their covariance is what was put in, and drawn rows lie closer together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import tallytree as tt
+from tallytree.estimate.settled.borrowed import _root_of_gain, borrowed
+from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.mechanisms import MECHANISMS
+from tests.oracles.trees import even_tree
+
+
+def test_the_root_of_the_gain_gives_rows_the_covariance_of_the_truth():
+    rng = np.random.default_rng(2)
+    for sizes in (1, 3, 7):
+        some = rng.normal(size=(sizes, sizes))
+        signal, noise = some @ some.T, rng.gamma(2, 1, sizes)
+        root, both = _root_of_gain(signal, noise), signal + np.diag(noise)
+        assert np.allclose(root.T @ both @ root, signal)
+        assert np.allclose(root @ root, np.linalg.solve(both, signal))
+
+
+def test_rows_as_far_apart_as_true_ones_are_neither_noisy_nor_alike():
+    rng = np.random.default_rng(3)
+    groups, shape = np.full(400, 1000.0), np.linspace(0.9, 0.1, 5)
+    true = groups[:, None] * shape + 30 * rng.normal(size=(400, 5))
+    noisy = true + 30 * rng.normal(size=(400, 5))
+    above = np.tile(400 * 1000 * shape, (400, 1))
+    facts = noisy, np.full(5, 900.0), groups, above, np.full(400, 400_000.0)
+    drawn, apart = borrowed(*facts), borrowed(*facts, apart_as_true=True)
+    spread = [np.mean((rows - groups[:, None] * shape) ** 2) for rows in (drawn.mean, true, apart.mean, noisy)]
+    assert spread[0] < 0.8 * spread[1]
+    assert abs(spread[2] - spread[1]) < 0.2 * spread[1] < spread[3] - spread[1]
+    assert apart.part == drawn.part
+
+
+def test_what_plays_the_truth_keeps_every_promise_and_is_the_released_where_nothing_is_borrowed():
+    rng = np.random.default_rng(4)
+    counts = rng.poisson(np.tile(40 * np.exp(-np.arange(8) / 2), (60, 1)))
+    truth = Truth("played", even_tree(4, 60), counts, True)
+    chosen = MECHANISMS["tallytree"].configured({"leaves": "at_least"})
+    plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.3"), tt.one_entity())
+    measurements = seeded_measurements(truth, plan, 1)
+    released = chosen.estimate(measurements).counts
+    played = chosen.played(measurements, released)
+    assert not np.array_equal(played, released)
+    assert played.min() >= 0
+    assert np.array_equal(played.sum(axis=1), measurements.region_totals)
+    assert np.array_equal(truth.hierarchy.aggregate(played[truth.hierarchy.level_slice(2)]), played)
+    alone = chosen.configured({"borrow": False})
+    assert alone.played(measurements, released) is released
+    assert MECHANISMS["joint-cumulative"].played(measurements, released) is released
