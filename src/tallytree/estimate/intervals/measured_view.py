@@ -15,7 +15,7 @@ from tallytree.errors import ReleaseError
 from tallytree.estimate.tree.variances import TreeVariances
 from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind
-from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.measurements import Measurement, Measurements
 
 LinearView = Literal["at_least", "counts"]
 LINEAR_VIEWS: tuple[LinearView, ...] = ("at_least", "counts")
@@ -41,7 +41,7 @@ class MeasuredView:
     @cached_property
     def values(self) -> Integers:
         """`[regions, columns]`."""
-        parts = {part.level: part.values for part in self.measurements.measured if part.view == self.view}
+        parts = {part.level: part.values for part in _whole(self.measurements, self.view)}
         tree = self.measurements.hierarchy
         columns = next(iter(parts.values())).shape[1]
         missing = {
@@ -52,12 +52,12 @@ class MeasuredView:
     @cached_property
     def noise(self) -> dict[int, tuple[NoiseKind, Fraction]]:
         """Kind and scale of the noise of every measured level."""
-        return {part.level: (part.noise, part.scale) for part in self.measurements.measured if part.view == self.view}
+        return {part.level: (part.noise, part.scale) for part in _whole(self.measurements, self.view)}
 
     @cached_property
     def law(self) -> TreeVariances:
         """The variances of least squares from this view, one column at a time."""
-        given = {part.level: part.variance for part in self.measurements.measured if part.view == self.view}
+        given = {part.level: part.variance for part in _whole(self.measurements, self.view)}
         tree = self.measurements.hierarchy
         return TreeVariances.of(tree, [given.get(level, math.inf) for level in range(tree.depth)])
 
@@ -71,7 +71,8 @@ def no_guarantee(measurements: Measurements) -> str | None:
     if any(_covers_leaves(measurements, view) for view in LINEAR_VIEWS):
         return None
     last = measurements.hierarchy.depth - 1
-    there = sorted({part.view for part in measurements.measured if part.level == last})
+    below = [part for part in measurements.measured if part.level == last]
+    there = sorted({part.view + ("" if part.sizes is None else " in bands of sizes") for part in below})
     return (
         "Guaranteed intervals need noisy counts or at_least counts of the smallest regions, and this release measured "
         f"{', '.join(there) or 'nothing'} there: see the typical intervals."
@@ -80,4 +81,9 @@ def no_guarantee(measurements: Measurements) -> str | None:
 
 def _covers_leaves(measurements: Measurements, view: LinearView) -> bool:
     last = measurements.hierarchy.depth - 1
-    return any(part.view == view and part.level == last for part in measurements.measured)
+    return any(part.level == last for part in _whole(measurements, view))
+
+
+def _whole(measurements: Measurements, view: LinearView) -> list[Measurement]:
+    """What was measured of a view for all sizes at once; bands of sizes are not used yet."""
+    return [part for part in measurements.measured if part.view == view and part.sizes is None]

@@ -146,7 +146,9 @@ def views_of(counts: Integers, measurements: Measurements) -> list[Integers | No
     return [
         None
         if part.view == "sorted_sizes"
-        else view_of(part.view, counts[measurements.hierarchy.level_slice(part.level)], measurements.first_size)
+        else view_of(
+            part.view, counts[measurements.hierarchy.level_slice(part.level)], measurements.first_size, part.sizes
+        )
         for part in measurements.measured
     ]
 
@@ -175,7 +177,8 @@ def remeasured(
         if view is None:
             draw, small = partial(noise.draw, part.noise, part.scale), part.values.dtype == np.int32
             rows, lengths = counts[known.hierarchy.level_slice(part.level)], known.lengths(part.level)
-            again[part] = replace(part, values=noisy_lists(draw, rows, known.first_size, lengths, small=small))
+            lists = noisy_lists(draw, rows, known.first_size, lengths, small=small, band=part.sizes)
+            again[part] = replace(part, values=lists)
     return replace(known, measured=tuple(again[part] for part, _ in parts))
 
 
