@@ -196,6 +196,10 @@ def settled_from_the_top(settings: Settings, measurements: Measurements) -> Esti
     lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
     values, words = (_from_lists if lists else _from_at_least)(settings, measurements)
     totals = measurements.region_totals
+    if totals is None and measurements.known_totals is not None:
+        values[:, 0] = (
+            measurements.known_totals
+        )  # measured first: every group has at least size 1, and no row exceeds it
     return Estimate(
         counts_from_at_least(values, totals), f"whole numbers settled from the top, level by level; {words}"
     )
