@@ -49,7 +49,7 @@ class Division(NamedTuple):
 def read_bands(value: Any) -> tuple[DividedBand, ...]:
     """The option's value, checked as far as it can be without a hierarchy and a largest size."""
     if isinstance(value, str) or not isinstance(value, Sequence) or not value:
-        raise SpecError(f"bands is {told(value)}; expected {FORM}")
+        raise SpecError(f"bands is {'empty' if value == [] else told(value)}; expected {FORM}")
     bands = tuple(_read(one) for one in value)
     if any(band.to is None for band in bands[:-1]):
         raise SpecError("every band but the last must say up to which size it goes: to = 3, say")
@@ -60,8 +60,12 @@ def read_bands(value: Any) -> tuple[DividedBand, ...]:
 
 
 def _read(one: Any) -> DividedBand:
-    if not isinstance(one, Mapping) or "shares" not in one or not set(one) <= set(DividedBand._fields):
+    if not isinstance(one, Mapping):
         raise SpecError(f"bands has an entry {told(one)}; expected {FORM}")
+    if "shares" not in one:
+        raise SpecError(f"a band of sizes has no shares; expected {FORM}")
+    if unknown := [name for name in one if name not in DividedBand._fields]:
+        raise SpecError(f"a band of sizes has no {unknown[0]!r}; it has {', '.join(DividedBand._fields)}")
     to, shares = one.get("to"), one["shares"]
     leaves = None if one.get("leaves") is None else read_leaves(one["leaves"])
     if to is not None and (isinstance(to, bool) or not isinstance(to, int) or to < 1):
