@@ -26,6 +26,10 @@ class Band(NamedTuple):
     first: int
     last: int
 
+    def in_words(self) -> str:
+        """Which sizes these are."""
+        return f"size {self.first}" if self.first == self.last else f"sizes {self.first} to {self.last}"
+
 
 @dataclass(frozen=True)
 class Question:

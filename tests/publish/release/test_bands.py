@@ -15,6 +15,7 @@ from tallytree import (
     ReleaseError,
     SpecError,
     load_measurements,
+    measure,
     one_entity,
     one_group,
     release,
@@ -23,8 +24,9 @@ from tallytree import (
 )
 from tallytree.evaluate.truth import Truth, measured_without_noise
 from tallytree.mechanisms import MECHANISMS, prepare
-from tallytree.privacy import Neighbours
+from tallytree.privacy import Neighbours, Plan, Question
 from tallytree.privacy.plan import Band
+from tallytree.publish.release.statement import bands_in_words
 from tests.faults.mutations import mend
 from tests.oracles.example import made_up
 from tests.publish.release.test_measurements_file import rewritten, same
@@ -94,6 +96,12 @@ def test_statement_and_package_explain_bands_and_say_nothing_of_them_where_there
     plain.save(tmp_path / "plain")
     assert "bands_of_sizes" not in json.loads((tmp_path / "plain" / "privacy.json").read_text(encoding="utf-8"))
     assert "band of sizes" not in (tmp_path / "plain" / "datapackage.json").read_text(encoding="utf-8")
+
+
+def test_sums_that_differ_from_size_to_size_are_told_apart():
+    asked = Question("at_least", 0, Fraction(1), Band(2, 4)), Question("at_least", 2, Fraction(1, 2), Band(5, 6))
+    measurements = measure(made_up(3, public_totals=True), Plan(Budget(epsilon=1), one_entity(), asked))
+    assert "each size: 0 at size 1, 1 at sizes 2 to 4, 0.5 at sizes 5 to 6. The" in bands_in_words(measurements)
 
 
 def test_the_ledger_is_charged_the_budget_and_not_the_sum_of_all_bands(tmp_path):

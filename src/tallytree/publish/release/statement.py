@@ -11,7 +11,7 @@ from tallytree.histogram import size_label
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.privacy.plan import Question, shares_at_sizes
+from tallytree.privacy.plan import Band, Question, shares_at_sizes
 from tallytree.publish.release.contents import ReleaseContents, size_description
 from tallytree.publish.release.truncation import count_description, truncation
 from tallytree.publish.statement import (
@@ -94,8 +94,7 @@ def bands_in_words(measurements: Measurements) -> str | None:
     alike = [next(run) for _, run in groupby(within, key=lambda size: at_each[size])]
     sums = []
     for first, after in pairwise([*alike, measurements.max_size + 1]):
-        sizes = f"size {first}" if after == first + 1 else f"sizes {first} to {after - 1}"
-        sums.append(f"{as_decimal(at_each[first] * measurements.budget.amount)} at {sizes}")
+        sums.append(f"{as_decimal(at_each[first] * measurements.budget.amount)} at {Band(first, after - 1).in_words()}")
     return (
         "Measurements that name sizes, the first and the last of a band, are about these sizes alone: how many groups "
         "have each of them or more, or the sorted list of what each group has of its size within the band. Whoever "
