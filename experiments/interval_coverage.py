@@ -38,7 +38,7 @@ from tallytree.estimate.intervals.value import Intervals
 from tallytree.evaluate.datasets import make
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import choose
+from tallytree.mechanisms import prepare
 from tallytree.privacy.neighbours import Neighbours
 
 EPSILONS = ("0.1", "0.5", "1")
@@ -139,7 +139,7 @@ def made_up() -> list[tuple[Truth, int]]:
     return [(make("census", scale=0.05, max_size=200), 300), (make("race", scale=0.02), 300)]
 
 
-def cases(data: Path | None, quick: bool) -> Iterator[tuple[Truth, Any, tt.PrivacyUnit, int]]:
+def cases(data: Path | None, quick: bool, most_runs: int) -> Iterator[tuple[Truth, Any, tt.PrivacyUnit, int]]:
     """Truths with the mask of what was planted in them, the privacy unit and the number of runs."""
     for name, options, unit, runs in REAL:
         if quick and (name not in QUICK or unit.kind != "one_entity"):
@@ -147,22 +147,24 @@ def cases(data: Path | None, quick: bool) -> Iterator[tuple[Truth, Any, tt.Priva
         if data is None or not (data / name).exists():
             print(f"{name} is not there: left out", file=sys.stderr)
             continue
-        yield load(data / name, **options), None, unit, 1 if quick else runs
+        yield load(data / name, **options), None, unit, 1 if quick else min(runs, most_runs)
     for truth, clusters in made_up()[: 1 if quick else 2]:
         changed, planted = with_clusters(truth, clusters=clusters)
-        yield changed, planted, tt.one_entity(), 1 if quick else 10
+        yield changed, planted, tt.one_entity(), 1 if quick else min(10, most_runs)
 
 
 def intervals_of(truth: Truth, unit: tt.PrivacyUnit, epsilon: str, run: int) -> tuple[str, list[Intervals]]:
     """The default mechanism's release by seed, and all its intervals: one bootstrap serves every level."""
     neighbours = Neighbours.of(truth.group_sizes(), unit)
-    chosen = choose("auto", neighbours)
-    plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon=epsilon), unit)
-    measurements = seeded_measurements(truth, plan, truth.name, epsilon, run)
+    totals = truth.all_levels().sum(axis=1) if truth.public_totals else None
+    facts = {"neighbours": neighbours, "hierarchy": truth.hierarchy, "totals": totals}
+    chosen, plan = prepare("auto", **facts, budget=tt.Budget(epsilon=epsilon))
+    measurements = seeded_measurements(truth, plan, truth.name, epsilon, run, settle=chosen.settle)
     counts = chosen.estimate(measurements).counts
     found = [each for level in LEVELS if (each := guaranteed(measurements, counts, level=level)) is not None]
     replicated = typical(measurements, counts, chosen.estimate, settle=chosen.settle)
-    return chosen.name, found + [replicated.intervals_at(level) for level in LEVELS]
+    name = f"{chosen.name}, {chosen.options['leaves']}" if "leaves" in chosen.options else chosen.name
+    return name, found + [replicated.intervals_at(level) for level in LEVELS]
 
 
 def shortfall(kind: str, level: float, stratum: Stratum) -> float:
@@ -207,10 +209,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="the folder of the real data sets")
     parser.add_argument("--quick", action="store_true", help="one run of each, small data only")
+    parser.add_argument("--runs", type=int, default=1000, help="at most as many of each")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.csv")
     options = parser.parse_args()
     table: list[dict[str, Any]] = []
-    for truth, planted, unit, runs in cases(options.data, options.quick):
+    for truth, planted, unit, runs in cases(options.data, options.quick, options.runs):
         start = time.perf_counter()
         table += rows(truth, planted, unit, runs)
         print(f"{truth.name}, {unit.kind}, {runs} runs: {time.perf_counter() - start:.0f} s", file=sys.stderr)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tallytree.privacy.plan import Plan as Plan
     from tallytree.publish.microdata.making import synthesize as synthesize
     from tallytree.publish.microdata.value import Synthesis as Synthesis
-    from tallytree.publish.release.answers import Answer as Answer
+    from tallytree.publish.release.answer import Answer as Answer
     from tallytree.publish.release.making import release as release
     from tallytree.publish.release.making import resume as resume
     from tallytree.publish.release.measurements_file import load_measurements as load_measurements
@@ -83,7 +83,7 @@ _HOME = {
     "Prior": "planning.prior",
     "PlanReport": "planning.value",
     "plan": "planning.report",
-    "Answer": "publish.release.answers",
+    "Answer": "publish.release.answer",
     "Release": "publish.release.value",
     "release": "publish.release.making",
     "resume": "publish.release.making",

@@ -173,8 +173,8 @@ def test_a_plan_for_data_whose_rows_will_be_dropped_says_so(folder, run):
     assert "describe the data as truncated: at most 4 rows of each entity were kept" in words
 
 
-def test_a_budget_out_of_range_is_a_budget_error(folder, run):
-    assert "epsilon" in run("plan", "release.toml", "--epsilon", "-1", code=3)
+def test_a_budget_out_of_range_is_a_mistake(folder, run):
+    assert "epsilon" in run("plan", "release.toml", "--epsilon", "-1", code=2)
 
 
 def test_a_release_takes_the_mechanism_that_the_prior_speaks_for(folder, run):

@@ -21,6 +21,7 @@ def saved(tmp_path_factory):
     release(made_up(11, public_totals=True), intervals="none", **options).save(folder / "older")
     lists = {"mechanism": "coc-matching", "options": {"methods": ["sorted-sizes"] * 3}}
     release(made_up(11, public_totals=True), **lists, **options).save(folder / "lists")
+    release(made_up(11, public_totals=True), mechanism="pgsr-chain", **options).save(folder / "chain")
     return folder
 
 
@@ -110,11 +111,21 @@ def test_releases_without_intervals_can_be_asked_too(query):
     assert "guaranteed" in query("--region", "A", "--size", 0, "--no-typical", of="older")
 
 
-def test_where_there_is_no_guarantee_the_reason_is_shown(query):
+def test_lists_bound_sums_and_bands_and_say_why_not_means(query):
     text = words(query("--region", "A", "--size", 1, of="lists"))
-    assert "Guaranteed intervals need noisy counts or at_least counts" in text
+    assert "guaranteed" in text
+    assert "unbiased" not in text
+    assert "hold together" in words(query("--region", "A", "--simultaneous", of="lists"))
+    text = words(query("--region", "A", "--mean", of="lists"))
+    assert "A mean has no guaranteed interval here. Unbiased estimates of sums need noisy counts" in text
     assert "typical" in text
-    assert "there are no bands" in query("--region", "A", "--simultaneous", of="lists", code=2)
+
+
+def test_where_there_is_no_guarantee_the_reason_is_shown(query):
+    text = words(query("--region", "A", "--size", 1, of="chain"))
+    assert "Guaranteed intervals need noisy counts, at_least counts or sorted sizes" in text
+    assert "typical" in text
+    assert "there are no bands" in query("--region", "A", "--simultaneous", of="chain", code=2)
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ REFUSED = {
     "another's option": ("bottom-up", {"methods": ["cumulative"]}, True, "has no option 'methods'"),
     "naive has no method": ("naive", {"method": "cumulative"}, True, "has no option 'method'"),
     "an option for none": ("joint-cumulative", {"merge": "plain"}, True, "takes no options, and was given merge"),
-    "options with auto": ("auto", {"methods": ["cumulative"] * 3}, True, "takes no options"),
+    "options with auto": ("auto", {"methods": ["cumulative"] * 3}, True, "tallytree has no option 'methods'"),
     "naive on three levels": ("naive", {}, True, "naive is for data with a single region, and these have 3 levels"),
     "totals that are public": ("coc-matching", {"totals_share": "0.1"}, True, "would be spent for nothing"),
     "public totals, bottom-up": ("bottom-up", {"totals_share": "0.1"}, True, "would be spent for nothing"),

@@ -24,6 +24,7 @@ from tests.oracles.trees import cost, even_tree, random_tree
 UNITS = [one_entity(), one_group()]
 RELAXED = {"pgsr-hierarchical-relaxed", "pgsr-cumulative-relaxed"}
 NAMES = {
+    "tallytree",
     "pgsr-hierarchical-dp",
     "pgsr-hierarchical-exact",
     "pgsr-hierarchical-relaxed",
@@ -203,8 +204,8 @@ def test_auto_decides_by_unit_totals_and_quantity_bound():
         return choose("auto", Neighbours(unit, 10, public, **bounds)).name
 
     for public in (False, True):
-        assert chosen(one_entity(), public) == "joint-cumulative"
-        assert chosen(one_entity(), public, rows_per_entity=3) == "joint-cumulative"
+        assert chosen(one_entity(), public) == "tallytree"
+        assert chosen(one_entity(), public, rows_per_entity=3) == "tallytree"
     assert chosen(one_entity(), True, quantity_bound=5) == "joint-counts"
     assert chosen(one_entity(), False, quantity_bound=5) == "pgsr-hierarchical-dp"
     assert chosen(one_group(), True) == "joint-counts"

@@ -53,13 +53,57 @@ def test_priorities_are_geometric_shares():
 def test_a_release_spends_by_priority():
     data = made_up(1, public_totals=False)
     made = release(data, budget=ONE, unit=ENTITY, priority="leaves")
-    assert [part.share for part in made.measurements.measured] == [Fraction(1, 7), Fraction(2, 7), Fraction(4, 7)]
+    assert [part.share for part in made.measurements.measured] == [Fraction(9, 100), Fraction(1, 100), Fraction(9, 10)]
+    joint = release(data, budget=ONE, unit=ENTITY, priority="leaves", mechanism="joint-cumulative")
+    assert [part.share for part in joint.measurements.measured] == [Fraction(1, 7), Fraction(2, 7), Fraction(4, 7)]
     alone = release(data, budget=ONE, unit=ENTITY, priority="leaves", mechanism="bottom-up")
     assert [part.share for part in alone.measurements.measured] == [1]
     with pytest.raises(SpecError, match="takes no shares"):
         release(data, budget=ONE, unit=ENTITY, priority="upper", mechanism="bottom-up")
     with pytest.raises(SpecError, match="give one of them"):
         release(data, budget=ONE, unit=ENTITY, priority="upper", shares=[1, 1, 1])
+
+
+def test_each_mechanism_is_predicted_with_its_own_division_by_priority():
+    report = plan(
+        TREE,
+        max_size=6,
+        budget=ONE,
+        unit=ENTITY,
+        prior="uniform",
+        groups=600,
+        replicates=2,
+        mechanisms=["tallytree", "joint-cumulative"],
+    )
+    found = {(row.mechanism, row.split): [str(share) for share in row.shares] for row in report.predictions}
+    assert found["tallytree", "balanced"] == ["1/5", "1/5", "3/5"]
+    assert found["tallytree", "leaves"] == ["9/100", "1/100", "9/10"]
+    assert found["joint-cumulative", "balanced"] == ["1/3", "1/3", "1/3"]
+    given = plan(
+        TREE,
+        max_size=6,
+        budget=ONE,
+        unit=ENTITY,
+        prior="uniform",
+        groups=600,
+        replicates=2,
+        splits={"no middle": [1, 0, 3]},
+    )
+    assert {row.mechanism for row in given.predictions} == {"tallytree", "bottom-up"}
+    assert "every level's share must be positive" in given.skipped["joint-cumulative"]
+
+
+def test_lists_are_predicted_and_promise_no_widths():
+    totals = [2] * TREE.leaf_count
+    facts = {"max_size": 400, "budget": ONE, "unit": ENTITY, "prior": "heavy-tail", "totals": totals}
+    report = plan(TREE, **facts, mechanisms=["tallytree", "joint-cumulative"], replicates=4)
+    lists = [row for row in report.of(split="balanced") if row.mechanism == "tallytree"]
+    assert [row.half_width for row in lists] == [None] * 3
+    assert [float(share) for share in lists[0].shares] == [0, 0, 1]
+    assert lists[2].emd < next(row.emd for row in report.of(split="balanced") if row.mechanism != "tallytree")
+    with pytest.raises(SpecError, match="measures no counts of the smallest regions here"):
+        report.suggest("county within 20 at 95%")
+    assert report.suggest("county within 20 at 95%", mechanism="joint-cumulative").shares
 
 
 # -------------------------------------------------------------------- the smaller tree
@@ -195,11 +239,11 @@ def test_a_plan_names_what_it_tried_and_what_not():
     assert report.budgets == (ONE, Budget(epsilon=4))
     assert report.splits == ("upper", "balanced", "leaves")
     assert {row.mechanism for row in report.predictions} == {
-        "pgsr-hierarchical-dp", "pgsr-cumulative-dp", "joint-cumulative", "topdown", "bottom-up"
+        "tallytree", "pgsr-hierarchical-dp", "pgsr-cumulative-dp", "joint-cumulative", "topdown", "bottom-up"
     }  # fmt: skip
     assert set(report.skipped) == set(MECHANISMS) - {row.mechanism for row in report.predictions}
     assert "needs the public number of groups" in report.skipped["joint-counts"]
-    assert len(report.of(split="upper")) == 4 * 3
+    assert len(report.of(split="upper")) == 5 * 3
     best = report.best("county", split="leaves")
     assert best.emd == min(row.emd for row in report.of(split="leaves") if row.level == "county")
     bottom_up = [row for row in report.of() if row.mechanism == "bottom-up"]
@@ -349,9 +393,11 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
     tree = grown([12] * 6)
     neighbours = Neighbours(ENTITY, 8, False)
     prior = Prior.named("households", groups=7_000)
-    assert predicted_best(tree, neighbours, budget=ONE, prior=prior).name == "joint-cumulative"
-    # Leaves that matter most, and large groups of them: measuring nothing else is far better there.
-    assert predicted_best(tree, neighbours, budget=ONE, prior=prior, priority="leaves") is MECHANISMS["bottom-up"]
+    assert choose("auto", neighbours).name == "tallytree"
+    # Entities of two: sensitivities are alike, and errors in entities are far smaller by cumulative counts.
+    pairs = Neighbours(ENTITY, 8, False, quantity_bound=2)
+    assert choose("auto", pairs).name == "pgsr-hierarchical-dp"
+    assert predicted_best(tree, pairs, budget=ONE, prior=prior).view == "at_least"
     groups = Neighbours(one_group(), 8, False)
     best = predicted_best(tree, groups, budget=ONE, prior=prior)
     assert choose("auto", groups).name == best.name == "pgsr-hierarchical-dp"
@@ -360,8 +406,8 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
 def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_path):
     tree, prior = grown([12] * 6), Prior.named("households", groups=7000)
     counts = prior.fitted(tree, first_size=1, max_size=8).sample(np.arange(tree.leaf_count))
-    data = Truth("made up", tree, counts, False).group_sizes()
-    options = {"budget": ONE, "unit": ENTITY, "priority": "leaves", "prior": prior}
+    data = Truth("made up", tree, counts, False, quantity_bound=2).group_sizes()
+    options = {"budget": ONE, "unit": ENTITY, "prior": prior}
 
     def interrupt(stage):
         if stage.doing == "estimating":
@@ -369,10 +415,10 @@ def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_p
 
     with pytest.raises(KeyboardInterrupt):
         release(data, **options, keep=tmp_path / "kept", progress=interrupt)
-    assert choose("auto", Neighbours.of(data, ENTITY)).name == "joint-cumulative"
+    assert choose("auto", Neighbours.of(data, ENTITY)).name == "pgsr-hierarchical-dp"
     made = resume(tmp_path / "kept")
-    assert made.mechanism == "bottom-up"
-    assert len(made.measurements.measured) == 1
+    assert made.made_by.view == "at_least"
+    assert {part.view for part in made.measurements.measured} == {"at_least"}
     made.save(tmp_path / "release")
     assert verify(tmp_path / "release").ok
 

@@ -98,7 +98,7 @@ def test_where_a_row_adds_one_the_whole_budget_is_lost_so_no_more_could_be_spent
             assert gaussian == most or rows > 1
 
 
-def test_under_one_group_a_change_can_touch_all_bands_and_they_buy_nothing():
+def test_a_change_that_touches_all_bands_loses_the_budget_and_one_band_alone_is_charged_more_than_it_needs():
     """The noise of a band is that of all sizes, so a band by itself loses its part of the sizes and no more."""
     relation = Neighbours(one_group(), 3, True)
     bands = [Question("at_least", 2, Fraction(1), Band(1, 1)), Question("at_least", 2, Fraction(1), Band(2, 3))]

@@ -54,7 +54,9 @@ def run_plan(
         hierarchy, totals = spec.public_regions()
         facts = hierarchy, spec.neighbours()
         if goals:
-            found = [suggest(*facts, budget, goals, mechanism=spec.release.mechanism) for budget in budgets]
+            known_totals = None if totals is None else hierarchy.aggregate(totals)
+            by: dict[str, Any] = {"mechanism": spec.release.mechanism, "totals": known_totals}
+            found = [suggest(*facts, budget, goals, **by) for budget in budgets]
             content, parts = [one.to_json() for one in found], [suggestion(one) for one in found]
         else:
             known: dict[str, Any] = {"leaf_totals": totals, "mechanisms": mechanisms, "progress": progress}
@@ -106,9 +108,9 @@ def _split_block(report: PlanReport, rows: tuple[Prediction, ...], split: str) -
     by_name: dict[str, list[Prediction]] = {}
     for row in rows:
         by_name.setdefault(row.mechanism, []).append(row)
-    most = max(by_name.values(), key=lambda found: sum(share > 0 for share in found[0].shares))[0].shares
-    shares = ", ".join(f"{level} {as_percent(share)}" for level, share in zip(levels, most, strict=True))
-    lines = [Text(split, style="bold") + Text(f"  {shares}", style="dim")]
+    usual, others = _divisions(by_name)
+    lines = [Text(split, style="bold") + Text(f"  {_in_percent(levels, usual)}", style="dim")]
+    lines += [Text(f"{name} divides otherwise: {_in_percent(levels, own)}", style="dim") for name, own in others]
     widths = [max(14, len(level) + 1) for level in levels]
     first = max(21, *(len(name) + 1 for name in by_name))
     for some in _chunks(widths, WIDTH - first):
@@ -128,6 +130,24 @@ def _split_block(report: PlanReport, rows: tuple[Prediction, ...], split: str) -
             lines.append(line)
         lines += _interval_lines(report, by_name, some, widths, first)
     return Group(*lines, Text(""))
+
+
+Parts = tuple[Fraction, ...]
+
+
+def _divisions(by_name: dict[str, list[Prediction]]) -> tuple[Parts, list[tuple[str, Parts]]]:
+    """How most mechanisms of a split divide the budget over the levels; and who does otherwise, and not by its kind.
+
+    Those that measure leaves only have one way, whatever the split.
+    """
+    found = {name: rows[0].shares for name, rows in by_name.items()}
+    divide = {name: parts for name, parts in found.items() if not mechanism_named(name).leaves_only} or found
+    usual = max(divide.values(), key=list(divide.values()).count)
+    return usual, [(name, parts) for name, parts in divide.items() if parts != usual]
+
+
+def _in_percent(levels: list[str], parts: Parts) -> str:
+    return ", ".join(f"{level} {as_percent(share)}" for level, share in zip(levels, parts, strict=True))
 
 
 def _interval_lines(

@@ -21,7 +21,8 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import size_label
 from tallytree.names import for_a_spreadsheet
 from tallytree.progress import Stage
-from tallytree.publish.release.answers import Answer, answers
+from tallytree.publish.release.answer import Answer
+from tallytree.publish.release.answers import answers
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.questions import Asked, places, regions_of_level
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation

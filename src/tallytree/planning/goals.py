@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any
 
+from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.noise_tails import NORMAL
 from tallytree.hierarchy import Hierarchy
@@ -107,13 +108,17 @@ def suggest(
     goals: str | Sequence[str],
     *,
     mechanism: str = "auto",
+    totals: Integers | None = None,
 ) -> Suggestion:
-    """Find shares for goals; from public facts alone and without simulation."""
+    """Find shares for goals; from public facts alone and without simulation.
+
+    `totals` are the public numbers of groups of all regions, which some mechanisms decide by what to measure.
+    """
     texts = [goals] if isinstance(goals, str) else list(goals)
     aims = tuple(Goal.parse(part, hierarchy) for text in texts for part in text.split(";") if part.strip())
     if not aims:
         raise SpecError('there is no goal; expected one such as "county within 20 at 95%"')
-    chosen = choose(mechanism, neighbours)
+    chosen = choose(mechanism, neighbours).suited_to(neighbours, hierarchy, totals)
     if chosen.leaves_only or chosen.view not in ("counts", "at_least"):
         raise SpecError(f"shares cannot be suggested for {chosen.name}: it does not measure counts of every level")
 
@@ -121,7 +126,10 @@ def suggest(
         plan = chosen.plan(hierarchy, _of_amount(budget, amount), neighbours.unit, list(shares))
         found = CellErrors.of(hierarchy, neighbours, plan)
         if found is None:
-            raise SpecError(f"{chosen.name} gives no guaranteed intervals here, so no goal can be promised")
+            raise SpecError(
+                f"{chosen.name} measures no counts of the smallest regions here, so how wide its intervals will be "
+                "cannot be said before; name a mechanism that does, such as joint-cumulative"
+            )
         return found
 
     search = _Search(hierarchy, aims, errors)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tallytree.arguments import MAPPING, TEXT, WHOLE, expecting, instance, optional, several, told
 from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
+from tallytree.errors import BudgetError, SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose, prepare
@@ -26,7 +26,7 @@ from tallytree.planning.value import PlanReport, Prediction
 from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
-from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares, priority_shares
+from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares
 from tallytree.progress import Progress, Stage, silent
 
 MOST_CELLS = 500_000  # regions × sizes that are simulated
@@ -35,7 +35,7 @@ MOST_REPLICATES = 100_000
 CELLS_IN_ALL = 200_000  # to simulate with each mechanism and split, in all replicates together
 REPLICATES = (3, 25)  # at the least and at the most
 AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES = 20_000, 80_000, (4, 20)  # the same for the choice of auto
-AUTO_CANDIDATES = ("joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "coc-matching", "bottom-up")
+AUTO_CANDIDATES = ("tallytree", "joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "coc-matching", "bottom-up")
 LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to be taken instead
 LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
@@ -103,7 +103,7 @@ def planned(
     leaf_totals: Integers | None = None,
     mechanisms: Sequence[str] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    splits: Mapping[str, Shares] | None = None,
+    splits: Mapping[str, Shares | None] | None = None,
     confidence: float = 0.95,
     replicates: int | None = None,
     most_cells: int = MOST_CELLS,
@@ -124,17 +124,22 @@ def planned(
     checked_level(confidence)
     expected = _expected(prior, hierarchy, neighbours, leaf_totals)
     facts = _facts(hierarchy, neighbours, leaf_totals)
-    ways = {split: level_shares(hierarchy, way) for split, way in (splits or splits_with(hierarchy, None)).items()}
+    ways: dict[str, Shares | None] = {
+        split: None if way is None else level_shares(hierarchy, way, some_without=True)
+        for split, way in (splits or splits_with(hierarchy, None)).items()
+    }
     names, skipped = _candidates(mechanisms)
     rows: list[tuple[Scenario, str, Plan]] = []
     for name in names:
         # One that measures leaves only does not depend on the split, and is put with the last one.
-        own: dict[str, Shares | None] = {list(ways)[-1]: None} if MECHANISMS[name].leaves_only else {**ways}
+        own: dict[str, Shares | None] = {list(ways)[-1]: None} if MECHANISMS[name].leaves_only else ways
         try:
             for budget, (split, shares) in product(budgets, own.items()):
-                chosen, asked = prepare(name, (options or {}).get(name), **facts, budget=budget, shares=shares)
-                rows.append((Scenario(chosen, budget, shares), split, asked))
-        except SpecError as error:
+                by_name = shares is None and not MECHANISMS[name].leaves_only
+                by: dict[str, Any] = {"shares": shares, "priority": split if by_name else None}
+                chosen, asked = prepare(name, (options or {}).get(name), **facts, budget=budget, **by)
+                rows.append((Scenario(chosen, budget, _divided(chosen, hierarchy, **by)), split, asked))
+        except (SpecError, BudgetError) as error:
             if mechanisms is not None:
                 raise
             skipped[name] = str(error)
@@ -172,14 +177,30 @@ def planned(
                 )
             )
     return PlanReport(
-        hierarchy, neighbours, prior.source, confidence, replicates, tuple(predictions), skipped, tuple(notes)
+        hierarchy,
+        neighbours,
+        prior.source,
+        confidence,
+        replicates,
+        tuple(predictions),
+        skipped,
+        tuple(notes),
+        facts["totals"],
     )
 
 
-def splits_with(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares]:
-    """The splits that are usually compared: one for each priority, and the given shares where there are any."""
-    usual: dict[str, Shares] = {name: priority_shares(hierarchy, name) for name in get_args(Priority)}
-    return usual if shares is None else {AS_GIVEN: level_shares(hierarchy, shares), **usual}
+def splits_with(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares | None]:
+    """The splits that are usually compared: the given shares where there are any, and each priority.
+
+    A priority has no shares of its own (None): mechanisms divide by it as suits them.
+    """
+    usual: dict[str, Shares | None] = dict.fromkeys(get_args(Priority))
+    return usual if shares is None else {AS_GIVEN: level_shares(hierarchy, shares, some_without=True), **usual}
+
+
+def _divided(chosen: Mechanism, hierarchy: Hierarchy, *, shares: Shares | None, priority: str | None) -> Shares | None:
+    """The shares that `prepare` gave a mechanism, for planning it once more on a smaller tree."""
+    return None if chosen.leaves_only else chosen.divided(hierarchy, shares, priority)
 
 
 def predicted_best(
@@ -201,19 +222,18 @@ def predicted_best(
     nearly as good as each other.
     """
     usual = choose("auto", neighbours)
-    parts = level_shares(hierarchy, divided(hierarchy, shares, priority))
+    parts = level_shares(hierarchy, divided(hierarchy, shares, priority), some_without=True)
     facts = _facts(hierarchy, neighbours, leaf_totals)
     scenarios = []
     for name in dict.fromkeys([usual.name, *AUTO_CANDIDATES]):
-        leaves_only = MECHANISMS[name].leaves_only
-        if leaves_only and priority != "leaves":
+        if MECHANISMS[name].leaves_only and priority != "leaves":
             continue
-        own = None if leaves_only else parts
+        by: dict[str, Any] = {"shares": shares, "priority": priority}
         try:
-            chosen, _ = prepare(name, **facts, budget=budget, shares=own)
-        except SpecError:
+            chosen, _ = prepare(name, **facts, budget=budget, **by)
+        except (SpecError, BudgetError):
             continue
-        scenarios.append(Scenario(chosen, budget, own))
+        scenarios.append(Scenario(chosen, budget, _divided(chosen, hierarchy, **by)))
     expected = _expected(prior, hierarchy, neighbours, leaf_totals)
     replicates = _replicates(hierarchy, neighbours, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
     found = simulated(

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from tallytree.arrays import Integers
 from tallytree.charts import altair, colors, inline, panel_title, round_numbers, shapes, styled
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
@@ -50,6 +51,7 @@ class PlanReport:
     predictions: tuple[Prediction, ...]
     skipped: Mapping[str, str]  # mechanisms that were left out, and why
     notes: tuple[str, ...]
+    totals: Integers | None = None  # the public numbers of groups of all regions
 
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
@@ -77,7 +79,7 @@ class PlanReport:
     ) -> Suggestion:
         """Shares that meet a goal such as "county within 20 at 95%", or the budget that it would take."""
         wanted = self.budgets[0] if budget is None else budget
-        return suggest(self.hierarchy, self.neighbours, wanted, goals, mechanism=mechanism)
+        return suggest(self.hierarchy, self.neighbours, wanted, goals, mechanism=mechanism, totals=self.totals)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -141,7 +141,7 @@ def test_simultaneous_bands_hold_all_sizes_of_a_region_at_once():
 
 def test_the_ends_are_the_formula_s():
     """A slow twin of the kernel: direct bound and all windows, from estimates and quantiles by hand."""
-    from tallytree.estimate.intervals.guaranteed import WINDOW_PART, _half_widths, _window_reaches
+    from tallytree.estimate.intervals.guaranteed import WINDOW_PART, _window_reaches, half_widths
     from tallytree.estimate.intervals.measured_view import MeasuredView
     from tests.oracles.least_squares import dense_weights
 
@@ -151,7 +151,7 @@ def test_the_ends_are_the_formula_s():
         counts = truth.all_levels()
         found = guaranteed(measurements, counts)
         view, error = MeasuredView.of(measurements), 1 - 0.95
-        single, pair = (_half_widths(view, copies, error * (1 - WINDOW_PART) / 2) for copies in (1, 2))
+        single, pair = (half_widths(view, copies, error * (1 - WINDOW_PART) / 2) for copies in (1, 2))
         reaches, rows = _window_reaches(view, error * WINDOW_PART)
         weights = dense_weights(truth.hierarchy, measurements.variances("at_least"))
         fitted = weights @ measurements.stacked("at_least")

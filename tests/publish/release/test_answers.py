@@ -296,8 +296,7 @@ def test_public_totals_are_known_exactly():
 
 def test_without_a_linear_view_there_is_a_typical_interval_and_a_reason():
     data = made_up(11, public_totals=True)
-    options = {"methods": ["sorted-sizes"] * 3}
-    made = release(data, budget=Budget(epsilon=2), unit=one_entity(), mechanism="coc-matching", options=options)
+    made = release(data, budget=Budget(epsilon=8), unit=one_entity(), mechanism="pgsr-chain")
     answer = made.estimate("A", ">=3")
     assert answer.guaranteed is None
     assert answer.unbiased is None
@@ -487,3 +486,56 @@ def test_narrow_intervals_have_as_many_digits_as_it_takes():
     assert "from 9.999 % to 12.01 %" in wide.sentence
     exact = Answer("it", "ratio", 0.3, None, (0.1 + 0.2, 0.1 + 0.2), None, 0.95)
     assert exact.between(exact.guaranteed) == "0.3 … 0.3"
+
+
+def lists_release(seed, *, public_totals=True, epsilon=1):
+    data = made_up(7, public_totals=public_totals)
+    truth = Truth("made up", data.hierarchy, data.counts.open_at_the_privacy_border(), public_totals=public_totals)
+    options = {"leaves": "lists"} if public_totals else {"leaves": "lists", "totals_share": "1/4"}
+    chosen = MECHANISMS["tallytree"].configured(options)
+    plan = chosen.plan(truth.hierarchy, Budget(epsilon=epsilon), one_entity())
+    measurements = seeded_measurements(truth, plan, "lists", seed, settle=chosen.settle)
+    return truth, estimated(measurements, chosen, intervals="none")
+
+
+@pytest.mark.parametrize("public_totals", [True, False])
+def test_sums_of_lists_hold_the_truth_as_promised(public_totals):
+    asked = [("total", ">=2"), ("A", "1,3,5+"), (["1", "4"], "<=4"), ("C", ">=6"), ("3", None)]
+    held, runs = np.zeros(len(asked)), 60
+    for seed in range(runs):
+        truth, made = lists_release(seed, public_totals=public_totals)
+        questions = [Asked.of(made, "sum", regions, sizes) for regions, sizes in asked]
+        for number, found in enumerate(answers(made, questions, confidence=0.8, typical=False)):
+            assert found.unbiased is None
+            low, high = found.guaranteed
+            assert low <= found.released <= high
+            held[number] += low <= questions[number].value(truth.all_levels(), made.sizes.start) <= high
+    assert (held / runs >= 0.8 - 5 * math.sqrt(0.16 / runs)).all()
+    every = made.estimate("A", typical=False)
+    assert ("known exactly" in every.sentence) == public_totals
+
+
+def test_what_lists_do_not_bound_says_so():
+    _, made = lists_release(1)
+    for question in (("mean", "A", None), ("share", "A", "1"), ("difference", "A", "1", "B", "1")):
+        (found,) = answers(made, [Asked.of(made, *question)], typical=False)
+        assert found.guaranteed is None
+        assert f"A {question[0]} has no guaranteed interval here." in found.sentence
+
+
+def test_a_region_whose_measurements_disagree_is_named_in_the_answer():
+    _, made = seeded(3, public_totals=True)
+    assert "disagrees" not in made.estimate("A", ">=2", typical=False).sentence
+    part = made.measurements.measured[1]
+    row = made.hierarchy.index["A"] - made.hierarchy.level_slice(1).start
+    values = part.values.copy()
+    values[row] += 1000
+    others = [replace(each, values=values) if each is part else each for each in made.measurements.measured]
+    changed = replace(made, measurements=replace(made.measurements, measured=tuple(others)))
+    (found,) = answers(changed, [Asked.of(changed, "sum", "A", ">=2")], typical=False)
+    assert "What was measured of A itself disagrees with its released counts" in found.sentence
+    assert "a probability of at most 1 in 1,000" in found.sentence
+    (whole,) = answers(changed, [Asked.of(changed, "sum", "B", ">=2")], typical=False)
+    assert "disagrees" not in whole.sentence
+    (both,) = answers(changed, [Asked.of(changed, "ratio", "B", ">=2", "A", ">=2")], typical=False)
+    assert "What was measured of A itself" in both.sentence

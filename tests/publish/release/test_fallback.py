@@ -26,7 +26,7 @@ def private(**more):
 def released(mechanism, epsilon, data=None, **how):
     how = {"intervals": "guaranteed", **how}
     budget = tt.Budget(epsilon=epsilon)
-    return tt.release(data or private(), budget=budget, unit=tt.one_entity(), mechanism=mechanism, **how)
+    return tt.release(data or private(), budget=budget, mechanism=mechanism, **{"unit": tt.one_entity(), **how})
 
 
 def with_values(release, change):
@@ -105,8 +105,10 @@ def test_joint_mechanisms_refuse_shares_that_they_cannot_weigh_before_anything_i
     with pytest.raises(tt.SpecError, match="pgsr-hierarchical-dp"):
         released("joint-counts", 1, private(groups=GROUPS), shares=shares)
     assert ledger.account("people").spent == 0
-    assert released("auto", 1, data, shares=shares, ledger=ledger).mechanism == "pgsr-cumulative-dp"
-    assert released("auto", 1, data).mechanism == "joint-cumulative"
+    assert released("auto", 1, data, shares=shares, ledger=ledger).mechanism == "tallytree"
+    assert released("auto", 1, private(groups=GROUPS), unit=tt.one_group(), shares=shares).mechanism == (
+        "pgsr-hierarchical-dp"
+    )
 
 
 @pytest.mark.parametrize("ratio", [20_000, 40_000])

@@ -54,9 +54,9 @@ def test_every_count_stands_within_its_intervals(public_totals):
 def test_only_the_intervals_that_were_asked_for_are_there(which, tmp_path):
     made = released(intervals=which, confidence=0.9)
     expected = {"all": COLUMNS, "guaranteed": COLUMNS[:2], "none": []}[which]
-    assert made.table().column_names[4:] == expected
+    assert made.table().column_names[5:] == expected
     made.save(tmp_path / "release")
-    assert pq.read_schema(tmp_path / "release" / "counts.parquet").names[4:] == expected
+    assert pq.read_schema(tmp_path / "release" / "counts.parquet").names[5:] == expected
     assert verify(tmp_path / "release").faults == ()
     again = Release.load(tmp_path / "release")
     assert again.table().equals(made.table(), check_metadata=True)
@@ -103,9 +103,30 @@ def test_typical_intervals_exist_for_every_mechanism_that_can_be_released(tmp_pa
 
 
 @pytest.mark.parametrize("options", [{**LISTS, "totals_share": "1/4"}, {**LISTS, "largest_share": "1/8"}, FIRST])
-def test_what_has_no_guarantee_has_empty_columns_that_say_why(options, tmp_path):
+def test_lists_of_settled_lengths_and_sizes_have_intervals_that_verify(options, tmp_path):
     public = "totals_share" not in options
     made = released(public_totals=public, mechanism="coc-matching", options=options, budget=Budget(epsilon=4))
+    bars = made.error_bars
+    assert ((bars.guaranteed.lower <= made.counts) & (made.counts <= bars.guaranteed.upper)).all()
+    assert (bars.guaranteed.upper - bars.guaranteed.lower).max() < 1 << 20
+    made.save(tmp_path / "release")
+    assert verify(tmp_path / "release").faults == ()
+    assert Release.load(tmp_path / "release").table().equals(made.table(), check_metadata=True)
+
+
+@pytest.mark.parametrize("options", [{"leaves": "lists"}, {"leaves": "at_least", "borrow": False}, {}])
+@pytest.mark.parametrize("priority", ["balanced", "upper"])
+def test_the_default_has_both_kinds_however_leaves_are_measured(options, priority, tmp_path):
+    made = released(mechanism="tallytree", options=options, priority=priority)
+    assert made.error_bars.guaranteed is not None
+    assert made.error_bars.typical is not None
+    made.save(tmp_path / "release")
+    assert verify(tmp_path / "release").faults == ()
+    assert Release.load(tmp_path / "release").made_by.options == made.made_by.options
+
+
+def test_what_has_no_guarantee_has_empty_columns_that_say_why(tmp_path):
+    made = released(mechanism="pgsr-chain", budget=Budget(epsilon=4))
     table = made.table()
     assert table["lower"].null_count == table["upper"].null_count == len(table)
     assert table["typical_lower"].null_count == table["typical_upper"].null_count == 0
@@ -335,7 +356,7 @@ def test_a_changed_promise_is_found_wherever_it_stands(folder):
     assert "counts.parquet: the column upper does not say what privacy.json says of it" in verify(folder).faults
 
     def in_package(value):
-        value["resources"][1]["schema"]["fields"][4]["confidence"] = 0.999
+        value["resources"][1]["schema"]["fields"][5]["confidence"] = 0.999
 
     edit(folder, "datapackage.json", in_package)
     found = "datapackage.json: the column lower of counts-parquet does not say what privacy.json says of it"

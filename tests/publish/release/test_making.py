@@ -131,8 +131,8 @@ def test_auto_takes_the_view_that_needs_less_noise():
     def chosen(unit, public_totals=False, **bounds):
         return choose("auto", Neighbours(unit, 10, public_totals, **bounds)).name
 
-    assert chosen(one_entity()) == chosen(one_entity(), True) == "joint-cumulative"
-    assert chosen(one_entity(), rows_per_entity=3) == "joint-cumulative"
+    assert chosen(one_entity()) == chosen(one_entity(), True) == "tallytree"
+    assert chosen(one_entity(), rows_per_entity=3) == "tallytree"
     assert chosen(one_entity(), quantity_bound=5) == "pgsr-hierarchical-dp"
     assert chosen(one_entity(), True, quantity_bound=5) == "joint-counts"
     assert chosen(one_group()) == "pgsr-hierarchical-dp"

@@ -154,7 +154,7 @@ def without(name, *path):
         without("privacy.json", "truncation"),
         without("privacy.json", "statement"),
         without("datapackage.json", "description"),
-        without("datapackage.json", "resources", 0, "schema", "fields", 3, "description"),
+        without("datapackage.json", "resources", 0, "schema", "fields", 4, "description"),
     ],
 )
 def test_verify_finds_a_file_that_no_longer_says_it(truncated, tmp_path, change):

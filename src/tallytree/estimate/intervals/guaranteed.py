@@ -17,6 +17,9 @@ right side has the less noise the larger w is, and in a sparse tail it is hardly
 totals and 0 for s > K are known exactly and enter without noise. Each of the windows has an equal part of the error
 probability (Bonferroni), so the least of their bounds holds with all of it.
 
+Where neither was measured of all sizes alike (lists of sizes, bands of sizes), bounds of T[s] and T[s + 1] are found
+one by one (`at_least_bounds`), each with a quarter of the error probability.
+
 The true count is whole, so the whole numbers between the two ends are all that is needed; and the released count itself
 is always included. Bands for all sizes of a region at once divide the error probability by the number of sizes.
 """
@@ -30,7 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
-from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee
+from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, cell_ends, half_widths
+from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.noise_tails import NORMAL, quantile
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.estimate.layout import row_blocks
@@ -56,11 +60,13 @@ def guaranteed(
     level, counts = checked_level(level), checked_counts(counts, measurements)
     if no_guarantee(measurements) is not None:
         return None
+    if no_linear(measurements) is not None:
+        return _by_bounds(measurements, counts, level, simultaneous=simultaneous)
     view = MeasuredView.of(measurements)
     cumulative = view.view == "at_least"
     error = (1 - level) / (counts.shape[1] if simultaneous else 1)
     window_error = error * WINDOW_PART if cumulative and measurements.max_size >= FEWEST_SIZES else 0.0
-    single, pair = (_half_widths(view, copies, (error - window_error) / 2) for copies in (1, 2))
+    single, pair = (half_widths(view, copies, (error - window_error) / 2) for copies in (1, 2))
     reaches, reach_of = _window_reaches(view, window_error)
     fitted = tree_least_squares(view.values, measurements.hierarchy, view.law.region_weights)
     lower, upper = np.empty_like(counts), np.empty_like(counts)
@@ -80,12 +86,13 @@ def guaranteed(
     return Intervals(lower, upper, level, "guaranteed", simultaneous)
 
 
-def _half_widths(view: MeasuredView, copies: int, chance: float) -> Floats:
-    """For every region: the error of a sum (or difference) of `copies` columns exceeds this only with `chance`."""
-    levels, parts = view.law.leading()
-    shapes, shape_of = np.unique(np.stack([levels, np.round(parts, 9)]), axis=1, return_inverse=True)
-    quantiles = [quantile(*view.noise[int(level)], copies, float(part), chance) for level, part in shapes.T]
-    return np.array(quantiles)[shape_of.ravel()] * np.sqrt(copies * view.law.variance)
+def _by_bounds(measurements: Measurements, counts: Integers, level: float, *, simultaneous: bool) -> Intervals:
+    """Intervals from bounds of `at_least` counts; a band for all sizes needs all 2 K of those to hold."""
+    chance = (1 - level) / (2 * measurements.max_size if simultaneous else 4)
+    lower, upper = cell_ends(at_least_bounds(measurements, chance), measurements)
+    most = most_groups(measurements)[:, np.newaxis]
+    lower, upper = np.minimum(np.minimum(lower, most), counts), np.maximum(np.minimum(upper, most), counts)
+    return Intervals(lower, upper, level, "guaranteed", simultaneous)
 
 
 def _window_reaches(view: MeasuredView, error: float) -> tuple[Floats, Integers]:

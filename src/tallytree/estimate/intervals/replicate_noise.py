@@ -27,7 +27,8 @@ def digest_of(measurements: Measurements) -> bytes:
     """A digest of what was measured: of the values, how they were asked for, and their noise."""
     found = hashlib.sha256(b"tallytree replicates")
     for part in measurements.measured:
-        found.update(repr((part.view, part.level, part.noise, str(part.scale), part.values.shape)).encode())
+        band = () if part.sizes is None else tuple(part.sizes)
+        found.update(repr((part.view, part.level, part.noise, str(part.scale), part.values.shape, *band)).encode())
         flat = part.values.reshape(-1)
         for start, stop in blocks(len(flat), HASHED_AT_ONCE):
             found.update(flat[start:stop].astype("<i8").tobytes())  # kept in 32 or 64 bits, they are the same values

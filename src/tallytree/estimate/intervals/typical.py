@@ -177,8 +177,8 @@ def remeasured(
         if view is None:
             draw, small = partial(noise.draw, part.noise, part.scale), part.values.dtype == np.int32
             rows, lengths = counts[known.hierarchy.level_slice(part.level)], known.lengths(part.level)
-            lists = noisy_lists(draw, rows, known.first_size, lengths, small=small, band=part.sizes)
-            again[part] = replace(part, values=lists)
+            values = noisy_lists(draw, rows, known.first_size, lengths, small=small, band=part.sizes)
+            again[part] = replace(part, values=values)
     return replace(known, measured=tuple(again[part] for part, _ in parts))
 
 

@@ -3,7 +3,9 @@
 Every answer has the released value, which agrees with the published table; the unbiased estimate straight from the
 measurements, since whole numbers that are not negative are a little biased; and two intervals. *Guaranteed* ones follow
 from least squares (`intervals.linear`), and for a single cell they are those of the table. *Typical* ones come
-from the replicates behind the table's, which are run once for all questions that are asked together.
+from the replicates behind the table's, which are run once for all questions that are asked together. Where lists or
+bands of sizes were measured there is no unbiased estimate; sums are bounded nevertheless (`at_least_bounds`), and
+shares, means, ratios and differences are not.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,139 +21,35 @@ import numpy as np
 from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
 from tallytree.estimate.intervals import linear
+from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, between
+from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import LinearSum
-from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee
+from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.histogram import size_label
 from tallytree.long_table import key_columns
-from tallytree.notebook import page, paragraph, quoted
 from tallytree.progress import Progress, Stage, silent
+from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.error_bars import in_percent, replicated
-from tallytree.publish.release.questions import Asked, Ends, QuestionKind, Regions, Sizes, Sum, named_regions, sizes_in
-from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
+from tallytree.publish.release.error_bars import replicated
+from tallytree.publish.release.questions import (
+    Asked,
+    Ends,
+    Regions,
+    Sizes,
+    Sum,
+    named_regions,
+    places,
+    sizes_in,
+)
+from tallytree.publish.release.truncation import truncation
 
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
 
-DIGITS_OF_FLOATS = 12  # what comes after these is rounding in floating point
+MOST_NOTES = 6  # of one answer, those on disagreements among them
 FEWEST_WITH_PROGRESS = 200  # questions; fewer are answered before anybody looks
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A value from the released counts with its error bars; all public."""
-
-    question: str
-    kind: QuestionKind
-    released: float | None  # None where the released denominator is zero
-    unbiased: float | None  # a ratio of unbiased estimates for shares and means; None where nothing is known of it
-    guaranteed: Ends | None  # may be infinite
-    typical: Ends | None
-    confidence: float
-    notes: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()  # ids
-    truncated: bool = False  # were rows dropped before counting? A note says which, and the intervals are of the rest
-
-    def shown(self, value: float | None) -> str:
-        """A value of this answer for people: a count, a percentage or a number with at least four digits."""
-        return self._text(value, ROUND_HALF_EVEN)
-
-    def between(self, ends: Ends | None) -> str:
-        """An interval for people, rounded outward: what is shown holds all that the interval does."""
-        return "none" if ends is None else " … ".join(self.shown_ends(ends))
-
-    def shown_ends(self, ends: Ends) -> tuple[str, str]:
-        """Both ends for people, the lower one rounded down and the upper one up."""
-        return self._text(ends[0], ROUND_FLOOR), self._text(ends[1], ROUND_CEILING)
-
-    def _text(self, value: float | None, rounding: str) -> str:
-        if value is None or math.isnan(value):
-            return "undefined"
-        if math.isinf(value):
-            return "−∞" if value < 0 else "∞"
-        with localcontext(prec=DIGITS_OF_FLOATS):
-            number = +Decimal(value) * (100 if self.kind == "share" else 1)
-            whole = number == round(number)
-        decimals = (0 if whole else 1) if self.kind in ("sum", "difference") else self._decimals(number)
-        with localcontext(prec=100):
-            text = f"{number.quantize(Decimal(1).scaleb(-decimals), rounding):,f}"
-        if "." in text and self.kind not in ("sum", "difference"):
-            text = text.rstrip("0").rstrip(".")
-        return f"{text.replace('-', '−')} %" if self.kind == "share" else text.replace("-", "−")
-
-    def _decimals(self, number: Decimal) -> int:
-        """Four digits of a number; more where that takes to tell the ends of a narrow interval apart."""
-        widths = [high - low for low, high in (self.guaranteed or (0, 0), self.typical or (0, 0))]
-        finite = [100 * width if self.kind == "share" else width for width in widths if 0 < width < math.inf]
-        needed = [1 - math.floor(math.log10(width)) for width in finite]
-        return min(max([3 - number.adjusted() if number else 0, *needed]), DIGITS_OF_FLOATS - 1 - number.adjusted())
-
-    @property
-    def truth(self) -> str:
-        """What the intervals are about."""
-        what = "the truncated mean" if self.kind == "mean" else "the truth"
-        return f"{what} {AS_TRUNCATED}" if self.truncated else what
-
-    @property
-    def sentence(self) -> str:
-        """The answer in words."""
-        percent, what = in_percent(self.confidence), f"{self.question[0].upper()}{self.question[1:]}"
-        told = [f"{what}: {self.shown(self.released)}."]
-        if self.guaranteed is not None:
-            if self.guaranteed == (self.released, self.released):
-                told.append("It is known exactly.")
-            elif all(map(math.isfinite, self.guaranteed)):
-                low, high = self.shown_ends(self.guaranteed)
-                told.append(
-                    f"Whatever the data are, {self.truth} lies from {low} to {high} with a probability of at least "
-                    f"{percent}."
-                )
-            else:
-                told.append("The guaranteed interval is unbounded.")
-        if self.typical not in (None, self.guaranteed) and all(map(math.isfinite, self.typical)):
-            low, high = self.shown_ends(self.typical)
-            told.append(
-                f"For data like the released ones it lies from {low} to {high} with a probability of about {percent}."
-            )
-        return " ".join([*told, *self.notes])
-
-    def __repr__(self) -> str:
-        percent = in_percent(self.confidence)
-        ends = {"guaranteed": self.guaranteed, "typical": self.typical}
-        told = [f"{kind} {self.between(found)} at {percent}" for kind, found in ends.items() if found is not None]
-        return f"Answer({quoted(self.question)}, {', '.join([self.shown(self.released), *told])})"
-
-    def _repr_html_(self) -> str:
-        percent = in_percent(self.confidence)
-        found = {
-            "released": self.shown(self.released),
-            "unbiased": "" if self.unbiased is None else self.shown(self.unbiased),
-            f"guaranteed at {percent}": self.between(self.guaranteed),
-            f"typical at {percent}": self.between(self.typical),
-        }
-        return page(self.question, found, paragraph(self.sentence))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; an end that is infinite or missing is None."""
-
-        def ends(found: Ends | None) -> list[float | None] | None:
-            return None if found is None else [end if math.isfinite(end) else None for end in found]
-
-        return {
-            "question": self.question,
-            "kind": self.kind,
-            "regions": list(self.regions),
-            "released": self.released,
-            "unbiased": self.unbiased,
-            "guaranteed": ends(self.guaranteed),
-            "typical": ends(self.typical),
-            "confidence": self.confidence,
-            "notes": list(self.notes),
-            "truncated": self.truncated,
-            "sentence": self.sentence,
-        }
 
 
 def answers(
@@ -214,12 +111,21 @@ class _Answering:
         """Why nothing is guaranteed, where nothing is."""
         return no_guarantee(self.release.measurements)
 
+    @cached_property
+    def not_linear(self) -> str | None:
+        """Why sums have no unbiased estimate, where they have none."""
+        return no_linear(self.release.measurements)
+
     def answer(self, number: int) -> Answer:
         """The answer to one question."""
         question = self.questions[number]
         released, notes = self._released(question), self._notes(question)
         unbiased, sure, exact = None, None, False
-        if self.why_not is None:
+        if self.why_not is None and self.not_linear is not None:
+            sure, without = self._bounded(question, released)
+            exact = sure is not None and sure == (released, released) and self._is_public(question)
+            notes.extend(without)
+        elif self.why_not is None:
             unbiased, sure, exact, unsure = self._guaranteed(question, released)
             if unsure:
                 notes.append(unsure)
@@ -260,9 +166,29 @@ class _Answering:
             public = int(totals[list(question.one.regions)].sum())
             kept = "" if release.made_by.keeps_totals else f", which {release.mechanism} keeps for the root only"
             notes.append(f"The public number of groups there is {public:,}{kept}.")
+        for region in dict.fromkeys((*question.one.regions, *(question.other.regions if question.other else ()))):
+            if len(notes) < MOST_NOTES and (found := self._disagreement(region)):
+                notes.append(found)
         if self._released(question) is None:
             notes.append("The released denominator is zero, so there is no released value.")
         return notes
+
+    def _disagreement(self, region: int) -> str:
+        """What to say of a region whose own measurements disagree with its counts by more than noise explains."""
+        release = self.release
+        found = disagreement(release.measurements, release.counts, region)
+        if found is None:
+            return ""
+        last = release.sizes[-1]
+        sizes = f"size {size_label(found.first, last)}"
+        if found.first != found.last:
+            sizes = f"sizes {found.first} to {size_label(found.last, last)}"
+        return (
+            f"What was measured of {places([region], release.hierarchy)} itself disagrees with its released counts, by "
+            f"{abs(found.deviations):.1f} standard deviations of the noise at {sizes}: the release may have drawn it "
+            "towards the regions around it. If its counts were the truth, noise would do that with a probability of "
+            f"at most 1 in {round(1 / CHANCE):,}."
+        )
 
     # ---------------------------------------------------------------- guaranteed
 
@@ -314,6 +240,41 @@ class _Answering:
         unbounded = "The denominator may be zero, so the measurements do not bound the answer"
         within = "." if math.isinf(ends[1]) else f" beyond what is possible at all, {ends[0]:g} to {ends[1]:g}."
         return math.nan, ends, False, unbounded + within
+
+    def _bounded(self, question: Asked, released: float | None) -> tuple[Ends | None, list[str]]:
+        """An interval from bounds of `at_least` counts, where there is no unbiased estimate; and what to say if not.
+
+        A run of sizes in a region is the difference of two of them, so a sum of n runs fails if one of 4 n bounds does.
+        """
+        if question.cell is not None:
+            return self._of_cell(self._cells, question.cell), []
+        if question.kind != "sum":
+            return None, [f"A {question.kind} has no guaranteed interval here. {self.not_linear}"]
+        measurements, sizes = self.release.measurements, question.one.sizes
+        if self._is_public(question):
+            total = int(self._bounds(question)[1])
+            return self._possible(question, (total, total), released), []
+        runs = [list(run) for run in np.split(np.array(sizes), np.flatnonzero(np.diff(sizes) > 1) + 1)]
+        chance = (1 - self.confidence) / (4 * len(runs) * len(question.one.regions))
+        if chance not in self._at_least:
+            self._at_least[chance] = at_least_bounds(measurements, chance)
+        ends = [
+            between(self._at_least[chance], measurements, region, int(run[0]), int(run[-1]))
+            for region in question.one.regions
+            for run in runs
+        ]
+        low, high = (sum(end) for end in zip(*ends, strict=True))
+        return self._possible(question, (low, high), released), []
+
+    @cached_property
+    def _at_least(self) -> dict[float, tuple[Integers, Integers]]:
+        """Bounds of `at_least` counts, by the chance that each fails with."""
+        return {}
+
+    def _is_public(self, question: Asked) -> bool:
+        """Is it the number of all groups, where that is public?"""
+        every = question.kind == "sum" and len(question.one.sizes) == len(self.release.sizes)
+        return every and self.release.measurements.region_totals is not None
 
     def _possible(self, question: Asked, ends: Ends, released: float | None) -> Ends:
         """The part of an interval that is possible at all, with the released value."""

@@ -11,7 +11,8 @@ from tallytree.arguments import FLAG, PATH, expecting
 from tallytree.publish.folder import MANIFEST, digest, place_of
 from tallytree.publish.recording import mark_of, warned_if_not_recorded
 from tallytree.publish.release import shown
-from tallytree.publish.release.answers import Answer, answers, bands
+from tallytree.publish.release.answer import Answer
+from tallytree.publish.release.answers import answers, bands
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
 from tallytree.publish.release.questions import Asked, Regions, Sizes, regions_of_level

@@ -1,0 +1,130 @@
+"""`Answer`: a value from released counts with its error bars, and how it is said to people and programs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
+from typing import Any
+
+from tallytree.notebook import page, paragraph, quoted
+from tallytree.publish.release.error_bars import in_percent
+from tallytree.publish.release.questions import Ends, QuestionKind
+from tallytree.publish.release.truncation import AS_TRUNCATED
+
+DIGITS_OF_FLOATS = 12  # what comes after these is rounding in floating point
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A value from the released counts with its error bars; all public."""
+
+    question: str
+    kind: QuestionKind
+    released: float | None  # None where the released denominator is zero
+    unbiased: float | None  # a ratio of unbiased estimates for shares and means; None where nothing is known of it
+    guaranteed: Ends | None  # may be infinite
+    typical: Ends | None
+    confidence: float
+    notes: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()  # ids
+    truncated: bool = False  # were rows dropped before counting? A note says which, and the intervals are of the rest
+
+    def shown(self, value: float | None) -> str:
+        """A value of this answer for people: a count, a percentage or a number with at least four digits."""
+        return self._text(value, ROUND_HALF_EVEN)
+
+    def between(self, ends: Ends | None) -> str:
+        """An interval for people, rounded outward: what is shown holds all that the interval does."""
+        return "none" if ends is None else " … ".join(self.shown_ends(ends))
+
+    def shown_ends(self, ends: Ends) -> tuple[str, str]:
+        """Both ends for people, the lower one rounded down and the upper one up."""
+        return self._text(ends[0], ROUND_FLOOR), self._text(ends[1], ROUND_CEILING)
+
+    def _text(self, value: float | None, rounding: str) -> str:
+        if value is None or math.isnan(value):
+            return "undefined"
+        if math.isinf(value):
+            return "−∞" if value < 0 else "∞"
+        with localcontext(prec=DIGITS_OF_FLOATS):
+            number = +Decimal(value) * (100 if self.kind == "share" else 1)
+            whole = number == round(number)
+        decimals = (0 if whole else 1) if self.kind in ("sum", "difference") else self._decimals(number)
+        with localcontext(prec=100):
+            text = f"{number.quantize(Decimal(1).scaleb(-decimals), rounding):,f}"
+        if "." in text and self.kind not in ("sum", "difference"):
+            text = text.rstrip("0").rstrip(".")
+        return f"{text.replace('-', '−')} %" if self.kind == "share" else text.replace("-", "−")
+
+    def _decimals(self, number: Decimal) -> int:
+        """Four digits of a number; more where that takes to tell the ends of a narrow interval apart."""
+        widths = [high - low for low, high in (self.guaranteed or (0, 0), self.typical or (0, 0))]
+        finite = [100 * width if self.kind == "share" else width for width in widths if 0 < width < math.inf]
+        needed = [1 - math.floor(math.log10(width)) for width in finite]
+        return min(max([3 - number.adjusted() if number else 0, *needed]), DIGITS_OF_FLOATS - 1 - number.adjusted())
+
+    @property
+    def truth(self) -> str:
+        """What the intervals are about."""
+        what = "the truncated mean" if self.kind == "mean" else "the truth"
+        return f"{what} {AS_TRUNCATED}" if self.truncated else what
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words."""
+        percent, what = in_percent(self.confidence), f"{self.question[0].upper()}{self.question[1:]}"
+        told = [f"{what}: {self.shown(self.released)}."]
+        if self.guaranteed is not None:
+            if self.guaranteed == (self.released, self.released):
+                told.append("It is known exactly.")
+            elif all(map(math.isfinite, self.guaranteed)):
+                low, high = self.shown_ends(self.guaranteed)
+                told.append(
+                    f"Whatever the data are, {self.truth} lies from {low} to {high} with a probability of at least "
+                    f"{percent}."
+                )
+            else:
+                told.append("The guaranteed interval is unbounded.")
+        if self.typical not in (None, self.guaranteed) and all(map(math.isfinite, self.typical)):
+            low, high = self.shown_ends(self.typical)
+            told.append(
+                f"For data like the released ones it lies from {low} to {high} with a probability of about {percent}."
+            )
+        return " ".join([*told, *self.notes])
+
+    def __repr__(self) -> str:
+        percent = in_percent(self.confidence)
+        ends = {"guaranteed": self.guaranteed, "typical": self.typical}
+        told = [f"{kind} {self.between(found)} at {percent}" for kind, found in ends.items() if found is not None]
+        return f"Answer({quoted(self.question)}, {', '.join([self.shown(self.released), *told])})"
+
+    def _repr_html_(self) -> str:
+        percent = in_percent(self.confidence)
+        found = {
+            "released": self.shown(self.released),
+            "unbiased": "" if self.unbiased is None else self.shown(self.unbiased),
+            f"guaranteed at {percent}": self.between(self.guaranteed),
+            f"typical at {percent}": self.between(self.typical),
+        }
+        return page(self.question, found, paragraph(self.sentence))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an end that is infinite or missing is None."""
+
+        def ends(found: Ends | None) -> list[float | None] | None:
+            return None if found is None else [end if math.isfinite(end) else None for end in found]
+
+        return {
+            "question": self.question,
+            "kind": self.kind,
+            "regions": list(self.regions),
+            "released": self.released,
+            "unbiased": self.unbiased,
+            "guaranteed": ends(self.guaranteed),
+            "typical": ends(self.typical),
+            "confidence": self.confidence,
+            "notes": list(self.notes),
+            "truncated": self.truncated,
+            "sentence": self.sentence,
+        }
