@@ -226,8 +226,8 @@ def _from_at_least(settings: Settings, measurements: Measurements) -> tuple[Inte
     if drawn.part == 0:
         return first, "leaves borrow nothing from the regions above them: it would not pay"
     mean[leaves, begin:], deviation[leaves, begin:] = drawn.mean, np.sqrt(drawn.variance)
-    values = settled(mean, deviation, tree, totals, top=first[: leaves.start])
-    return values, f"of their rows, leaves borrow {100 * drawn.part:.0f} % from the shapes of the regions above them"
+    whole = settled(mean, deviation, tree, totals, top=first[: leaves.start])
+    return whole, f"of their rows, leaves borrow {100 * drawn.part:.0f} % from the shapes of the regions above them"
 
 
 def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:

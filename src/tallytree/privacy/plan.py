@@ -86,8 +86,8 @@ class Plan:
        share times Σ f over its sizes, so all questions lose at most W + Σ over s of f(s) · B(s), where W adds up the
        shares of those without a band, B(s) those of the bands that cover s. That is at most max over s of W + B(s): 1.
 
-    The bound is reached where m is 1. Where one change can touch many sizes (m > 1; K under `one_group`), a narrow band by
-    itself moves by less than its noise is scaled to: more is charged than it would need.
+    Where m is 1 the bound can be reached. Where one change can touch many sizes (m > 1; K under `one_group`), a narrow
+    band by itself moves by less than its noise is scaled to: more is charged than it would need.
     """
 
     budget: Budget
