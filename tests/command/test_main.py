@@ -191,6 +191,18 @@ def test_a_release_with_options_from_validating_to_verifying(folder, here):
     assert "Nothing was spent" in here("release", "release.toml", "--out", "again", code=3)
 
 
+def test_a_release_with_bands_of_sizes_from_its_spec_to_a_question(folder, here):
+    bands = "bands = [{ to = 3, shares = [1, 1, 3] }, { shares = { total = 4, state = 0, county = 1 } }]"
+    with_options(folder, bands, mechanism="tallytree")
+    here("ledger", "open", "release.toml", "--epsilon", "0.1")
+    assert "mechanism tallytree" in here("validate", "release.toml")
+    shown = here("release", "release.toml", "--out", "mine")
+    rows = ("total, sizes 1 to 3 1 ε = 0.02 ", "county, sizes 1 to 3 3 ε = 0.06 ", "county, size 4 3 ε = 0.02 ")
+    assert all(row in shown for row in rows), shown
+    assert "The release keeps all its promises." in here("verify", "mine")
+    assert "Groups of size 3 or more" in here("query", "mine", "--size", ">=3", "--no-typical")
+
+
 def test_levels_that_are_only_added_up_are_shown_as_such(folder, here):
     with_options(folder, 'method = "cumulative"', mechanism="bottom-up")
     here("ledger", "open", "release.toml", "--epsilon", "0.1")

@@ -101,6 +101,16 @@ def test_the_command_itself_is_audited():
     assert row.command is not None
 
 
+def test_bands_of_sizes_are_audited_from_a_spec_too():
+    options = {"bands": releases.BANDS, "leaves": "lists"}
+    setting = Setting("tallytree", "one_entity", public_totals=True, budget=BUDGETS[0], options=options)
+    assert setting in list(settings())
+    row = audited(setting, runs=3_000, count_runs=0, command=True, confidence=SURELY)
+    assert row.verdict == "consistent"
+    assert row.measurements > 0.1 * row.claimed
+    assert row.command is not None
+
+
 @pytest.mark.parametrize("case", rounds.CASES, ids=lambda case: case.unit)
 @pytest.mark.parametrize("kind", rounds.ROUNDS)
 def test_rounds_of_synthesis_stay_within_their_price(kind, case):

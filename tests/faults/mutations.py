@@ -37,6 +37,7 @@ from tests.oracles.example import made_up
 SECONDS = 20  # until something that runs counts as hung
 MOST_EXAMPLES = 12
 SETTLED = {"methods": ["sorted-sizes", "cumulative", "sorted-sizes"], "totals_share": "1/4", "largest_share": "1/8"}
+BANDED = {"leaves": "lists", "bands": [{"to": 2, "shares": [1, 1, 3]}, {"shares": [4, 0, 1], "leaves": "at_least"}]}
 
 
 class Hung(BaseException):
@@ -81,6 +82,14 @@ def originals() -> dict[str, Path]:
             "options": SETTLED,
         },
         "sparse": {"group_sizes": public, "budget": Budget(epsilon=1, delta="1e-6"), "unit": one_entity()},
+        "bands": {
+            "group_sizes": public,
+            "budget": Budget(epsilon=1),
+            "unit": one_entity(),
+            "mechanism": "tallytree",
+            "options": BANDED,
+            "intervals": "none",
+        },
         "truncated": {
             "group_sizes": truncated,
             "budget": Budget(epsilon=2),

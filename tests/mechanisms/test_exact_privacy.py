@@ -96,6 +96,21 @@ def test_a_measured_largest_size_and_all_that_may_follow_from_it_stay_within_the
         assert worst == EPSILON
 
 
+BANDS = [{"to": 2, "shares": [1, 2]}, {"to": 3, "shares": [0, 1]}, {"to": 5, "shares": [3, 1]}]
+
+
+@pytest.mark.parametrize("public_totals", [False, True])
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+@pytest.mark.parametrize("leaves", ["at_least", "lists"])
+def test_bands_of_sizes_lose_the_budget_and_no_more(leaves, unit, public_totals):
+    options = {"bands": BANDS, "leaves": leaves, **({} if public_totals else {"totals_share": "0.3"})}
+    plan = MECHANISMS["tallytree"].configured(options).plan(US, Budget(epsilon=EPSILON), unit)
+    outcomes = [Settled()] if public_totals else [Settled(US.aggregate(np.array(lengths))) for lengths in SETTLED]
+    worst = worst_in_two_stages(unit, public_totals, plan, outcomes)
+    # No group of the example has size 0 or 5, so a replaced one moves by 4 sizes at most; a new one moves by 5.
+    assert worst == EPSILON * (Fraction(4, 5) if unit == one_group() and public_totals else 1)
+
+
 def test_the_two_stages_can_see_a_cheat():
     """Lists measured with the noise of half their sensitivity lose more than the budget."""
     mechanism = MECHANISMS["coc-matching"].configured({"methods": ["sorted-sizes"] * 2, "totals_share": "0.3"})

@@ -79,6 +79,25 @@ def view_of_level(
     return cells
 
 
+def band_of_level(
+    data: DataSet,
+    view: str,
+    level: int,
+    band: tuple[int, int] | None,
+    max_size: int,
+    public_totals: bool,
+    lengths: tuple[int, ...],
+) -> list[int]:
+    """A view of one level as if nobody could see of a group what lies outside of the band: unit by unit."""
+    if band is None:
+        return view_of_level(data, view, level, max_size, public_totals, lengths)
+    within = [unit for unit in range(1, max_size + 1) if band[0] <= unit <= band[1]]
+    seen = tuple(sum(unit <= total for unit in within) for total in data)
+    if view == "sorted_sizes":
+        return view_of_level(seen, view, level, max_size, public_totals, lengths)
+    return view_of_level(seen, view, level, len(within), public_totals)
+
+
 def listed(sizes: list[int], length: int) -> list[int]:
     """The largest `length` sizes, ascending; sizes of 0 in front where there are fewer."""
     falling = sorted(sizes, reverse=True)[:length]

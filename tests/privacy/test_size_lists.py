@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tallytree.privacy.size_lists
+from tallytree.privacy.plan import Band
 from tallytree.privacy.size_lists import SMALL, add_sizes, list_starts, noisy_lists
 from tests.oracles import neighbours as oracle
 from tests.oracles.views import sorted_sizes
@@ -95,5 +96,21 @@ def test_a_part_may_begin_and_end_within_a_list():
     counts, starts = np.array([[3, 2]]), np.array([0, 5])
     for begin, length in product(range(5), range(1, 6)):
         sums = np.zeros(min(length, 5 - begin), np.int64)
-        add_sizes(sums, begin, starts, counts, 1)
+        add_sizes(sums, begin, starts, counts, 1, 0, 2)
         assert sums.tolist() == [1, 1, 1, 2, 2][begin : begin + length]
+
+
+@given(regions, st.integers(0, 1), st.integers(1, 7), st.integers(1, 5), st.integers(0, 4))
+def test_a_list_of_a_band_holds_what_each_group_has_within_it(given_regions, first_size, part, first, more):
+    """Of the list of whole sizes, place by place; and bands that follow one another add up to it."""
+    counts = np.array([row for row, _ in given_regions])
+    lengths = np.array([length for _, length in given_regions])
+    band = Band(first, first + more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tallytree.privacy.size_lists, "AT_A_TIME", part)
+        found = noisy_lists(silence, counts, first_size, lengths, small=True, band=band)
+    whole = expected(counts, first_size, lengths)
+    assert found.tolist() == [len(set(range(1, size + 1)) & set(range(first, first + more + 1))) for size in whole]
+    bands = Band(1, first), Band(first + 1, 9)
+    pieces = [noisy_lists(silence, counts, first_size, lengths, small=False, band=one) for one in bands]
+    assert sum(pieces).tolist() == whole

@@ -147,12 +147,15 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
     levels = plain_table("level", "regions", "budget", "noise (st. dev.)", right=(1, 2, 3))
     currency = "ε" if measurements.budget.currency == "epsilon" else "ρ"
     for level, name in enumerate(hierarchy.levels):
-        parts = [part for part in measurements.measured if part.level == level]
-        spent = sum((part.share for part in parts), Fraction(0)) * measurements.budget.amount
-        charge = f"{currency} = {share_text(spent)}" if parts else "none"
-        noise = f"± {parts[-1].variance ** 0.5:,.1f}" if parts else "added up"
         regions = int(hierarchy.level_starts[level + 1] - hierarchy.level_starts[level])
-        levels.add_row(name, f"{regions:,}", charge, noise)
+        here = [part for part in measurements.measured if part.level == level]
+        for band in dict.fromkeys(part.sizes for part in here) or [None]:  # charges of bands add up size by size
+            parts = [part for part in here if part.sizes == band]
+            spent = sum((part.share for part in parts), Fraction(0)) * measurements.budget.amount
+            charge = f"{currency} = {share_text(spent)}" if parts else "none"
+            noise = f"± {parts[-1].variance ** 0.5:,.1f}" if parts else "added up"
+            about = name if band is None else f"{name}, {band.in_words()}"
+            levels.add_row(about, f"{regions:,}", charge, noise)
     mechanism = mechanism_named(release.mechanism)
     known = "public" if measurements.neighbours.public_totals else "an estimate"
     return Group(

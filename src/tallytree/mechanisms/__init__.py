@@ -105,9 +105,11 @@ def instead_of(mechanism: Mechanism, measurements: Measurements) -> Iterator[Mec
     """Those that can estimate from what another one measured, should that one fail: the more accurate first.
 
     The nearest consistent counts where one view was measured on every level; then the leaves added up, which takes
-    nothing but each leaf by itself. What was settled of totals is kept by the leaves alone.
+    nothing but each leaf by itself. What was settled of totals is kept by the leaves alone. Bands of sizes: none can.
     """
     parts = [part for part in measurements.measured if part.view not in FIRST]
+    if any(part.sizes is not None for part in parts):
+        return iter(())  # no other mechanism works on bands of sizes
     views, settled = {part.view for part in parts}, measurements.settled
     found = []
     unsettled = settled.totals is None and settled.max_size is None

@@ -5,7 +5,9 @@ are unbiased from below (`settled.subtrees`), whole from the root down (`settled
 towards their parents' shapes where that pays (`settled.borrowed`). *Sparse* ones (fewer groups than sizes) are measured
 by sorted lists of the leaves; what is believed of each leaf, given the shapes around it (`settled.lists`), is added up,
 weighed against what was measured above if anything was, and made whole from the root down as well. Which of the two is
-decided from public facts.
+decided from public facts. With `bands` each band of sizes has its own shares, and may have its
+own way to measure leaves: `at_least` up to a size and lists of what groups have above it, say, for regions with a
+crowded front and a long sparse tail.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from math import inf
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from tallytree.estimate.tree.nearest import nearest_consistent
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import counts_from_at_least
+from tallytree.mechanisms.bands import DividedBand, Division, Leaves, divisions, read_bands, read_leaves, up_to
 from tallytree.mechanisms.count_of_counts import SIZES_PER_GROUP
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, precisions
 from tallytree.privacy.budget import Budget, exact
@@ -37,7 +40,6 @@ from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan, Question, Shares, level_shares, priority_shares
 from tallytree.privacy.size_lists import list_starts
 
-Leaves = Literal["at_least", "lists"]
 LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
 SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
 
@@ -46,6 +48,7 @@ class Settings(NamedTuple):
     """The options of `tallytree`."""
 
     leaves: Leaves | None = None  # how leaves are measured; None: decided from public facts
+    bands: tuple[DividedBand, ...] | None = None  # bands of sizes, each divided over the levels in its own way
     borrow: bool = True  # may a leaf learn from its parent's shape?
     totals_share: Fraction | None = None  # of the budget, for private totals; lists need them
 
@@ -71,6 +74,8 @@ class Tallytree(Mechanism):
         """The options in plain values, as `configured` takes them."""
         given = self.settings._asdict()
         plain = {name: str(value) if isinstance(value, Fraction) else value for name, value in given.items()}
+        if self.settings.bands is not None:
+            plain["bands"] = [band.to_json() for band in self.settings.bands]
         return {name: value for name, value in plain.items() if value is not None}
 
     def configured(self, options: Mapping[str, Any]) -> Tallytree:
@@ -89,6 +94,8 @@ class Tallytree(Mechanism):
         A list errs where groups have equal sizes, cumulative counts over the sizes that no group has: `methods_for` of
         the count-of-counts mechanisms goes by the same rule. Without public totals no public fact tells: at_least.
         """
+        if self.settings.bands is not None:
+            self = self._set(self.settings._replace(bands=up_to(self.settings.bands, neighbours.max_size)))
         if self.settings.leaves is not None:
             return self
         sparse = False
@@ -101,35 +108,60 @@ class Tallytree(Mechanism):
         """Refuse what cannot be released, from public facts alone: before anything is spent."""
         super().fits(neighbours, hierarchy, plan)
         share = self.settings.totals_share
+        if self.settings.bands is not None:
+            up_to(self.settings.bands, neighbours.max_size)
         if neighbours.public_totals and share is not None:
             raise SpecError("totals are public here, so totals_share would be spent for nothing; leave it out")
-        if not neighbours.public_totals and share is None and self.settings.leaves == "lists":
+        if not neighbours.public_totals and share is None and "lists" in self._ways:
             raise SpecError(
                 "lists of sizes need the number of groups in every region, and here totals are private: read with a "
                 "groups table if there is a public one, or set aside a share of the budget to measure them "
                 "(totals_share, a tenth say)"
             )
 
-    def divided(self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares:
-        """Shares as they were given, or by what matters most; `balanced` if nothing is said."""
+    def divided(self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
+        """Shares as they were given, or by what matters most (`balanced` if nothing is said). None where bands say."""
+        if self.settings.bands is not None:
+            if shares is not None or priority is not None:
+                raise SpecError(
+                    "bands divide the budget over the levels, each in its way; leave out shares and priority"
+                )
+            return None
         if shares is not None and priority is not None:
             raise SpecError("shares and priority both divide the budget over the levels; give one of them")
         return shares if shares is not None else _by_priority(hierarchy, priority or "balanced", self.settings.leaves)
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
-        """Every level that has a share is measured; the last one must have one."""
-        lists = self.settings.leaves == "lists"
-        parts = level_shares(hierarchy, self.divided(hierarchy, shares, None), some_without=True)
-        if parts[-1] == 0:
+        """Every level that has a share is measured, in each band of sizes; the last one must have one.
+
+        Where totals are measured, theirs is the division of the first band: they tell how many groups reach size 1.
+        """
+        every = self._divisions(hierarchy, self.divided(hierarchy, shares, None))
+        if any(one.shares[-1] == 0 for one in every):
             raise BudgetError("the lowest level must have a share: all other levels are sums of it")
         aside, last = self.settings.totals_share or Fraction(0), hierarchy.depth - 1
-        first = [Question("totals", level, share * aside) for level, share in enumerate(parts) if aside and share]
+        first = [Question("totals", level, share * aside) for level, share in enumerate(every[0].shares) if share]
         asks = [
-            Question("sorted_sizes" if lists and level == last else "at_least", level, share * (1 - aside))
-            for level, share in enumerate(parts)
+            Question("sorted_sizes" if lists and level == last else "at_least", level, share * (1 - aside), one.band)
+            for one, lists in zip(every, (way == "lists" for way in self._ways), strict=True)
+            for level, share in enumerate(one.shares)
             if share
         ]
-        return Plan(budget, unit, (*first, *asks))
+        return Plan(budget, unit, (*(first if aside else ()), *asks))
+
+    def _divisions(self, hierarchy: Hierarchy, shares: Shares | None) -> list[Division]:
+        """The bands of sizes, with the levels' shares in each; one of all sizes where none are given."""
+        if self.settings.bands is not None:
+            return divisions(self.settings.bands, hierarchy)
+        return [Division(None, level_shares(hierarchy, shares, some_without=True))]
+
+    @property
+    def _ways(self) -> list[Leaves | None]:
+        """How leaves are measured in each band."""
+        settings = self.settings
+        return (
+            [settings.leaves] if settings.bands is None else [band.leaves or settings.leaves for band in settings.bands]
+        )
 
     def played(self, measurements: Measurements, counts: Integers) -> Integers:
         """Leaves that are as different as they are believed to be: released ones that borrow are closer together."""
@@ -171,6 +203,10 @@ def settled_from_the_top(settings: Settings, measurements: Measurements) -> Esti
     lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
     values, words = (_from_lists if lists else _from_at_least)(settings, measurements)
     totals = measurements.region_totals
+    if totals is None and measurements.known_totals is not None:
+        values[:, 0] = (
+            measurements.known_totals
+        )  # measured first: every group has at least size 1, and no row exceeds it
     return Estimate(
         counts_from_at_least(values, totals), f"whole numbers settled from the top, level by level; {words}"
     )
@@ -200,8 +236,8 @@ def _from_at_least(
     if drawn.part == 0:
         return first, "leaves borrow nothing from the regions above them: it would not pay"
     mean[leaves, begin:], deviation[leaves, begin:] = drawn.mean, np.sqrt(drawn.variance)
-    values = settled(mean, deviation, tree, totals, top=first[: leaves.start])
-    return values, f"of their rows, leaves borrow {100 * drawn.part:.0f} % from the shapes of the regions above them"
+    whole = settled(mean, deviation, tree, totals, top=first[: leaves.start])
+    return whole, f"of their rows, leaves borrow {100 * drawn.part:.0f} % from the shapes of the regions above them"
 
 
 def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
@@ -210,13 +246,15 @@ def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integer
     found = believed(_lists(measurements), tree, measurements.max_size, rounds=ROUNDS if settings.borrow else 1)
     mean, variance = (_added_up(leaf, tree) for leaf in (found.mean, found.variance))
     values, noise = _measured(measurements)
+    front = np.isfinite(noise[-1])  # sizes that were counted in the leaves: there the lists have nothing to add
+    if front.any():
+        mean[:, front], variance[:, front] = subtree_estimates(values[:, front], noise[:, front], tree)
     for level in range(tree.depth - 1):
         rows = tree.level_slice(level)
-        if np.isfinite(noise[level]).any():
-            _weigh(mean[rows], variance[rows], values[rows], noise[level])
+        _weigh(mean[rows], variance[rows], values[rows], np.where(front, inf, noise[level]))
     deviation = np.sqrt(variance) + LEAST_DEVIATION
-    whole = settled(mean, deviation, tree, totals, orderly_leaves=True)
-    changed = float(np.abs(whole[leaves] - found.mean).mean())
+    whole = settled(mean, deviation, tree, totals, orderly_leaves=not front.any())
+    changed = float(np.abs(whole[leaves] - found.mean)[:, ~front].mean())
     light = "the shapes around them" if settings.borrow else "one shape for all data"
     return whole, (
         f"leaves are read from lists of sizes in the light of {light}, "
@@ -234,9 +272,9 @@ def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> N
     first = 1
     while first <= sizes:
         last = min(sizes, SIZES_PER_BAND * first - 1) if first > 1 else 1
-        columns = slice(first - 1, last)
+        columns = first - 1 + np.flatnonzero(np.isfinite(noise[first - 1 : last]))
         first = last + 1
-        if not np.isfinite(noise[columns]).all():
+        if len(columns) == 0:
             continue
         gap, spread = measured[:, columns] - mean[:, columns], variance[:, columns]
         excess = max(0.0, float(np.mean(gap**2 - noise[columns] - spread)))
@@ -307,9 +345,9 @@ def _checked(option: str, value: Any) -> Any:
         if not isinstance(value, bool):
             raise SpecError(f"borrow must be true or false, not {value!r}")
         return value
-    if value not in get_args(Leaves):
-        raise SpecError(f"leaves must be at_least or lists, not {value!r}")
-    return value
+    if option == "bands":
+        return read_bands(value)
+    return read_leaves(value)
 
 
 ROWS: Sequence[Mechanism] = (

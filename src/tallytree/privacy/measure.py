@@ -52,7 +52,7 @@ def measure(
     nothing of it before `Ledger.settle_on` took its mark.
 
     Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
-    data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget (`Plan`).
+    data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget at each size (`Plan`).
     """
     return measure_with(
         cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle, same_data=same_data, token=token
@@ -141,8 +141,8 @@ def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
         raise SpecError(f"the plan asks for a level that is not there; the hierarchy has {depth}")
     views = {question.view for question in plan.questions}
     bands = [question.sizes for question in plan.questions if question.sizes is not None]
-    if any(band.last > group_sizes.max_size for band in bands):
-        raise SpecError(f"the plan asks for a band of sizes beyond the largest one, {group_sizes.max_size}")
+    if (beyond := max((band.last for band in bands), default=0)) > group_sizes.max_size:
+        raise SpecError(f"the plan asks for sizes up to {beyond}, beyond the largest one, {group_sizes.max_size}")
     if bands and "largest" in views:
         raise SpecError("bands of sizes go by the public largest size; do not measure the largest size as well")
     if any(question.view == "largest" and question.level > 0 for question in plan.questions):

@@ -123,10 +123,12 @@ class Measurements:
 
     @property
     def level_shares(self) -> list[Fraction] | None:
-        """How what was spent on sizes was divided over the levels; None where not all of them were measured."""
-        shares = {part.level: part.share for part in self.measured if part.view not in ("totals", "largest")}
-        levels = range(self.hierarchy.depth)
-        return [shares[level] for level in levels] if len(shares) == len(levels) > 1 else None
+        """How what was spent on sizes was divided over the levels; None where each band of sizes has its own way."""
+        asked = [part for part in self.measured if part.view not in ("totals", "largest")]
+        if any(part.sizes is not None for part in asked):
+            return None
+        shares = {part.level: part.share for part in asked}
+        return [shares.get(level, Fraction(0)) for level in range(self.hierarchy.depth)]
 
     def on_level(self, level: int) -> Measurement:
         """What was measured of the sizes on a level."""
@@ -137,9 +139,9 @@ class Measurements:
 
     def stacked(self, view: View) -> Integers:
         """A view of all levels as one array `[regions, columns]` in hierarchy order."""
-        by_level = {part.level: part.values for part in self.measured if part.view == view}
+        by_level = {part.level: part.values for part in self.measured if part.view == view and part.sizes is None}
         if sorted(by_level) != list(range(self.hierarchy.depth)):
-            raise ReleaseError(f"the view {view!r} was not measured on every level")
+            raise ReleaseError(f"the view {view!r} was not measured on every level, for all sizes at once")
         return np.concatenate([by_level[level] for level in range(self.hierarchy.depth)])
 
     def variances(self, view: View) -> list[float]:

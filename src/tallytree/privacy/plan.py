@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple, get_args
@@ -26,6 +26,10 @@ class Band(NamedTuple):
     first: int
     last: int
 
+    def in_words(self) -> str:
+        """Which sizes these are."""
+        return f"size {self.first}" if self.first == self.last else f"sizes {self.first} to {self.last}"
+
 
 @dataclass(frozen=True)
 class Question:
@@ -45,8 +49,13 @@ class Question:
             return
         if self.view not in BANDED:
             raise SpecError(f"{self.view} cannot be asked for a band of sizes; {' and '.join(BANDED)} can")
-        if not 1 <= self.sizes.first <= self.sizes.last:
-            raise SpecError(f"a band of sizes runs from 1 or more upwards, not from {self.sizes[0]} to {self.sizes[1]}")
+        first, last = self.sizes
+        if (
+            not all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
+            or not 1 <= first <= last
+        ):
+            raise SpecError(f"a band of sizes has whole ends, 1 or more, not {told(first)} and {told(last)}")
+        object.__setattr__(self, "sizes", Band(first, last))
 
     def covers(self, size: int) -> bool:
         """Is this size among those that it is about?"""
@@ -60,16 +69,25 @@ class Plan:
     Levels (and views) compose in sequence: their costs add up. Regions of one level hold disjoint groups, so one
     question about a level pays once for all its regions (but `chain` mixes them, and its sensitivity says so).
 
-    *What adds up is the shares at each size.* Write a group's size as units: its first, its second, and so on. Between
-    neighbours at most U units come or go (U = b · m with the b rows and the bound m of `Neighbours.sensitivity`), each
-    at one size. A question about a band sees those within it and no others: u units move `at_least` counts by u in L1,
-    and a list's places by u in L1. Its noise is scaled to U whatever the band, so it loses at most share · u / U of the
-    budget with Laplace noise. With Gaussian noise too: row j moves u_j units, by a vector of squared length at most u_j
-    (`at_least`) or u_j² ≤ m · u_j (lists), the b rows together by at most b times the sum of these, and the noise is
-    scaled to b² m or (b m)². Let f(s) be the part of the units that is at size s. A question without a band loses at
-    most its share, one with a band its share times Σ f over its sizes. As f adds up to at most 1, all of them together
-    lose at most the largest, over sizes s, of the sum of the shares of the questions that cover s. That is 1. (Under
-    `one_group` U is K, so a band's noise is that of a question about all sizes: bands are private, but do not pay.)
+    *What adds up is the shares at each size.* A group of size a is made of a units, one at each size 1 … a. Neighbours
+    are b changes apart, one after another (b rows; b = 1 under `one_group`), and change j takes one group from one size
+    to another: u_j ≤ m units come, or u_j go, at sizes next to each other (m = min(z_max, K), or K under `one_group`).
+
+    1. *A question about a band sees the units within it and no others.* Let u_jB of the u_j be within band B. Then
+       change j moves u_jB of the band's `at_least` counts, by one each. What the group has within the band changes by
+       u_jB, and so does the sorted list of it, in L1: `Neighbours.sensitivity` says why, for every length of the list.
+    2. *So it loses at most share · Σ_j u_jB / (b m) of the budget.* Laplace: its noise is scaled to an L1 of b m,
+       whatever the band, and it moves by at most Σ_j u_jB. Gaussian: change j moves it by a vector of squared length at
+       most u_jB (`at_least`) or u_jB² ≤ m · u_jB (a list); all b together by one of at most b times the sum of these,
+       by Cauchy and Schwarz; and the noise is scaled to a squared L2 of b² m or (b m)².
+    3. *A question without a band loses at most its share*, whatever its view. Totals are such questions; what follows
+       from them, the lengths of lists, changes nothing above, for step 1 holds for every length.
+    4. *Together.* Let f(s) = (how many of all these units are at size s) / (b m), so Σ f ≤ 1. A band loses at most its
+       share times Σ f over its sizes, so all questions lose at most W + Σ over s of f(s) · B(s), where W adds up the
+       shares of those without a band, B(s) those of the bands that cover s. That is at most max over s of W + B(s): 1.
+
+    Where m is 1 the bound can be reached. Where one change can touch many sizes (m > 1; K under `one_group`), a narrow
+    band by itself moves by less than its noise is scaled to: more is charged than it would need.
     """
 
     budget: Budget
@@ -86,28 +104,34 @@ class Plan:
             raise SpecError("a plan needs at least one question")
         if any(question.share <= 0 for question in self.questions):
             raise BudgetError("every share of the budget must be positive")
-        at_each = {size: self.share_at(size) for size in self._steps()}
-        size, whole = max(at_each.items(), key=lambda entry: entry[1])
-        if whole != 1:
-            where = "" if all(question.sizes is None for question in self.questions) else f" (at size {size})"
-            raise BudgetError(f"the shares of the budget must add up to exactly 1, not {whole}{where}")
+        at_each = shares_at_sizes(self.questions)
+        size = max(at_each, key=lambda size: at_each[size])
+        if at_each[size] != 1:
+            where = "" if len(at_each) == 1 else f" at size {size}, where they are largest"
+            raise BudgetError(f"the shares of the budget must add up to exactly 1, not to {at_each[size]}{where}")
         for place, one in enumerate(self.questions):
             for other in self.questions[:place]:
                 if (one.view, one.level) == (other.view, other.level) and _overlap(one, other):
-                    raise SpecError("a plan asks the same question twice")
-
-    def share_at(self, size: int) -> Fraction:
-        """What is spent, of the whole, on an entity that makes a group reach this size."""
-        return sum((question.share for question in self.questions if question.covers(size)), Fraction(0))
-
-    def _steps(self) -> set[int]:
-        """The sizes at which what is spent can change."""
-        bands = [question.sizes for question in self.questions if question.sizes is not None]
-        return {1} | {size for band in bands for size in (band.first, band.last + 1)}
+                    raise SpecError(
+                        f"a plan asks the same question twice: {one.view} of level {one.level}"
+                        + ("" if one.sizes is None or other.sizes is None else ", in bands of sizes that overlap")
+                    )
 
     def cost(self, question: Question) -> Fraction:
         """What a question may spend, in the budget's currency."""
         return question.share * self.budget.amount
+
+
+def shares_at_sizes(questions: Iterable[Question]) -> dict[int, Fraction]:
+    """What adds up at each size, of the shares of the questions about it: at 1 and at each size where it can change.
+
+    >>> band = Question("at_least", 1, Fraction(1, 3), Band(2, 3))
+    >>> shares_at_sizes([Question("counts", 0, Fraction(2, 3)), band])
+    {1: Fraction(2, 3), 2: Fraction(1, 1), 4: Fraction(2, 3)}
+    """
+    asked = list(questions)
+    ends = {end for one in asked if one.sizes is not None for end in (one.sizes.first, one.sizes.last + 1)}
+    return {size: sum((one.share for one in asked if one.covers(size)), Fraction(0)) for size in sorted({1} | ends)}
 
 
 def _overlap(one: Question, other: Question) -> bool:

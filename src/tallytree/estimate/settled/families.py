@@ -242,4 +242,4 @@ def _reach(centre: float, spread: float, threshold: float, held: int, most: int)
     value = np.floor(centre + 0.5 - threshold * spread)
     if value <= held:
         return held
-    return most if value >= most else np.int64(value)
+    return most if value >= most else int(value)

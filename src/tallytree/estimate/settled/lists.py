@@ -91,9 +91,11 @@ def _ancestors(hierarchy: Hierarchy, level: int) -> Integers:
 
 def _first_shape(max_size: int) -> Floats:
     """Half of all groups are empty, and sizes are the rarer the larger: a beginning that excludes nothing."""
-    shape = 1.0 / (1.0 + np.arange(max_size + 1))
+    shape: Floats = np.ones(max_size + 1)
+    shape /= 1.0 + np.arange(max_size + 1)
     shape[0] = shape[1:].sum() if max_size > 0 else 1.0
-    return shape / shape.sum()
+    shape /= shape.sum()
+    return shape
 
 
 def _shapes(counts: Floats, hierarchy: Hierarchy, upper: int) -> Floats:

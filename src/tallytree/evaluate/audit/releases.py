@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ from tallytree.tables.group_sizes import GroupSizes
 # A δ far larger than one would release with: runs show events that are more likely than about one over their number.
 BUDGETS = (Budget(epsilon=1), Budget(rho="1/2", delta="1/100"))
 SHARES = (1, 500, 500)  # a nation above many gadgets gets next to nothing, so that they have nearly all
+BANDS = [{"to": 2, "shares": [1, 300, 700]}, {"shares": [1, 700, 300]}]
 GADGETS = 1000
 CELLS = MAX_SIZE + 1
 
@@ -83,6 +85,7 @@ class Setting:
         """
         row = MECHANISMS[self.mechanism]
         lists = any("sorted" in name for name in [*self.options.get("methods", ()), self.options.get("method", "")])
+        lists = lists or self.options.get("leaves") == "lists"
         together = (lists and not self.public_totals) or "largest_share" in self.options
         if self.one_region or together or row.view == "chain" or row.name == "pgsr-hierarchical-tables":
             return 1
@@ -91,7 +94,7 @@ class Setting:
     def arguments(self, gadgets: int) -> dict[str, Any]:
         """What `release` and `decided` are asked for."""
         shares = None
-        if gadgets > 1 and not MECHANISMS[self.mechanism].leaves_only:
+        if gadgets > 1 and not MECHANISMS[self.mechanism].leaves_only and "bands" not in self.options:
             shares = list(SHARES)
         return {
             "budget": self.budget,
@@ -101,17 +104,20 @@ class Setting:
         }
 
     def _options(self, gadgets: int) -> dict[str, Any]:
-        """`methods` has one for each level; here they are all alike."""
-        options = dict(self.options)
+        """`methods` has one for each level, and they are all alike here; so has each band of `bands` a share."""
+        options, levels = dict(self.options), 3 if gadgets > 1 else 2
         if "methods" in options:
-            options["methods"] = [options["methods"][0]] * (3 if gadgets > 1 else 2)
+            options["methods"] = [options["methods"][0]] * levels
+        if "bands" in options:
+            options["bands"] = [{**band, "shares": band["shares"][-levels:]} for band in options["bands"]]
         return options
 
     def words(self) -> str:
         """The setting in words, but for mechanism, unit and budget."""
-        options = "".join(
-            f", {key} {value if isinstance(value, str) else value[0]}" for key, value in self.options.items()
-        )
+        told = {key: value if isinstance(value, str) else value[0] for key, value in self.options.items()}
+        if "bands" in told:
+            told["bands"] = f"of sizes, {len(self.options['bands'])}"
+        options = "".join(f", {key} {value}" for key, value in told.items())
         return f"{'public' if self.public_totals else 'private'} totals, {self.kind.name}{options}"
 
 
@@ -138,6 +144,13 @@ def settings(mechanisms: list[str] | None = None, *, quick: bool = False) -> Ite
                     yield Setting(name, unit, False, budget, options={option: method, "totals_share": "0.3"})
                     yield Setting(name, unit, True, budget, options={option: method})
             yield Setting(name, "one_entity", True, BUDGETS[0], options={option: method, "largest_share": "0.3"})
+
+    if (mechanisms is None or "tallytree" in mechanisms) and not quick:
+        for public, kind, leaves in product((False, True), (PEOPLE, SEVERAL_ROWS), ("at_least", "lists")):
+            totals = {"totals_share": "0.3"} if leaves == "lists" and not public else {}
+            for budget in BUDGETS:
+                options = {"bands": BANDS, "leaves": leaves, **totals}
+                yield Setting("tallytree", "one_entity", public, budget, kind, options)
 
 
 def _needed(row: Mechanism, public_totals: bool) -> dict[str, Any]:
@@ -353,7 +366,14 @@ def _spec(setting: Setting, gadgets: int) -> str:
     """The spec of a release, as a person would write it."""
 
     def line(key: str, value: Any) -> str:
-        return f"{key} = {list(value) if isinstance(value, tuple) else value!r}".replace("'", '"')
+        return f"{key} = {text(value)}"
+
+    def text(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{ " + ", ".join(line(*item) for item in value.items()) + " }"
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(text, value))}]"
+        return repr(value).replace("'", '"')
 
     arguments = setting.arguments(gadgets)
     budget = {key: value for key, value in setting.budget.to_json().items() if value is not None}

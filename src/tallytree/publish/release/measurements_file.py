@@ -156,8 +156,8 @@ def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
     )
     measured = []
     for part in facts["measured"]:
-        regions = hierarchy.level_slice(part["level"])
-        shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"], _band(part)))
+        regions, band = hierarchy.level_slice(part["level"]), _band(part, shell.max_size)
+        shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"], band))
         if part["view"] == "sorted_sizes":
             shape = (int(shell.lengths(part["level"]).sum()),)
         most -= prod(shape)
@@ -166,19 +166,18 @@ def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
         exact = {name: exact_number(part[name]) for name in ("share", "scale")}
         sensitivity = Sensitivity(**part["sensitivity"])
         values = np.empty(shape, dtype=np.int64)
-        measured.append(
-            Measurement(**{**part, **exact, "sensitivity": sensitivity, "values": values, "sizes": _band(part)})
-        )
+        measured.append(Measurement(**{**part, **exact, "sensitivity": sensitivity, "values": values, "sizes": band}))
     return replace(shell, measured=tuple(measured))
 
 
-def _band(part: dict[str, Any]) -> Band | None:
+def _band(part: dict[str, Any], max_size: int) -> Band | None:
     """The band of sizes that a measurement is about; None for all sizes."""
-    if part.get("sizes") is None:
+    if "sizes" not in part:
         return None
-    first, last = part["sizes"]
-    Question(part["view"], part["level"], Fraction(1), Band(first, last))  # refuses what is no band
-    return Band(first, last)
+    band = Question(part["view"], part["level"], Fraction(1), Band(*part["sizes"])).sizes  # refuses what is no band
+    if band is not None and band.last > max_size:
+        raise ReleaseError(f"it has a band of sizes up to {band.last}, beyond the largest one, {max_size}")
+    return band
 
 
 def _totals(values: list[int] | None, hierarchy: Hierarchy) -> Integers | None:

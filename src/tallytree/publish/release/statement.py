@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import groupby, pairwise
 from typing import Any
 
 from tallytree.histogram import size_label
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.privacy.plan import Band, Question, shares_at_sizes
 from tallytree.publish.release.contents import ReleaseContents, size_description
 from tallytree.publish.release.truncation import count_description, truncation
 from tallytree.publish.statement import (
@@ -46,6 +48,7 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
         "neighbours_in_words": measurements.neighbours.describe(),
         "budget": measurements.budget.to_json(),
         "measurements": [described(part, measurements) for part in measurements.measured],
+        **({} if (told := bands_in_words(measurements)) is None else {"bands_of_sizes": told}),
         "noise": noise_in_words(measurements.noise_source),
         "public": public_facts(measurements),
         "truncation": truncation(measurements.neighbours) or None,
@@ -80,6 +83,25 @@ def described(part: Measurement, measurements: Measurements) -> dict[str, Any]:
         "charged": str(part.share * measurements.budget.amount),
         "cost": str(part.cost),
     }
+
+
+def bands_in_words(measurements: Measurements) -> str | None:
+    """Why charges of bands of sizes add up size by size, and to what; None where no band was measured."""
+    if all(part.sizes is None for part in measurements.measured):
+        return None
+    at_each = shares_at_sizes(Question(part.view, part.level, part.share, part.sizes) for part in measurements.measured)
+    within = [size for size in at_each if size <= measurements.max_size]
+    alike = [next(run) for _, run in groupby(within, key=lambda size: at_each[size])]
+    sums = []
+    for first, after in pairwise([*alike, measurements.max_size + 1]):
+        sums.append(f"{as_decimal(at_each[first] * measurements.budget.amount)} at {Band(first, after - 1).in_words()}")
+    return (
+        "Measurements that name sizes, the first and the last of a band, are about these sizes alone: how many groups "
+        "have each of them or more, or the sorted list of what each group has of its size within the band. Whoever "
+        "comes or goes makes groups reach sizes, or reach them no longer, and each size moves the band that it is in "
+        f"and no other one. So charges are added up at each size: {', '.join(sums)}. The largest of these sums is the "
+        "budget."
+    )
 
 
 def measured_first(measurements: Measurements, shown: Callable[[Fraction], str] = as_decimal) -> list[str]:
@@ -215,8 +237,14 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
         *keys,
         {"name": "value", "type": "integer", "description": "the noisy measurement; may be negative"},
     ]
+    bands = (
+        ""
+        if all(part.sizes is None for part in release.measurements.measured)
+        else "; those of a band of sizes are one after another, in the order of privacy.json, and a list of a band "
+        "holds what each group has of its size within it: min(size, last) − min(size, first − 1)"
+    )
     measurements = {
-        "description": "the noisy measurements from which the counts were estimated",
+        "description": f"the noisy measurements from which the counts were estimated{bands}",
         "schema": {"fields": noisy},
     }
     return {

@@ -18,6 +18,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import FIRST, variance_of
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.plan import Band, Question, shares_at_sizes
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, UNUSABLE, Stored
 from tallytree.publish.reading import ParquetRows, read_json
 from tallytree.publish.release import restated
@@ -165,7 +166,7 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
         yield f"{PRIVACY}: the unit or its description does not fit the neighbour relation"
     if guarantee(budget, shown_in(statement)) not in statement["statement"]:
         yield f"{PRIVACY}: the statement in words does not give the stated budget"
-    charged = exact_number(0)
+    asked = []
     for row in statement["measurements"]:
         name = f"the measurement of {row['view']} on level {row['level']!r}"
         sensitivity = neighbours.sensitivity(row["view"], row["regions"])
@@ -179,9 +180,15 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
             yield f"{PRIVACY}: {name} costs {cost}, not {row['cost']}"
         if str(share * budget.amount) != row["charged"] or cost > share * budget.amount:
             yield f"{PRIVACY}: {name} is not charged what it costs"
-        charged += share * budget.amount
-    if charged != budget.amount:
-        yield f"{PRIVACY}: the charges add up to {charged}, not to the budget {budget.amount}"
+        band = None if "sizes" not in row else Band(*row["sizes"])
+        asked.append(Question(row["view"], row["level"], share, band))
+        if band is not None and band.last > neighbours.max_size:
+            yield f"{PRIVACY}: {name} is about sizes up to {band.last}, beyond the largest one, {neighbours.max_size}"
+    at_each = shares_at_sizes(asked)
+    size = max(at_each, key=lambda size: at_each[size])
+    if (charged := at_each[size] * budget.amount) != budget.amount:
+        where = "" if len(at_each) == 1 else f" at size {size}, where they are largest"
+        yield f"{PRIVACY}: the charges add up to {charged}{where}, not to the budget {budget.amount}"
     known = stored.measurements.neighbours
     if (neighbours, neighbours.truncated) != (
         known,
@@ -220,11 +227,10 @@ def _follows(stored: StoredRelease) -> Iterator[str]:
     measurements, fallback = stored.measurements, stated_fallback(stored.statement)
     asking = stored.mechanism if fallback is None else fallback.asked
     asking.check(measurements.neighbours, measurements.hierarchy)
-    plan = asking.plan(
-        measurements.hierarchy, measurements.budget, measurements.neighbours.unit, measurements.level_shares
-    )
-    asked = {(ask.view, ask.level, ask.share) for ask in plan.questions}
-    if asked != {(part.view, part.level, part.share) for part in measurements.measured}:
+    shares = None if asking.leaves_only else measurements.level_shares
+    plan = asking.plan(measurements.hierarchy, measurements.budget, measurements.neighbours.unit, shares)
+    asked = {(ask.view, ask.level, ask.share, ask.sizes) for ask in plan.questions}
+    if asked != {(part.view, part.level, part.share, part.sizes) for part in measurements.measured}:
         yield f"{asking.name} with the options in {PRIVACY} does not ask for what was measured"
     first = replace(measurements, measured=tuple(part for part in measurements.measured if part.view in FIRST))
     settled = asking.settle(replace(first, settled=Settled()))
