@@ -33,6 +33,8 @@ NAMES = {
     "pgsr-cumulative-relaxed",
     "pgsr-chain",
     "topdown",
+    "bluedown",
+    "inftda",
     "joint-cumulative",
     "joint-counts",
 }
