@@ -55,14 +55,13 @@ def blue_down(
         noisy.astype(np.float64), np.repeat(levels[:, None], noisy.shape[1], axis=1), hierarchy
     )
     # The variance of an estimate depends on the tree and the levels alone: one column of it is all.
-    _, spread = subtree_estimates(np.zeros((len(hierarchy), 1)), levels[:, None], hierarchy)
+    _, column = subtree_estimates(np.zeros((len(hierarchy), 1)), levels[:, None], hierarchy)
+    spread = column.ravel()
     counts[0] = _root(lower[0], total)
     first_leaf = int(hierarchy.level_starts[-2])
     in_threads(
-        lambda start, stop: _settle(
-            counts, lower, spread[:, 0].copy(), hierarchy.child_starts, first_leaf, start, stop
-        ),
-        tiles(counts.shape[1]),
+        lambda start, stop: _settle(counts, lower, spread, hierarchy.child_starts, first_leaf, start, stop),
+        tiles(noisy.shape[1]),
     )
     return counts
 
