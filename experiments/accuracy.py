@@ -236,28 +236,25 @@ def settings_of(errors: Errors) -> list[str]:
 def root_against_leaves(errors: Errors, totals: str) -> Any:
     """The picture: a panel for each data set with more than one level, a point for each mechanism; both axes log."""
     alt = charts.altair()
-    names = [*settings_of(errors), *(seed for seed in SEEDS if seed in errors)]
+    settings, papers = settings_of(errors), [seed for seed in SEEDS if seed in errors]
+    places = {name: place for names in (settings, papers) for place, name in enumerate(names)}
+    looks = ["diamond"] * len(settings) + [
+        "circle" if place < len(charts.COLORS) else "square" for place in range(len(papers))
+    ]
+    shape = alt.Shape("mechanism:N", scale=alt.Scale(domain=list(places), range=looks))
+    axis, scale = alt.Axis(format="~s", tickCount=4, grid=False), alt.Scale(type="log", zero=False)
     panels = []
     cases = {cell.case for found in errors.values() for cell in found}
     for case in sorted(case for case in cases if (case.totals, case.epsilon) == (totals, SHOWN_EPSILON)):
-        rows = []
-        for name in names:
-            here = {cell.depth: error.mean for cell, error in errors[name].items() if cell[0::3] == (case, "emd")}
-            if len(here) > 1 and here[0] > 0 and here[max(here)] > 0:
-                rows.append({"mechanism": name, "ours": name in settings_of(errors), "root": here[0]})
-                rows[-1]["leaves"] = here[max(here)]
-        if rows:
-            axis = alt.Axis(format="~s", tickCount=4, grid=False)
+        if rows := _ends(errors, case, list(places)):
             panels.append(
                 alt.Chart(alt.Data(values=rows))
                 .mark_point(filled=True, size=70, opacity=0.9)
                 .encode(
-                    x=alt.X("leaves:Q", title="leaves", scale=alt.Scale(type="log", zero=False), axis=axis),
-                    y=alt.Y("root:Q", title="root", scale=alt.Scale(type="log", zero=False), axis=axis),
-                    color=charts.colors({name: place for place, name in enumerate(names)}),
-                    shape=alt.Shape(
-                        "ours:N", scale=alt.Scale(domain=[True, False], range=["diamond", "circle"]), legend=None
-                    ),
+                    x=alt.X("leaves:Q", title="all leaves together", scale=scale, axis=axis),
+                    y=alt.Y("root:Q", title="root", scale=scale, axis=axis),
+                    color=charts.colors(places),
+                    shape=shape,
                     tooltip=charts.tooltip(("mechanism",), ("root", "leaves")),
                 )
                 .properties(width=230, height=200, title=charts.panel_title(case.dataset))
@@ -265,7 +262,7 @@ def root_against_leaves(errors: Errors, totals: str) -> Any:
     if not panels:
         return None
     title = charts.page_title(
-        f"Error at the root against error at the leaves (earth mover's distance, ε = 1, {totals} totals)",
+        f"Earth mover's distance at the root and at the leaves (ε = {SHOWN_EPSILON:g}, {totals} totals)",
         "NOT PRIVATE: compared with the true counts. Diamonds: tallytree",
     )
     return charts.styled(
@@ -273,6 +270,20 @@ def root_against_leaves(errors: Errors, totals: str) -> Any:
         subtitle_color="#b00020",
         legend_columns=4,
     )
+
+
+def _ends(errors: Errors, case: Case, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The error of each mechanism at the root and at the leaves of a case; none for data with one level."""
+    rows = []
+    for name in names:
+        here = {
+            cell.depth: error.mean
+            for cell, error in errors[name].items()
+            if (cell.case, cell.metric) == (case, METRICS[0]) and error.mean > 0
+        }
+        if len(here) > 1:
+            rows.append({"mechanism": name, "root": here[min(here)], "leaves": here[max(here)]})
+    return rows
 
 
 def report(given: Given, half: str, chosen: Sequence[DataSet]) -> str:

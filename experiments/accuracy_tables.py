@@ -1,4 +1,4 @@
-"""NOT PRIVATE: from the errors of many experiments to the tables of docs/accuracy.md. Pure functions; no data, no files.
+"""NOT PRIVATE: from the errors of many experiments to the tables of docs/accuracy.md: pure functions, no data or files.
 
 A *case* is a data set with public or private totals and one ε; a *cell* is a level and a metric of it. A *seed* is a
 mechanism of the papers. An error is a mean over runs with its standard error (SE).
