@@ -4,9 +4,9 @@
         [--results accuracy-results] [--page docs/accuracy.md] [--out docs/figures]
     python -m experiments.accuracy --data DIRECTORY --only oregon --only ri-asian --runs 2     to try it
 
-DIRECTORY holds the files that experiments/named_files.py knows. Results go to a folder for each data set, seeds and
-ours apart, with a journal each: an interrupted run goes on, and more runs may be added. A journal does not know that a
-mechanism's code has changed: then delete its folder (`…/ours`). Tables are printed, and with --page also written into
+DIRECTORY holds the files that experiments/named_files.py knows. Results go to a folder for each data set, ours and
+others apart, with a journal each: an interrupted run goes on, and more runs may be added. A journal does not know that
+a mechanism's code has changed: then delete its folder (`…/ours`). Tables are printed, and with --page also written into
 that page; pictures go to --out.
 """
 
@@ -123,7 +123,7 @@ class Divided(Tallytree):
 
 
 def ours(truth: Truth) -> list[Mechanism]:
-    """`tallytree` with each way to divide, and with the other way to measure leaves than it takes by itself."""
+    """`tallytree` with each way to divide, and with the other way to measure leaves than it takes by itself, twice."""
     row = MECHANISMS[DEFAULT]
     data = truth.group_sizes()
     own = row.suited_to(Neighbours.of(data, one_entity()), truth.hierarchy, data.region_totals).options["leaves"]
@@ -133,6 +133,7 @@ def ours(truth: Truth) -> list[Mechanism]:
     if other == "at_least" or int(truth.counts.sum()) * truth.max_size <= MOST_LIST_STEPS:
         options = {"leaves": other, **({"totals_share": TOTALS_SHARE} if _asks_totals(truth, other) else {})}
         found.append(_divided(row.configured(options), f"{DEFAULT} {other}", "balanced"))
+        found.append(_divided(row.configured(options), f"{DEFAULT} {other} upper", "upper"))
     return found
 
 
@@ -192,11 +193,7 @@ def run(given: Given, data: DataSet, public: bool) -> Results:
     truth = data.truth(given.data, public)
     totals = "public" if public else "private"
     folder = given.results / f"{data.name.replace(' ', '-')}-{totals}"
-    parts = {
-        "seeds": seeds(truth),
-        "ours": ours(truth),
-        "oracles": [oracle(truth), oracle(truth, "counts")],
-    }
+    parts = {"others": [*seeds(truth), oracle(truth), oracle(truth, "counts")], "ours": ours(truth)}
     found = []
     for part, contenders in parts.items():
         found.append(

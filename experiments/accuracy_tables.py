@@ -112,8 +112,8 @@ def _further(one: Error, other: Error, tolerance: float = 1.0) -> bool:
 def standing(errors: Errors, seed: str, settings: Sequence[str]) -> list[Stand]:
     """For each case in which the seed gave results, the setting that does best against it.
 
-    That is the one that is beaten in the fewest cells; of those that are alike in that, one that is somewhere better,
-    and of those the one whose errors are the least.
+    Of those that are nowhere beaten one that is somewhere better, and of those the one whose errors are the least; if
+    all are beaten somewhere, the one that is beaten by the least.
     """
     cases: dict[Case, list[Cell]] = defaultdict(list)
     for cell in errors.get(seed, {}):
@@ -126,12 +126,13 @@ def standing(errors: Errors, seed: str, settings: Sequence[str]) -> list[Stand]:
             if all(cell in errors.get(name, {}) for cell in cells)
         ]
         if tried:
-            found.append(min(tried, key=lambda one: (len(one.beaten), one.better == 0, _overall(one))))
+            found.append(min(tried, key=_order))
     return found
 
 
-def _overall(one: Stand) -> float:
-    return geometric_mean(one.gains) if one.gains else 0.0
+def _order(one: Stand) -> tuple[float, bool, float]:
+    worst = max((ratio for _, ratio in one.beaten), default=0.0)
+    return worst, one.better == 0, geometric_mean(one.gains)
 
 
 def _stand(
