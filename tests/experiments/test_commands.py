@@ -25,7 +25,7 @@ def typed(monkeypatch, name, *words):
 
 
 def test_these_are_the_experiments():
-    assert COMMANDS == ["audit", "coc", "figures", "hqr", "interval_coverage", "pgsr", "picture"]
+    assert COMMANDS == ["accuracy", "audit", "coc", "figures", "hqr", "interval_coverage", "pgsr", "picture"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

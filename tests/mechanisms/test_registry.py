@@ -34,6 +34,8 @@ NAMES = {
     "pgsr-cumulative-relaxed",
     "pgsr-chain",
     "topdown",
+    "bluedown",
+    "inftda",
     "joint-cumulative",
     "joint-counts",
 }

@@ -26,7 +26,7 @@ from tallytree.arguments import told
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import baselines, count_of_counts, joint, pgsr, tallytree
+from tallytree.mechanisms import baselines, count_of_counts, joint, pgsr, rivals, tallytree
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism
 from tallytree.names import did_you_mean
@@ -39,7 +39,7 @@ from tallytree.privacy.plan import Plan, Shares
 __all__ = ["MECHANISMS", "Estimate", "Mechanism", "choose", "instead_of", "mechanism_named", "prepare"]
 
 MECHANISMS: dict[str, Mechanism] = {
-    row.name: row for family in (tallytree, pgsr, joint, baselines, count_of_counts) for row in family.ROWS
+    row.name: row for family in (tallytree, pgsr, joint, baselines, rivals, count_of_counts) for row in family.ROWS
 }
 
 NEAREST: dict[View, str] = {"counts": "pgsr-hierarchical-dp", "at_least": "pgsr-cumulative-dp"}

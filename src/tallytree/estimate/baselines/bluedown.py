@@ -1,0 +1,112 @@
+"""BlueDown on counts by size: the best linear unbiased estimate upwards, then whole numbers from the top down.
+
+Ghazi, Kamath, Kumar, Manurangsi and Sealfon (arXiv 2603.10099) replace the noisy numbers that TopDown works on by what
+all measurements below a region say of it too. Here one question is asked of a cell, its count, so each size is a tree
+of numbers. Upwards, a region's own measurement and the sum of its children's estimates are weighed by their precision:
+`subtree_estimates`, in time linear in the number of cells. From the top, with the parent whole and fixed, its children
+are
+
+    min Σ precision · (x − estimate)²   subject to   Σ x = parent, x ≥ 0,
+
+rounded so that they keep the sum. Regions with more regions below them are surer of themselves, and are moved less.
+Different here: the root's counts by size keep the public total, where there is one; the paper has other invariants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.arrays import Floats, Integers
+from tallytree.errors import SpecError
+from tallytree.estimate.checks import fixed_total, integer_table
+from tallytree.estimate.layout import tiles
+from tallytree.estimate.settled.subtrees import subtree_estimates
+from tallytree.estimate.tree.whole import whole_parts, whole_root
+from tallytree.hierarchy import Hierarchy
+from tallytree.kernels import in_threads, kernel
+
+
+def blue_down(
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, variances: Sequence[float], total: int | None = None
+) -> Integers:
+    """Whole, non-negative counts `[regions, sizes]` that add up, settled level by level from the root.
+
+    `variances` has the positive variance of the noise of each level; `total` fixes the sum of the root's counts.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> blue_down(np.array([[7, 1], [4, -2], [4, 2]]), tree, variances=[1, 1], total=10)
+    array([[8, 2],
+           [4, 0],
+           [4, 2]])
+    """
+    noisy = integer_table(noisy, len(hierarchy))
+    total = fixed_total(total, noisy.shape[1])
+    levels = np.array(variances, dtype=np.float64)
+    if levels.shape != (hierarchy.depth,) or not (np.isfinite(levels) & (levels > 0)).all():
+        raise SpecError(f"variances are {list(variances)}; expected {hierarchy.depth} positive numbers, one per level")
+    counts = np.empty(noisy.shape, dtype=np.int64)
+    if counts.size == 0:
+        return counts
+    lower, _ = subtree_estimates(
+        noisy.astype(np.float64), np.repeat(levels[:, None], noisy.shape[1], axis=1), hierarchy
+    )
+    # The variance of an estimate depends on the tree and the levels alone: one column of it is all.
+    _, column = subtree_estimates(np.zeros((len(hierarchy), 1)), levels[:, None], hierarchy)
+    spread = column.ravel()
+    counts[0] = _root(lower[0], total)
+    first_leaf = int(hierarchy.level_starts[-2])
+    in_threads(
+        lambda start, stop: _settle(counts, lower, spread, hierarchy.child_starts, first_leaf, start, stop),
+        tiles(noisy.shape[1]),
+    )
+    return counts
+
+
+def _root(lower: Floats, total: int | None) -> Integers:
+    """The root's counts, all of one variance: none negative and, where there is a total, adding up to it."""
+    if total is None:
+        return whole_root(np.maximum(lower, 0.0), None)
+    alike = np.ones(len(lower))
+    return whole_root(np.maximum(lower + pull(lower, alike, total), 0.0), total)
+
+
+@kernel
+def pull(lower: Floats, variance: Floats, amount: int) -> float:
+    """The t for which Σ max(0, lower + variance · t) = amount: then these are the nearest numbers that add up to it.
+
+    By the conditions of Karush, Kuhn and Tucker: x − lower = variance · t where x > 0, and lower + variance · t ≤ 0
+    where x = 0. A place becomes positive when t passes −lower / variance, so the places are taken in that order.
+    """
+    order = np.argsort(-lower / variance)
+    held, slope = 0.0, 0.0
+    for place in order:
+        start = -lower[place] / variance[place]
+        if slope > 0.0 and held + slope * start >= amount:
+            break
+        held += lower[place]
+        slope += variance[place]
+    return (amount - held) / slope
+
+
+@kernel
+def _settle(
+    counts: Integers, lower: Floats, variance: Floats, child_starts: Integers, first_leaf: int, start: int, stop: int
+) -> None:
+    """Share every region's counts out among its children, from the root down, for the sizes `start … stop - 1`."""
+    for size in range(start, stop):
+        for region in range(first_leaf):
+            first, last = child_starts[region], child_starts[region + 1]
+            amount = counts[region, size]
+            if amount == 0:
+                counts[first:last, size] = 0
+                continue
+            children = lower[first:last, size].copy()
+            spread = variance[first:last]
+            near = np.maximum(children + spread * pull(children, spread, amount), 0.0)
+            parts = np.empty(last - first, dtype=np.int64)
+            whole_parts(near, amount, (region + size) % (last - first), parts)
+            counts[first:last, size] = parts
