@@ -13,8 +13,9 @@ from typing import Any
 
 from tallytree.command.spec import Spec
 from tallytree.errors import ReleaseError
+from tallytree.publish.folder import SPEC
 from tallytree.publish.reading import read_json
-from tallytree.publish.release.keeping import SPEC, Kept
+from tallytree.publish.release.keeping import Kept
 
 # What may change: the ledger is known from the run itself, and memory is the machine's affair.
 FREE = ("[privacy] ledger", "[data] memory_limit", "[households] memory_limit")

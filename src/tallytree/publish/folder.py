@@ -27,6 +27,8 @@ from tallytree.publish.reading import opened, read_json
 from tallytree.publish.statement import Unchecked
 
 MEASUREMENTS, PRIVACY, PACKAGE, MANIFEST = "measurements.parquet", "privacy.json", "datapackage.json", "manifest.json"
+SPEC = "spec.json"  # in the folder of a run: what was asked for
+NEW = ".new"  # at the end of the name of a file that is not whole yet
 WRITING = ".writing"  # how the names of directories end that are not whole yet
 LONGEST_REASON = 500  # characters
 MOST_FAULTS = 3  # of one kind that are named

@@ -24,9 +24,8 @@ from tallytree.numbers import exact_number
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.households.journal import FILE, RoundJournal, has_begun
 from tallytree.privacy.ledger import Ledger
-from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest
+from tallytree.publish.folder import MANIFEST, NEW, PRIVACY, SPEC, UNUSABLE, digest
 from tallytree.publish.reading import read_json
-from tallytree.publish.release.keeping import NEW, SPEC
 from tallytree.synthesis.methods import checkpoints
 
 CHECKPOINT = "checkpoint"

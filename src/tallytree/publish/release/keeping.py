@@ -30,13 +30,12 @@ from tallytree.privacy.accounts import Spending, amount
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 from tallytree.privacy.measurements import Measurements
-from tallytree.publish.folder import MANIFEST, MEASUREMENTS, locked, write_json
+from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, SPEC, locked, write_json
 from tallytree.publish.reading import read_json
 from tallytree.publish.recording import mark_of
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 
-RUN, MECHANISM, RECEIPT, SPEC, ROOM = "run.json", "mechanism.json", "receipt.json", "spec.json", "room"
-NEW = ".new"  # at the end of the name of a file that is not whole yet
+RUN, MECHANISM, RECEIPT, ROOM = "run.json", "mechanism.json", "receipt.json", "room"
 FILES = {MEASUREMENTS, *(f"{name}{end}" for name in (RUN, MECHANISM, RECEIPT, SPEC, ROOM) for end in ("", NEW))}
 
 
