@@ -17,6 +17,7 @@ from tallytree.errors import BudgetError, ReleaseError
 from tallytree.privacy.ledger import Ledger, OtherMeasurements, Receipt
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, digest
+from tallytree.publish.microdata.kept import receipt_of
 from tallytree.publish.release.measurements_file import load_measurements
 
 COUNTS = "counts.parquet"  # in releases of counts alone
@@ -78,8 +79,6 @@ def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int
             number = ledger.paid_for(mark).number
         ledger.settle_on(number, mark)
     else:
-        from tallytree.publish.microdata.kept import receipt_of  # which knows of marks through what is kept of releases
-
         number = receipt_of(folder, ledger, number)
     ledger.record(number, identity)
     return number, identity
