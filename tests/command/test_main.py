@@ -368,7 +368,7 @@ def test_a_file_that_comes_to_the_target_is_left_alone_and_the_release_can_go_on
     assert len(paying().spendings) == 1
 
 
-@pytest.mark.parametrize("place", ["publish.release.keeping.save_measurements", "publish.release.files.write_json"])
+@pytest.mark.parametrize("place", ["publish.release.keeping.write_measurements", "publish.release.files.write_json"])
 def test_a_full_disk_is_no_defect_and_says_what_was_spent_and_how_to_go_on(folder, here, paying, monkeypatch, place):
     def full(*_, **__):
         raise OSError(28, "No space left on device")

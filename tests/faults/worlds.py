@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -310,7 +309,7 @@ def gone_on(world: World, folder: Path, shown: str, first: First | None = None) 
         if not ways:
             break
         ended = first(ways[0]) if first is not None and not ends else plain(typed(*ways[0]), folder)
-        if ended.code != -signal.SIGKILL:  # who was killed tries the same again
+        if ends:  # the first was disturbed, perhaps: who was stopped tries the same again
             tried.add((state, ways[0]))
         ends.append(ended)
         shown = ended.shown

@@ -86,7 +86,7 @@ def test_a_kill_after_reserving_is_gone_on_from_and_paid_once(tmp_path, made, le
         if where == "drawing":
             patch.setattr(border, "_answered", kill)
         elif where == "keeping":
-            patch.setattr(keeping, "save_measurements", kill)
+            patch.setattr(keeping, "write_measurements", kill)
         elif where == "syncing":
             patch.setattr(Kept, "put", lambda kept, _: (kept.write("receipt.json", {}), kill()))
         else:
@@ -215,7 +215,7 @@ def test_a_disk_without_room_is_found_out_before_anything_is_spent(tmp_path, mad
 
 def test_a_disk_that_is_full_after_spending_says_so_and_is_gone_on_from(tmp_path, made, ledger, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(keeping, "save_measurements", full)
+        patch.setattr(keeping, "write_measurements", full)
         with pytest.raises(SpentError, match=r"No space left on device\. ε = 1 of 'people' .* is spent\. Nothing meas"):
             made()
     made().save(tmp_path / "release")

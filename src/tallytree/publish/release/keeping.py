@@ -33,7 +33,7 @@ from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, SPEC, locked, write_json
 from tallytree.publish.reading import read_json
 from tallytree.publish.recording import mark_of
-from tallytree.publish.release.measurements_file import load_measurements, save_measurements
+from tallytree.publish.release.measurements_file import load_measurements, write_measurements
 
 RUN, MECHANISM, RECEIPT, ROOM = "run.json", "mechanism.json", "receipt.json", "room"
 FILES = {MEASUREMENTS, *(f"{name}{end}" for name in (RUN, MECHANISM, RECEIPT, SPEC, ROOM) for end in ("", NEW))}
@@ -155,7 +155,7 @@ class Kept:
         if measurements.receipt is not None:
             self.write(RECEIPT, asdict(measurements.receipt))
         with open(os.open(self.folder / ROOM, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            save_measurements(measurements, file)
+            write_measurements(measurements, file)
             file.truncate()
             file.flush()
             os.fsync(file.fileno())

@@ -45,13 +45,18 @@ UNREADABLE = (
 )
 
 
-@expecting(measurements=instance(Measurements))
-def save_measurements(measurements: Measurements, path: str | PathLike[str] | Any) -> None:
-    """Write one self-contained Parquet file: view, level, region, size, value. `path` may be an open file."""
+@expecting(measurements=instance(Measurements), path=PATH)
+def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> None:
+    """Write one self-contained Parquet file: view, level, region, size, value."""
+    write_measurements(measurements, path)
+
+
+def write_measurements(measurements: Measurements, where: Any) -> None:
+    """`save_measurements` to a path or an open file."""
     import pyarrow.parquet as pq
 
     schema = _schema().with_metadata({"tallytree": json.dumps(facts_of(measurements))})
-    with pq.ParquetWriter(path, schema) as writer:
+    with pq.ParquetWriter(where, schema) as writer:
         for part, block in _pieces(measurements):
             rows = _rows(measurements, part, block)
             writer.write_table(rows, row_group_size=rows.num_rows)
@@ -98,7 +103,7 @@ def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: I
         facts = question.view, question.level, question.share, Sensitivity(1, 1), NOISE_FOR[plan.budget.currency]
         measured.append(Measurement(*facts, Fraction(1), 1.0, values.reshape(shape), question.sizes))
     nowhere = pa.MockOutputStream()
-    save_measurements(replace(shell, measured=tuple(measured)), nowhere)
+    write_measurements(replace(shell, measured=tuple(measured)), nowhere)
     return int(nowhere.size() * SLACK) + 32 * len(hierarchy) + FACTS
 
 
