@@ -69,6 +69,7 @@ class _Screen:
             self._compiled += 1 if begins else -1
             if self._lines.tasks:
                 self._draw()
+                self._lines.refresh()
 
     def _draw(self) -> None:
         stage = self._stage if self._compiled == 0 else COMPILING

@@ -134,8 +134,8 @@ def killed_at(tables, round_to_die_in):
     """Tables whose program dies in a round, after it was paid for and before its result is on disk."""
     journal, reserve = tables._journal, tables._journal.reserve
 
-    def dying(request, cost):
-        reserve(request, cost)
+    def dying(request, cost, *room):
+        reserve(request, cost, *room)
         if len(journal.rounds) == round_to_die_in:
             raise _Killed
 
@@ -277,7 +277,7 @@ def test_options_that_no_run_can_have_are_refused(name, option):
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(SpecError, match="tallytree-marginals, mwem, h-gem"):
+    with pytest.raises(SpecError, match="did you mean 'h-gem'"):
         method("gem")
 
 
