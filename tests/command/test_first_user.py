@@ -185,7 +185,7 @@ def test_a_delta_above_one_over_the_public_number_of_groups_is_warned_of(typed, 
 
 def test_json_is_all_that_is_written_to_the_standard_output(typed, folder):
     ready = json.loads(typed("validate", "release.toml", "--json").out)
-    assert (ready["valid"], ready["kind"], ready["mechanism"]) == (True, "release", "joint-cumulative")
+    assert (ready["valid"], ready["kind"], ready["mechanism"]) == (True, "release", "tallytree")
     assert ready["regions"] == {"total": 1, "state": 2, "county": 3}
     assert ready["warnings"] == []
     assert list(ready["for_the_data_holder_alone"]) == ["max_size"]
@@ -278,7 +278,10 @@ def test_a_hint_in_an_error_can_be_pasted_too(typed, interrupted):
     typed(*shlex.split(command)[1:])
 
 
-def test_numbers_say_what_they_are(typed):
+def test_numbers_say_what_they_are(typed, folder):
+    spec = (folder / "release.toml").read_text()
+    assert "[release]" not in spec
+    (folder / "release.toml").write_text(f'{spec}\n[release]\nmechanism = "joint-cumulative"\n')
     shown = " ".join(typed("release", "release.toml", "--out", "mine", "--no-ledger").out.split())
     assert "noise (st. dev.)" in shown
     assert "M_c in Fioretto, Van Hentenryck, Zhu" in shown

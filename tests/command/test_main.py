@@ -226,7 +226,7 @@ def test_levels_that_are_only_added_up_are_shown_as_such(folder, here):
         ("coc-matching", "one_group", "totals_share = 0.1\nlargest_share = 0.1", "with one_group as the privacy unit"),
         ("bottom-up", "one_entity", 'methods = ["cumulative"]', "bottom-up has no option 'methods'"),
         ("naive", "one_entity", "totals_share = 0.1", "naive is for data with a single region"),
-        ("auto", "one_entity", 'merge = "plain"', "joint-cumulative takes no options"),
+        ("auto", "one_entity", 'merge = "plain"', "tallytree has no option 'merge'"),
     ],
 )
 def test_wrong_options_are_found_by_validate_and_cost_nothing(folder, here, mechanism, unit, options, message):

@@ -158,7 +158,7 @@ def test_counts_that_add_up_but_were_not_estimated_are_found(folder):
 
     rewrite(folder, one_more_everywhere)
     faults = verify(folder).faults
-    assert any("is not what joint-cumulative estimates" in fault for fault in faults)
+    assert any("is not what tallytree estimates" in fault for fault in faults)
     public = json.loads((folder / "privacy.json").read_text())["grand_total"] is not None
     assert any("not to the public grand total" in fault for fault in faults) == public
 
@@ -396,4 +396,4 @@ def test_a_release_from_before_there_were_options_still_verifies(folder):
 
     edit(folder, "privacy.json", older)
     assert verify(folder).faults == ()
-    assert Release.load(folder).options == {}
+    assert Release.load(folder).options == {"borrow": True}  # which it has unless it is told otherwise

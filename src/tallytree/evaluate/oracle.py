@@ -28,6 +28,7 @@ from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms.mechanism import Estimate, Mechanism
+from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import View
 
@@ -45,6 +46,8 @@ class Pieces:
     number: Integers
     known: Floats
     count: int
+
+    __repr__ = briefly
 
 
 def oracle(truth: Truth, view: View = "at_least") -> Mechanism:

@@ -37,7 +37,8 @@ def few(*, public_totals=True, sizes=60):
 
 
 def lists_plan(truth, budget, shares=None):
-    return LISTS.plan(truth.hierarchy, budget, tt.one_entity(), shares)
+    """Lists of the leaves alone, unless shares say otherwise."""
+    return LISTS.plan(truth.hierarchy, budget, tt.one_entity(), shares or [0, 0, 1])
 
 
 def banded(truth, budget=None):
