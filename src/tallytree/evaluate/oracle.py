@@ -56,7 +56,7 @@ def oracle(truth: Truth, view: View = "at_least") -> Mechanism:
         raise ValueError(f"an oracle measures counts or at_least, not {view!r}")
     return Mechanism(
         name="oracle" if view == "at_least" else f"oracle-{view}",
-        symbol="–",
+        symbol="",
         paper="this project",
         view=view,
         estimate=partial(_estimate, truth.counts > 0, view),

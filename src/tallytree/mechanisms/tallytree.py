@@ -89,7 +89,7 @@ class Tallytree(Mechanism):
         return replace(self, settings=settings, estimate=partial(self.estimate.func, settings))
 
     def suited_to(self, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None) -> Tallytree:
-        """With the way that leaves are measured decided: lists where a leaf has less than a quarter of a group per size.
+        """With the way that leaves are measured decided: lists where a leaf has less than 1/4 group per size.
 
         A list errs where groups have equal sizes, cumulative counts over the sizes that no group has, and beliefs about
         lists gain more from the shapes around them than `at_least` counts do. (On race by block, with 31 blocks to a
@@ -355,8 +355,8 @@ def _checked(option: str, value: Any) -> Any:
 ROWS: Sequence[Mechanism] = (
     Tallytree(
         name="tallytree",
-        symbol="–",
-        paper="this project: docs/tallytree.md",
+        symbol="",
+        paper="our own: docs/mechanisms.md#tallytree",
         view="at_least",
         estimate=partial(settled_from_the_top, Settings()),
         cost="some times the time of drawing the noise; lists take groups × sizes steps",
