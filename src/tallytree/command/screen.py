@@ -173,7 +173,7 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
                 "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
                 f"{totals_in_words(measurements, mechanism)}",
                 "error bars": _error_bars(release),
-                "made by": f"{mechanism.name} ({f'{mechanism.symbol} in ' if mechanism.symbol else ''}{mechanism.paper})"
+                "made by": f"{mechanism.name} ({' in '.join(filter(None, (mechanism.symbol, mechanism.paper)))})"
                 + (f": {release.fallback.in_words(mechanism)}" if release.fallback else ""),
                 "files": f"{directory}{os.sep} ({', '.join(FILES)})",
                 "release id": release_id,
