@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tallytree.arguments import TEXT, expect, optional, several
 from tallytree.arrays import Integers
+from tallytree.categories import Categories
 from tallytree.errors import SpecError
 from tallytree.kernels import blocks, in_threads, kernel
 from tallytree.names import did_you_mean, visible
@@ -49,6 +50,8 @@ class Hierarchy:
     level_starts: Integers  # level l holds the regions level_starts[l] … level_starts[l + 1] - 1
     child_starts: Integers  # region r has the children child_starts[r] … child_starts[r + 1] - 1
     carried: NDArray[np.bool_]  # is this region its parent's only child, carried down under the same name?
+    by: Categories | None = None  # what tells the regions apart besides their place: see `category_trees`
+    without: Hierarchy | None = None  # the regions without these categories, where there are any
 
     # ---------------------------------------------------------------- making one
 
@@ -219,7 +222,9 @@ class Hierarchy:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_layout(**values)` reads them back."""
+        """Plain values; `category_trees.tree_from_json` reads them back."""
+        if self.by is not None:
+            return {**self.regions.to_json(), "by": self.by.to_json()}
         return {
             "levels": list(self.levels),
             "names": list(self.names),
@@ -238,6 +243,11 @@ class Hierarchy:
         counts = np.diff(self.level_starts)
         parts = (f"{visible(level)} {count:,}" for level, count in zip(self.levels, counts, strict=True))
         return f"Hierarchy({' → '.join(parts)})"
+
+    @property
+    def regions(self) -> Hierarchy:
+        """The regions themselves, without the categories that tell them apart, if any do."""
+        return self if self.without is None else self.without
 
     @property
     def depth(self) -> int:

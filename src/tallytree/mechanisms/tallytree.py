@@ -184,6 +184,8 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> 
     that serves it alone than any other (2 − 1/L times, if errors go as 1 / share). With lists the root has a tenth, to
     hold the sums of beliefs about leaves where they belong, and the leaves have the rest.
     """
+    if hierarchy.by is not None:  # the sum over all categories at its root is the sum of theirs
+        return [0, *_by_priority(hierarchy.regions, priority, leaves)]
     depth = hierarchy.depth
     if depth == 1:
         return [1]
@@ -291,7 +293,7 @@ def _measured(measurements: Measurements) -> tuple[Floats, Floats]:
     tree, sizes = measurements.hierarchy, measurements.max_size
     values, noise = np.zeros((len(tree), sizes)), np.full((tree.depth, sizes), inf)
     for part in measurements.measured:
-        if part.view == "at_least":
+        if part.view == "at_least" and not part.summed:
             columns = slice(0, sizes) if part.sizes is None else slice(part.sizes.first - 1, part.sizes.last)
             values[tree.level_slice(part.level), columns] = part.values
             noise[part.level, columns] = max(part.variance, LEAST_VARIANCE)

@@ -18,6 +18,7 @@ import numpy as np
 
 from tallytree.arguments import FLAG, expecting, instance, optional
 from tallytree.arrays import Integers
+from tallytree.category_trees import on_level
 from tallytree.errors import SpecError
 from tallytree.histogram import at_least
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
@@ -31,6 +32,7 @@ from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.guard import from_outside
 
 FIRST: tuple[View, ...] = ("totals", "largest")  # measured before the others
+SUMMED: tuple[View, ...] = ("at_least", "counts")  # which can be asked for over all categories
 
 
 @expecting(group_sizes=AS_READ, plan=instance(Plan), ledger=optional(instance(Ledger, "Ledger(path)")), same_data=FLAG)
@@ -76,10 +78,10 @@ def measure_with(
     regions = np.diff(hierarchy.level_starts).tolist()
     asked = []
     for question in plan.questions:
-        sensitivity = neighbours.sensitivity(question.view, regions[question.level])
+        sensitivity = neighbours.sensitivity(question.view, regions[question.level], summed=question.summed)
         scale = randomness.usable(kind, scale_for(kind, sensitivity, plan.cost(question)))
         facts = question.view, question.level, question.share, sensitivity, kind, scale, variance_of(kind, scale)
-        asked.append(Measurement(*facts, values=np.empty(0, np.int64), sizes=question.sizes))
+        asked.append(Measurement(*facts, values=np.empty(0, np.int64), sizes=question.sizes, summed=question.summed))
 
     receipt = None
     if ledger is not None:
@@ -124,6 +126,8 @@ def _answers(
     answers = []
     for one in asked:
         counts = private[known.hierarchy.level_slice(one.level)]
+        if one.summed:
+            counts = on_level(private, known.hierarchy, one.level).sum(axis=0)
         if one in drawn:
             drawn[one] += view_of(one.view, counts, known.first_size, one.sizes)
             answers.append(replace(one, values=drawn[one]))
@@ -139,6 +143,11 @@ def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
     depth = group_sizes.hierarchy.depth
     if any(not 0 <= question.level < depth for question in plan.questions):
         raise SpecError(f"the plan asks for a level that is not there; the hierarchy has {depth}")
+    summed = [question for question in plan.questions if question.summed]
+    if any(group_sizes.hierarchy.by is None or question.level < 1 for question in summed):
+        raise SpecError("sums over categories are asked for on a level below the root of a tree by category")
+    if any(question.view not in SUMMED for question in summed):
+        raise SpecError(f"sums over categories are measured as {' or '.join(SUMMED)}, and no other view")
     views = {question.view for question in plan.questions}
     bands = [question.sizes for question in plan.questions if question.sizes is not None]
     if (beyond := max((band.last for band in bands), default=0)) > group_sizes.max_size:
@@ -156,7 +165,7 @@ def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
 
 def _drawn(randomness: Randomness, one: Measurement, known: Measurements) -> Integers:
     """Noise in the shape of the answer."""
-    level = known.hierarchy.level_slice(one.level)
+    _, level = known.regions_of(one.level, one.summed)
     shape = (level.stop - level.start, known.columns(one.view, one.sizes))
     return randomness.draw(one.noise, one.scale, shape[0] * shape[1]).reshape(shape)
 

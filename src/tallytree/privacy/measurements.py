@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
+from tallytree.category_trees import over_categories
 from tallytree.errors import ReleaseError
 from tallytree.hierarchy import Hierarchy
 from tallytree.notebook import briefly
@@ -37,6 +38,7 @@ class Measurement:
     variance: float  # of the noise on one value
     values: NDArray[Any]
     sizes: Band | None = None  # the band of sizes that was asked for; None for all
+    summed: bool = False  # over all categories
 
     __repr__ = briefly
 
@@ -56,6 +58,7 @@ class Measurement:
             "scale": str(self.scale),
             "variance": self.variance,
             **({} if self.sizes is None else {"sizes": list(self.sizes)}),
+            **({"summed": True} if self.summed else {}),
         }
 
 
@@ -102,6 +105,29 @@ class Measurements:
         """The number of groups in every region, public or settled; None where neither is."""
         return self.settled.totals if self.region_totals is None else self.region_totals
 
+    def regions_of(self, level: int, summed: bool = False) -> tuple[Hierarchy, slice]:
+        """The tree that a question about a level is about, and the level's regions there."""
+        if not summed:
+            return self.hierarchy, self.hierarchy.level_slice(level)
+        return self.hierarchy.regions, self.hierarchy.regions.level_slice(level - 1)
+
+    @property
+    def over_categories(self) -> Measurements:
+        """What was measured of the sums over all categories, as measurements of the regions without categories."""
+        parts = tuple(replace(part, level=part.level - 1, summed=False) for part in self.measured if part.summed)
+        regions = self.hierarchy.regions
+        totals = None
+        if self.region_totals is not None:
+            totals = np.asarray(over_categories(self.region_totals, self.hierarchy))
+        return replace(
+            self,
+            hierarchy=regions,
+            neighbours=replace(self.neighbours, categories=None),
+            measured=parts,
+            region_totals=totals,
+            settled=replace(self.settled, totals=None),
+        )
+
     def lengths(self, level: int) -> Integers:
         """How many places each region of a level has in its list of sizes."""
         if self.known_totals is None:
@@ -127,26 +153,33 @@ class Measurements:
         asked = [part for part in self.measured if part.view not in ("totals", "largest")]
         if any(part.sizes is not None for part in asked):
             return None
+        if any(part.summed for part in asked):
+            asked = [part for part in asked if not part.summed]
+            whole = sum((part.share for part in asked), Fraction(0))
+            asked = [replace(part, share=part.share / whole) for part in asked]
         shares = {part.level: part.share for part in asked}
         return [shares.get(level, Fraction(0)) for level in range(self.hierarchy.depth)]
 
     def on_level(self, level: int) -> Measurement:
         """What was measured of the sizes on a level."""
-        found = [part for part in self.measured if part.level == level and part.view not in ("totals", "largest")]
+        sizes = [part for part in self.measured if part.view not in ("totals", "largest") and not part.summed]
+        found = [part for part in sizes if part.level == level]
         if len(found) != 1:
             raise ReleaseError(f"expected one measurement of sizes on level {level}, found {len(found)}")
         return found[0]
 
     def stacked(self, view: View) -> Integers:
         """A view of all levels as one array `[regions, columns]` in hierarchy order."""
-        by_level = {part.level: part.values for part in self.measured if part.view == view and part.sizes is None}
+        parts = [part for part in self.measured if part.view == view and part.sizes is None and not part.summed]
+        by_level = {part.level: part.values for part in parts}
         if sorted(by_level) != list(range(self.hierarchy.depth)):
             raise ReleaseError(f"the view {view!r} was not measured on every level, for all sizes at once")
         return np.concatenate([by_level[level] for level in range(self.hierarchy.depth)])
 
     def variances(self, view: View) -> list[float]:
         """The noise variance of a view on each level, from the top down."""
-        return [part.variance for part in sorted(self.measured, key=lambda part: part.level) if part.view == view]
+        parts = [part for part in self.measured if part.view == view and not part.summed]
+        return [part.variance for part in sorted(parts, key=lambda part: part.level)]
 
 
 Settle = Callable[[Measurements], Settled]

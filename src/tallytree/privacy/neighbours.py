@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from tallytree.arguments import FLAG, TEXT, expect, instance, told
+from tallytree.arguments import FLAG, TEXT, expect, instance, optional, told
+from tallytree.categories import Categories
 from tallytree.errors import SpecError
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import check_unaltered
@@ -17,6 +18,7 @@ from tallytree.tables.sealed import check_unaltered
 UnitKind = Literal["one_entity", "one_group"]
 AS_READ = instance(GroupSizes, "as tallytree.read makes it")
 View = Literal["counts", "at_least", "sorted_sizes", "totals", "largest", "chain"]
+MOVED_BY_MEMBERS: tuple[View, ...] = ("at_least", "sorted_sizes", "chain")  # refused by category where members decide
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,13 @@ class Neighbours:
     entity_column: bool = False
     groups_were_split: bool = False
     rows_were_bounded: bool = field(default=False, compare=False)  # how the data came to fit, not what a neighbour is
+    categories: Categories | None = None  # what tells groups apart besides their region, and who decides it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
         for flag in ("public_totals", "entity_column", "groups_were_split", "rows_were_bounded"):
             expect(getattr(self, flag), FLAG, flag)
+        expect(self.categories, optional(instance(Categories)), "categories")
         for bound in ("max_size", "quantity_bound", "rows_per_entity"):
             value = getattr(self, bound)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -99,6 +103,13 @@ class Neighbours:
                 "rows beyond rows_per_entity were dropped, which one_group cannot protect: what is kept in one group "
                 "would depend on another group's rows. Use one_entity, or read without rows_per_entity."
             )
+        categories = group_sizes.hierarchy.by
+        if categories is not None and categories.members_decide:
+            if group_sizes.public_totals or group_sizes.rows_were_bounded:
+                raise SpecError(
+                    "members decide a category, so neither a public list of groups nor a bound on rows that are "
+                    "dropped goes with it: both would have to stay as they are when the category changes"
+                )
         return cls(
             unit=unit,
             max_size=group_sizes.max_size,
@@ -108,6 +119,7 @@ class Neighbours:
             entity_column=group_sizes.entity_column and unit.kind == "one_entity",
             groups_were_split=group_sizes.groups_were_split,
             rows_were_bounded=group_sizes.rows_were_bounded,
+            categories=categories,
         )
 
     @property
@@ -115,10 +127,11 @@ class Neighbours:
         """May rows have been dropped to keep to rows_per_entity? (Older files have only the bound to tell it.)"""
         return self.rows_were_bounded or self.rows_per_entity > 1
 
-    def sensitivity(self, view: View, regions: int | None = None) -> Sensitivity:
+    def sensitivity(self, view: View, regions: int | None = None, *, summed: bool = False) -> Sensitivity:
         """The most that `view`, over all regions of one level together, changes between neighbours.
 
-        `regions` is how many regions the level has; only `chain` depends on it.
+        `regions` is how many regions the level has; only `chain` depends on it. With `summed` it is the view of the
+        level's regions over all categories.
 
         `one_entity`, one row. The row adds z ≤ z_max to one group of one region of the level, so the group goes from
         size a to size b with 0 ≤ b − a ≤ m, where m = min(z_max, K) because sizes are capped at K.
@@ -146,6 +159,17 @@ class Neighbours:
         region r stands at place s·R + r, and its going from size a to size b changes by one exactly the cells after its
         old place up to its new one: |b − a|·R cells, or fewer where it appears or vanishes, because with private totals
         the row has no size 0. So it is R times as sensitive as at_least: regions do not compose in parallel here.
+
+        *Categories*. A level's regions are then regions by category (`category_trees`).
+          decided by the group: the group's category stays as it is, as its region does, so the proofs above hold word
+          for word with "a region and a category" for "a region". Under `one_group` a group that changes its category
+          is removed and added, two steps, as one that changes its region.
+          decided by members: one row takes its group from size a in one category to size b in the same or another one.
+          counts: still one cell loses one and one gains one: 2 / 2. totals: one category may lose the group and
+          another one gain it: 2 / 2. at_least: a cells change in the one and b in the other, up to 2 K in all; lists
+          and the chain likewise. These are refused. largest: does not see categories, and is as above.
+          summed, whoever decides: the sums over all categories do not see which one a group is in, so they are the
+          view of the same data without categories, and change as it does: as above.
         """
         groups_change = 0 if self.public_totals else 1
         if self.unit.kind == "one_group":
@@ -170,6 +194,15 @@ class Neighbours:
                 "the largest size cannot be measured with one_group as the privacy unit: one group can change it "
                 "altogether. State a public max_size, or protect one_entity."
             )
+        if self.categories is not None and self.categories.members_decide and not summed:
+            if view in MOVED_BY_MEMBERS:
+                raise SpecError(
+                    f"{view} cannot be measured by category where members decide it: one of them can move a group of "
+                    f"any size from one category to another, which changes up to {2 * self.max_size} numbers. Measure "
+                    "counts by category, and at_least over all categories (mechanism tallytree does)"
+                )
+            if view == "totals":
+                once["totals"] = (2 * groups_change, 1)
         numbers, by = once[view]
         return Sensitivity(l1=numbers * by * times, l2_squared=numbers * (by * times) ** 2)
 
@@ -177,17 +210,23 @@ class Neighbours:
         """The relation in words, for the privacy statement."""
         totals = (
             "The list of groups with their regions is public, so the number of groups in every region is known exactly."
+            if self.public_totals and self.categories is None
+            else "The list of groups with their regions and categories is public, so the number of groups in every "
+            "region and category is known exactly."
             if self.public_totals
             else "The number of groups is private; no total is taken as known."
         )
         largest = f"Groups larger than {self.max_size} count as {self.max_size} ('{self.max_size} or more')."
+        told = "" if self.categories is None else f" {self.categories.in_words()}"
         if self.unit.kind == "one_group":
+            fixed = [] if self.categories is None else self.categories.fixed
+            within = "its region" if not fixed else f"its region and {' and '.join(fixed)}"
             change = (
-                "Neighbouring data sets differ in the contents of one group, replaced within its region."
+                f"Neighbouring data sets differ in the contents of one group, replaced within {within}."
                 if self.public_totals
-                else "Neighbouring data sets differ in one group: added, removed, or replaced within its region."
+                else f"Neighbouring data sets differ in one group: added, removed, or replaced within {within}."
             )
-            return f"{change} {totals} {largest}"
+            return f"{change} {totals} {largest}{told}"
         rows = "one row" if self.rows_per_entity == 1 else f"at most {self.rows_per_entity} rows"
         who = (
             f"one entity with all its rows ({rows}; more were dropped blindly)"
@@ -200,13 +239,17 @@ class Neighbours:
             "" if self.quantity_bound == 1 else f" A row adds between 0 and {self.quantity_bound} to its group's size."
         )
         pairs = " A group that spans leaves counts as one group in each of them." if self.groups_were_split else ""
-        return f"Neighbouring data sets differ in {who}, added or removed.{adds}{pairs} {totals} {largest}"
+        return f"Neighbouring data sets differ in {who}, added or removed.{adds}{pairs} {totals} {largest}{told}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them back."""
-        return {**asdict(self), "unit": self.unit.kind}
+        values = {**asdict(self), "unit": self.unit.kind}
+        del values["categories"]
+        return values if self.categories is None else {**values, "categories": self.categories.to_json()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Neighbours:
         """What `to_json` wrote."""
-        return cls(**{**values, "unit": PrivacyUnit(values["unit"])})
+        by = values.get("categories")
+        categories = None if by is None else Categories.from_json(by)
+        return cls(**{**values, "unit": PrivacyUnit(values["unit"]), "categories": categories})

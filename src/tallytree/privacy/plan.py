@@ -36,13 +36,15 @@ class Question:
     """One view of one level, with the share of the budget that it may spend.
 
     With `sizes` it is about a band of sizes alone: `at_least` of these sizes, or the sorted list of what groups have
-    within the band, min(size, last) − min(size, first − 1).
+    within the band, min(size, last) − min(size, first − 1). If it is `summed`, it is about the regions of a level below
+    the root of a tree by category, over all categories.
     """
 
     view: View
     level: int
     share: Fraction
     sizes: Band | None = None
+    summed: bool = False  # over all categories, where regions are told apart by some
 
     def __post_init__(self) -> None:
         if self.sizes is None:
@@ -111,7 +113,7 @@ class Plan:
             raise BudgetError(f"the shares of the budget must add up to exactly 1, not to {at_each[size]}{where}")
         for place, one in enumerate(self.questions):
             for other in self.questions[:place]:
-                if (one.view, one.level) == (other.view, other.level) and _overlap(one, other):
+                if (one.view, one.level, one.summed) == (other.view, other.level, other.summed) and _overlap(one, other):
                     raise SpecError(
                         f"a plan asks the same question twice: {one.view} of level {one.level}"
                         + ("" if one.sizes is None or other.sizes is None else ", in bands of sizes that overlap")
@@ -151,7 +153,7 @@ def every_level(
 def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: bool = False) -> tuple[Fraction, ...]:
     """Exact shares from the top level down. Whole numbers and fractions of any sum are read as proportions.
 
-    With `some_without` a level may have none.
+    With `some_without` a level may have none; of a tree by category the root over all categories may be left out.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> level_shares(tree, {"total": 1, "state": 3})
@@ -159,6 +161,8 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: b
     """
     if shares is None:
         shares = [1] * hierarchy.depth
+    if hierarchy.by is not None and some_without and isinstance(shares, Mapping | Sequence):
+        shares = _with_none_at_the_top(hierarchy, shares)
     if isinstance(shares, Mapping):
         unknown = [level for level in shares if level not in hierarchy.levels]
         missing = [level for level in hierarchy.levels if level not in shares]
@@ -182,6 +186,12 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: b
             else "every level's share must be positive: each level is published, so each must be measured"
         )
     return tuple(part / sum(parts) for part in parts)
+
+
+def _with_none_at_the_top(hierarchy: Hierarchy, shares: Shares) -> Shares:
+    if isinstance(shares, Mapping):
+        return shares if hierarchy.levels[0] in shares else {hierarchy.levels[0]: 0, **shares}
+    return [0, *shares] if len(shares) == hierarchy.depth - 1 and not isinstance(shares, str | bytes) else shares
 
 
 def priority_shares(hierarchy: Hierarchy, priority: str) -> tuple[Fraction, ...]:

@@ -14,6 +14,8 @@ from tallytree.tables.counting import (
     ENTITY,
     GROUP,
     QUANTITY,
+    categorised,
+    category_code,
     is_missing,
     keys_alike,
     may_be_number,
@@ -36,9 +38,10 @@ def column_problems(table: Any, groups: Any, options: Options) -> list[Problem]:
     region_optional = groups is not None and not options.split and not set(have) & set(options.region)
     if not region_optional:
         wanted[1:1] = options.region
-    found = missing_columns("the microdata", have, wanted)
+    named = [] if options.by is None else [*options.by.names]
+    found = missing_columns("the microdata", have, wanted + ([] if groups is not None else named))
     if groups is not None:
-        found += missing_columns("the groups table", groups.columns, [options.group, *options.region])
+        found += missing_columns("the groups table", groups.columns, [options.group, *options.region, *named])
     if quantity is not None and quantity in have and not may_be_number(table[quantity]):
         found.append(problem("quantity_type", 1, column=columns_text([quantity]), type=table[quantity].type()))
     return found
@@ -97,6 +100,35 @@ def spanning_problems(opened: Opened, options: Options, keys: RegionKeys | None)
         return per_group.agg(spanning=_count(per_group.first != per_group["last"]))
 
     return problems_in(_one_row(opened, "Checking the groups' regions", query))
+
+
+def category_problems(opened: Opened, options: Options, *, of_groups: bool) -> list[Problem]:
+    """Values that no category lists; and groups with rows in several categories. The values themselves are not told."""
+    if options.by is None:
+        return []
+    by = options.by
+
+    def query() -> Any:
+        rows = needed(opened.table, options, of_groups=of_groups, region=False)
+        return rows.agg(**{f"unknown_{at}": _count(category_code(rows, options, at) < 0) for at in range(len(by.columns))})
+
+    def several() -> Any:
+        rows = categorised(needed(opened.table, options, of_groups=of_groups, region=False), options)
+        rows = rows.filter(rows.category >= 0, ~is_missing(rows[GROUP]))
+        per_group = rows.group_by(GROUP).agg(first=rows.category.min(), last=rows.category.max())
+        return per_group.agg(several_categories=_count(per_group.first != per_group["last"]))
+
+    unknown = _one_row(opened, "Checking the categories", query)
+    kind = "groups_unknown_category" if of_groups else "unknown_category"
+    found = [
+        problem(kind, unknown[f"unknown_{at}"], column=columns_text([column.name]), values=len(column.values))
+        for at, column in enumerate(by.columns)
+        if unknown[f"unknown_{at}"]
+    ]
+    if not of_groups:
+        counts = _one_row(opened, "Checking the groups' categories", several)
+        found += problems_in(counts, columns=columns_text(by.names))
+    return found
 
 
 def groups_problems(opened: Opened, options: Options, keys: RegionKeys | None) -> list[Problem]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.tables.options import Options
-from tallytree.tables.regions import RegionKeys, place
+from tallytree.tables.regions import NOWHERE, RegionKeys, place
 
 GROUP, QUANTITY, ENTITY = "group_key", "quantity", "entity"
 
@@ -29,7 +29,40 @@ def needed(table: Any, options: Options, *, of_groups: bool, region: bool) -> An
         columns[QUANTITY] = table[options.quantity]
     if not of_groups and options.entity is not None:
         columns[ENTITY] = table[options.entity]
+    if options.by is not None and set(options.by.names) <= set(table.columns):
+        columns |= {f"category_{at}": table[name] for at, name in enumerate(options.by.names)}
     return table.select(**columns)
+
+
+def categorised(rows: Any, options: Options) -> Any:
+    """Rows with `category`, the place of their cell among all (or NOWHERE), instead of its columns, if these are there.
+
+    Values are compared as text. The queries after it see places and no values.
+    """
+    import ibis
+
+    if options.by is None or "category_0" not in rows.columns:
+        return rows
+    codes = [category_code(rows, options, at) for at in range(len(options.by.columns))]
+    place, known = codes[0], codes[0] >= 0
+    for code, column in zip(codes[1:], options.by.columns[1:], strict=True):
+        place, known = place * len(column.values) + code, known & (code >= 0)
+    whole = ibis.cases((known, place), else_=ibis.literal(NOWHERE, "int32")).cast("int32")
+    kept = [name for name in rows.columns if not name.startswith("category_")]
+    return rows.mutate(category=whole).select(*kept, "category")
+
+
+def category_code(rows: Any, options: Options, at: int) -> Any:
+    """The place of a row's value among those of one category; NOWHERE, or the stated other value, if it is none."""
+    import ibis
+
+    assert options.by is not None
+    column, value = options.by.columns[at], rows[f"category_{at}"]
+    if not value.type().is_string():
+        value = value.cast("string")
+    cases = [(value == text, ibis.literal(place, "int32")) for place, text in enumerate(column.values)]
+    unknown = NOWHERE if column.other is None else column.values.index(column.other)
+    return ibis.cases(*cases, else_=ibis.literal(unknown, "int32"))
 
 
 def region_names(options: Options) -> list[str]:
@@ -110,6 +143,10 @@ def counting_query(
     import ibis
 
     rows = weighed(needed(table, options, of_groups=False, region=region_in_rows), options)
+    if groups is None:
+        rows = categorised(rows, options)
+    elif options.by is not None:  # the public list has them
+        rows = rows.drop(*[name for name in rows.columns if name.startswith("category_")])
     if region_in_rows or groups is None:
         rows = place(rows, keys, region_names(options) if region_in_rows else [])
     if bound is not None:
@@ -119,11 +156,13 @@ def counting_query(
     if groups is None:
         found = _private_groups(rows, options)
     else:
-        listed = place(needed(groups, options, of_groups=True, region=True), keys, region_names(options))
+        listed = categorised(needed(groups, options, of_groups=True, region=True), options)
+        listed = place(listed, keys, region_names(options))
         found = _listed_groups(*keys_alike(rows, listed), options)
     size = ibis.least(found["size"], options.max_size).cast("int64")
-    cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.cast("int64"))
-    return cells.group_by("leaf", "size").agg(groups=cells.count(), trouble=cells.trouble.sum())
+    told = {} if options.by is None else {"category": found.category}
+    cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.cast("int64"), **told)
+    return cells.group_by("leaf", "size", *told).agg(groups=cells.count(), trouble=cells.trouble.sum())
 
 
 def _size(rows: Any, options: Options) -> Any:
@@ -133,6 +172,8 @@ def _size(rows: Any, options: Options) -> Any:
 def _private_groups(rows: Any, options: Options) -> Any:
     """Groups by their rows alone: `leaf`, `size`, `trouble`."""
     sums = {"size": _size(rows, options)} | ({"bad": rows.bad.max()} if "bad" in rows.columns else {})
+    if options.by is not None:
+        sums |= {"category": rows.category.min(), "last_category": rows.category.max()}
     if options.split:
         found = rows.group_by(GROUP, "leaf").agg(**sums)
         trouble = is_missing(found[GROUP]) | (found.leaf < 0)
@@ -145,6 +186,8 @@ def _private_groups(rows: Any, options: Options) -> Any:
             trouble = trouble | (found.leaf != found["last"])
     if "bad" in sums:
         trouble = trouble | (found.bad > 0)
+    if options.by is not None:
+        trouble = trouble | (found.category < 0) | (found.category != found.last_category)
     return found.mutate(trouble=trouble)
 
 
@@ -163,10 +206,14 @@ def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
     else:
         stack = stack | {"leaf": none} | ({"own": rows.leaf} if with_region else {})
         below = below | {"leaf": listed.leaf} | ({"own": none} if with_region else {})
+    if options.by is not None:
+        stack, below = stack | {"category": none}, below | {"category": listed.category}
     both = rows.select(**stack).union(listed.select(**below))
     sums = {"size": both.weight.sum(), "listings": both.listings.sum()}
     if "bad" in stack:
         sums["bad"] = both.bad.max()
+    if options.by is not None:
+        sums["category"] = both.category.max()
     if options.split:
         found = both.group_by(GROUP, "leaf").agg(**sums)
     else:
@@ -178,13 +225,18 @@ def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
     if "first" in found.columns:
         elsewhere = (found.first != found.leaf) | (found["last"] != found.leaf)
         trouble = trouble | elsewhere.fill_null(False)
+    if options.by is not None:
+        trouble = trouble | (found.category.fill_null(-1) < 0)
     return found.mutate(trouble=trouble)
 
 
 def as_counts(cells: Any, options: Options, leaf_count: int) -> NDArray[np.int64]:
-    """The counts `[leaves, sizes]` of the query's result, which must be free of trouble."""
+    """The counts `[leaves, sizes]` of the query's result, which must be free of trouble; leaves are by category."""
     first = 0 if options.with_groups else 1
     leaf, size, groups = (cells[name].to_numpy(zero_copy_only=False) for name in ("leaf", "size", "groups"))
+    if options.by is not None:  # the leaves of a tree by category are those of the regions, category by category
+        category = cells["category"].to_numpy(zero_copy_only=False)
+        leaf, leaf_count = category.astype(np.int64) * leaf_count + leaf, len(options.by) * leaf_count
     counts = np.zeros((leaf_count, options.max_size + 1 - first), dtype=np.int64)
     counted = size >= first  # without a public list a group whose quantities sum to 0 is not known to exist
     np.add.at(counts, (leaf[counted].astype(np.int64), size[counted].astype(np.int64) - first), groups[counted])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tallytree.categories import Categories
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 
@@ -27,6 +28,7 @@ class Options:
     entity: str | None = None
     rows_per_entity: int | None = None
     regions_are_public: bool = False
+    by: Categories | None = None  # categories that tell groups apart, besides their region
 
     @property
     def split(self) -> bool:
@@ -49,8 +51,15 @@ class Options:
         columns: dict[str, Any] = {"group": self.group}
         columns |= {f"region[{number}]": column for number, column in enumerate(self.region)}
         optional = {"quantity": self.quantity, "entity": self.entity}
+        if self.by is not None:
+            columns |= {f"by[{number}]": name for number, name in enumerate(self.by.names)}
         _check_columns(columns | {option: column for option, column in optional.items() if column is not None})
         self._check_regions()
+        if self.by is not None and self.by.members_decide and self.rows_per_entity is not None:
+            raise SpecError(
+                "rows_per_entity drops rows by lots that see a row's category, and a category that members decide "
+                "changes with another entity: which rows are kept would too. Leave one of the two out"
+            )
 
     def _check_regions(self) -> None:
         hierarchy, public = self.hierarchy, self.regions_are_public

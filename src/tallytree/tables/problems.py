@@ -51,6 +51,20 @@ TEXTS: dict[str, tuple[str, str]] = {
         "in more than one leaf region: correct the rows, or count each (group, region) pair as a group with "
         "on_spanning_group='split'",
     ),
+    "unknown_category": (
+        HAS,
+        "none of the {values} listed values ({column}): add what is missing to the public list, correct the rows, or "
+        "say with `other` what they count as; capital letters, spaces and leading zeros count",
+    ),
+    "several_categories": (
+        "group has|groups have",
+        "rows in more than one category ({columns}): a group has one value of each, the same in all its rows",
+    ),
+    "groups_unknown_category": (
+        HAS,
+        "none of the {values} listed values in the groups table ({column}): add what is missing to the public list, "
+        "correct the rows, or say with `other` what they count as; capital letters, spaces and leading zeros count",
+    ),
     "no_quantity": (HAS, "no quantity ({quantity}): fill in 0 or drop them"),
     "unreadable_quantity": (HAS, "a quantity that is not a number ({quantity}): correct them"),
     "negative_quantity": (HAS, "a negative quantity ({quantity}): expected 0 or more"),

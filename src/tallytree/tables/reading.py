@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 
 from tallytree.arguments import FLAG, TEXT, expecting, optional
 from tallytree.arrays import Integers
-from tallytree.errors import DataError
+from tallytree.categories import Categories
+from tallytree.category_trees import by_category
+from tallytree.errors import DataError, SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.progress import Progress, silent
 from tallytree.tables.checking import (
+    category_problems,
     column_problems,
     entity_problems,
     groups_problems,
@@ -33,6 +37,8 @@ from tallytree.tables.regions import RegionKeys, hierarchy_of, place, region_key
 from tallytree.tables.same_source import refuse_own_list
 from tallytree.tables.sealed import Sealed
 from tallytree.tables.source import Opened, open_groups, open_source, paths_of, stem, workspace
+
+BYTES_PER_CELL = 24  # counts of the leaves, of all regions, and a view of them
 
 
 @from_outside("Reading the microdata")
@@ -54,6 +60,8 @@ def read(
     regions_are_public: bool = False,
     table: str | None = None,
     groups_table: str | None = None,
+    by: Any = None,
+    decided_by: Any = None,
     memory_limit: str | None = None,
     progress: Progress = silent,
 ) -> GroupSizes:
@@ -63,7 +71,19 @@ def read(
     or Arrow data. `group` and `region` name columns; `hierarchy`, `max_size`, `quantity_bound`, `rows_per_entity` and
     the `groups` table are public. Raises `SpecError` for wrong options and `InputProblems`, which lists every problem
     of the data with counts, for the data holder's eyes only. `progress` is told how far DuckDB is.
+
+    `by` tells groups apart by one or two columns besides: `{"tenure": ["owned", "rented"]}` has the public values, and
+    `decided_by` says whether the "group" decides it or its "members" do (see `tallytree.Category`). The columns are in
+    the groups table where there is one; otherwise in the rows, the same in all rows of a group.
     """
+    categories = None if by is None else Categories.of(by, decided_by)
+    if by is None and decided_by is not None:
+        raise SpecError("decided_by says who decides the categories of `by`, and there are none")
+    if categories is not None and categories.members_decide and groups is not None:
+        raise SpecError(
+            "the groups table is public, so nobody can change what it says by coming or going: a category that members "
+            "decide cannot be in it. Say decided_by = 'group', or leave the groups table out"
+        )
     options = Options(
         group=group,
         region=region_columns(region),
@@ -76,6 +96,7 @@ def read(
         with_groups=groups is not None,
         on_spanning_group=on_spanning_group,
         regions_are_public=regions_are_public,
+        by=categories,
     )
     paths = paths_of(source, "source")
     if groups is not None:
@@ -87,11 +108,13 @@ def read(
         listed = None if groups is None else open_groups(groups, groups_table, rows, connect)
         raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
         regions = _hierarchy(rows if listed is None else listed, options)
+        if categories is not None:
+            refuse_too_many(regions, options)
         counts = _counts(rows, listed, options, regions)
     if name is None and paths is not None and len(paths) == 1:
         name = stem(paths[0])
     return GroupSizes(
-        hierarchy=regions,
+        hierarchy=regions if categories is None else by_category(regions, categories),
         max_size=max_size,
         counts=Sealed(counts),
         leaf_totals=counts.sum(axis=1) if options.with_groups else None,
@@ -145,6 +168,21 @@ def read_groups(
     return regions, totals
 
 
+def refuse_too_many(regions: Hierarchy, options: Options) -> None:
+    """Refuse more cells than the machine's memory holds, before they are counted."""
+    cells = (options.max_size + 1) * len(options.by or ()) * len(regions)
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return
+    if cells * BYTES_PER_CELL > memory:
+        raise SpecError(
+            f"there are {cells:,} cells (regions × categories × sizes); counting them takes about "
+            f"{cells * BYTES_PER_CELL / 1e9:,.0f} GB of memory, and the machine has {memory / 1e9:,.0f} GB. Nothing was "
+            "spent. Use fewer values, a smaller max_size or fewer regions"
+        )
+
+
 def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
     """The public hierarchy; where none is given, that of the groups table, or of microdata whose regions are public."""
     if options.hierarchy is not None:
@@ -188,6 +226,7 @@ def _problems(
     rows: Opened, listed: Opened | None, options: Options, keys: RegionKeys | None, region_in_rows: bool
 ) -> list[Problem]:
     found = row_problems(rows, options, keys, region_in_rows)
+    found += category_problems(rows if listed is None else listed, options, of_groups=listed is not None)
     if listed is not None:
         found += groups_problems(listed, options, keys)
         found += matching_problems(rows, listed.table, options, keys, region_in_rows)

@@ -53,7 +53,7 @@ class MeasuredView:
         return {
             part.level: part
             for part in self.measurements.measured
-            if part.view == self.view and (self.band is None or covers(part, self.band.first))
+            if part.view == self.view and not part.summed and (self.band is None or covers(part, self.band.first))
         }
 
     @cached_property
@@ -112,7 +112,7 @@ def no_guarantee(measurements: Measurements) -> str | None:
     if no_linear(measurements) is None:
         return None
     last = measurements.hierarchy.depth - 1
-    leaves = [part for part in measurements.measured if part.level == last]
+    leaves = [part for part in measurements.measured if part.level == last and not part.summed]
     there = sorted({part.view for part in leaves})
     listed = measurements.region_totals is not None or "totals" in there
     bounding = [part for part in leaves if part.view == "at_least" or (part.view == "sorted_sizes" and listed)]
@@ -136,5 +136,5 @@ def no_linear(measurements: Measurements) -> str | None:
 
 def _of_all_sizes(measurements: Measurements, view: LinearView) -> bool:
     last = measurements.hierarchy.depth - 1
-    parts = [part for part in measurements.measured if part.view == view]
+    parts = [part for part in measurements.measured if part.view == view and not part.summed]
     return any(part.level == last for part in parts) and all(part.sizes is None for part in parts)

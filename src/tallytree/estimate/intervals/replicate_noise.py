@@ -27,7 +27,7 @@ def digest_of(measurements: Measurements) -> bytes:
     """A digest of what was measured: of the values, how they were asked for, and their noise."""
     found = hashlib.sha256(b"tallytree replicates")
     for part in measurements.measured:
-        band = () if part.sizes is None else tuple(part.sizes)
+        band = (*(() if part.sizes is None else part.sizes), *(("summed",) if part.summed else ()))
         found.update(repr((part.view, part.level, part.noise, str(part.scale), part.values.shape, *band)).encode())
         flat = part.values.reshape(-1)
         for start, stop in blocks(len(flat), HASHED_AT_ONCE):

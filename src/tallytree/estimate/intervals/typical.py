@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
+from tallytree.category_trees import on_level
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_of
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
@@ -150,11 +151,17 @@ def views_of(counts: Integers, measurements: Measurements) -> list[Integers | No
     return [
         None
         if part.view == "sorted_sizes"
-        else view_of(
-            part.view, counts[measurements.hierarchy.level_slice(part.level)], measurements.first_size, part.sizes
-        )
+        else view_of(part.view, rows_of(part, counts, measurements), measurements.first_size, part.sizes)
         for part in measurements.measured
     ]
+
+
+def rows_of(part: Measurement, counts: Integers, measurements: Measurements) -> Integers:
+    """The counts that a measurement is about, over all categories if it is summed."""
+    if part.summed:
+        sums: Integers = on_level(counts, measurements.hierarchy, part.level).sum(axis=0)
+        return sums
+    return counts[measurements.hierarchy.level_slice(part.level)]
 
 
 def remeasured(

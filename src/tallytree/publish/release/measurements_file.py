@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tallytree.arguments import PATH, expecting, instance
 from tallytree.arrays import Integers
+from tallytree.category_trees import tree_from_json
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import key_columns, list_columns, region_blocks
@@ -93,7 +94,7 @@ def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: I
     shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
     measured = []
     for question in plan.questions:
-        regions = hierarchy.level_slice(question.level)
+        _, regions = shell.regions_of(question.level, question.summed)
         shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(question.view, question.sizes))
         if question.view == "sorted_sizes":
             if totals is None:
@@ -101,7 +102,7 @@ def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: I
             shape = (int(shell.lengths(question.level).sum()),)
         values = (np.arange(prod(shape), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
         facts = question.view, question.level, question.share, Sensitivity(1, 1), NOISE_FOR[plan.budget.currency]
-        measured.append(Measurement(*facts, Fraction(1), 1.0, values.reshape(shape), question.sizes))
+        measured.append(Measurement(*facts, Fraction(1), 1.0, values.reshape(shape), question.sizes, question.summed))
     nowhere = pa.MockOutputStream()
     write_measurements(replace(shell, measured=tuple(measured)), nowhere)
     return int(nowhere.size() * SLACK) + 32 * len(hierarchy) + FACTS
@@ -143,7 +144,7 @@ def stored_facts(schema: Any) -> dict[str, Any]:
 
 def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
     """Measurements as a file describes them, with room for at most `most` values, which are still to be read."""
-    hierarchy = Hierarchy.from_layout(**facts["hierarchy"])
+    hierarchy = tree_from_json(facts["hierarchy"])
     if not all(isinstance(facts[name], bool) for name in ("ledgered", "regions_declared_public")):
         raise ReleaseError("it does not say yes or no to ledgered and regions_declared_public")
     settled = facts.get("settled", {"totals": None, "max_size": None})
@@ -161,7 +162,10 @@ def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
     )
     measured = []
     for part in facts["measured"]:
-        regions, band = hierarchy.level_slice(part["level"]), _band(part, shell.max_size)
+        summed = part.get("summed", False)
+        if summed is not False and (summed is not True or hierarchy.by is None or part["level"] < 1):
+            raise ReleaseError("it has a sum over categories where there are none")
+        (_, regions), band = shell.regions_of(part["level"], summed), _band(part, shell.max_size)
         shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"], band))
         if part["view"] == "sorted_sizes":
             shape = (int(shell.lengths(part["level"]).sum()),)
@@ -200,14 +204,14 @@ def _pieces(measurements: Measurements) -> Iterator[tuple[Measurement, range]]:
         if part.view == "sorted_sizes":
             blocks = region_blocks(range(len(part.values)), 1)
         else:
-            level = measurements.hierarchy.level_slice(part.level)
+            _, level = measurements.regions_of(part.level, part.summed)
             blocks = region_blocks(range(level.start, level.stop), part.values.shape[1])
         for block in blocks:
             yield part, block
 
 
 def _values(measurements: Measurements, part: Measurement, block: range) -> NDArray[Any]:
-    first = 0 if part.view == "sorted_sizes" else int(measurements.hierarchy.level_starts[part.level])
+    first = 0 if part.view == "sorted_sizes" else measurements.regions_of(part.level, part.summed)[1].start
     return part.values[block.start - first : block.stop - first]
 
 
@@ -218,7 +222,8 @@ def _rows(measurements: Measurements, part: Measurement, block: range) -> Any:
     if part.view == "sorted_sizes":
         columns = list_columns(hierarchy, part.level, list_starts(measurements.lengths(part.level)), block)
     else:
-        columns = key_columns(hierarchy, block, measurements.sizes_of(part.view, part.sizes))
+        tree, _ = measurements.regions_of(part.level, part.summed)
+        columns = key_columns(tree, block, measurements.sizes_of(part.view, part.sizes))
     values = _values(measurements, part, block)
     view = pa.repeat(pa.scalar(part.view), values.size)
     return pa.table({"view": view, **columns, "value": values.ravel().astype(np.int64)}, schema=_schema())
