@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from tallytree.arguments import told
 from tallytree.errors import SpecError
@@ -195,3 +195,33 @@ def _category(name: Any, given: Any, decided_by: Any) -> Category:
     if (stated or who) is None:
         raise SpecError(f"decided_by of {name!r} is missing; expected {WHO}")
     return Category(name, given["values"], stated or who, given.get("other"))
+
+
+class Margin(NamedTuple):
+    """A sum over cells: what stands in the columns of a table, and the places of the cells."""
+
+    values: tuple[str, ...]
+    cells: tuple[int, ...]
+
+
+def margins(categories: Categories) -> tuple[Margin, ...]:
+    """The sum over all cells, and with two columns the sums over either; "all" stands for what is summed over.
+
+    >>> by = Categories.of({"tenure": ["owned", "rented"], "origin": ["here", "abroad"]}, "group")
+    >>> [" ".join(margin.values) for margin in margins(by)]
+    ['all all', 'owned all', 'rented all', 'all here', 'all abroad']
+    >>> margins(by)[3].cells
+    (0, 2)
+    """
+    wanted: list[tuple[str, ...]] = [(ALL,) * len(categories.columns)]
+    if len(categories.columns) == 2:
+        one, two = categories.columns
+        wanted += [(value, ALL) for value in one.values] + [(ALL, value) for value in two.values]
+    return tuple(
+        Margin(values, tuple(place for place, cell in enumerate(categories.cells) if _within(cell, values)))
+        for values in wanted
+    )
+
+
+def _within(cell: tuple[str, ...], values: tuple[str, ...]) -> bool:
+    return all(value in (ALL, mine) for mine, value in zip(cell, values, strict=True))

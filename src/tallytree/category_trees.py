@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
-from tallytree.categories import Categories
+from tallytree.categories import Categories, margins
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 
@@ -82,13 +82,13 @@ def on_level(values: NDArray[Any], tree: Hierarchy, level: int) -> NDArray[Any]:
     return rows.reshape(len(tree.by), -1, *values.shape[1:])
 
 
-def row_of(tree: Hierarchy, region: int, category: int) -> int:
-    """The tree's row of a region (its place in the region tree) and a category."""
-    regions = tree.regions
-    level = int(regions.level_of[region])
-    first = int(regions.level_starts[level])
-    width = int(regions.level_starts[level + 1]) - first
-    return int(tree.level_starts[level + 1]) + category * width + region - first
+def margin_sums(values: NDArray[Any], tree: Hierarchy) -> NDArray[Any]:
+    """Sums `[margins × regions, …]` over the cells of every margin (see `categories.margins`), margin by margin."""
+    if tree.by is None:
+        raise ValueError("expected a tree by category")
+    levels = [on_level(values, tree, level) for level in range(1, tree.depth)]
+    sums = [level[list(margin.cells)].sum(axis=0) for margin in margins(tree.by) for level in levels]
+    return np.concatenate(sums)
 
 
 def rows_of(tree: Hierarchy) -> Integers:

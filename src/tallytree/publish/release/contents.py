@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tallytree.arrays import Integers
+from tallytree.categories import ALL
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import size_label
-from tallytree.long_table import key_columns, region_blocks, region_names
+from tallytree.long_table import region_blocks
 from tallytree.mechanisms import Mechanism
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
 from tallytree.publish.release.fallback import Fallback
+from tallytree.publish.release.rows import TableRows
 from tallytree.publish.release.truncation import count_description
 
 
@@ -50,6 +53,11 @@ class ReleaseContents:
         """The regions."""
         return self.measurements.hierarchy
 
+    @cached_property
+    def rows(self) -> TableRows:
+        """The rows of the table, and where their numbers are."""
+        return TableRows(self.hierarchy)
+
     @property
     def sizes(self) -> range:
         """What the columns of `counts` stand for."""
@@ -65,12 +73,13 @@ class ReleaseContents:
         """The pyarrow schema of `table`; descriptions and the level of confidence are in its metadata."""
         import pyarrow as pa
 
-        confidence = str(self.error_bars.confidence)
+        confidence, by = str(self.error_bars.confidence), self.rows.categories
         return pa.schema(
             [
                 ("level", pa.string()),
                 ("region", pa.string()),
                 ("name", pa.string()),
+                *(pa.field(name, pa.string(), metadata={"description": category_description(name)}) for name in by),
                 pa.field("size", pa.int32(), metadata={"description": size_description(self.sizes[-1])}),
                 pa.field(
                     "count", pa.int64(), metadata={"description": count_description(self.measurements.neighbours)}
@@ -85,33 +94,45 @@ class ReleaseContents:
     def table(self) -> Any:
         """One row per region and size: a pyarrow Table with level, region (its id), name, size, count and intervals.
 
+        With categories there is a column for each after the name, and rows for "all", the sums over its values.
+
         `lower` and `upper` are guaranteed, `typical_lower` and `typical_upper` typical; a column that the release
         cannot fill is null, and the description in its metadata says why.
         """
-        return self._rows(range(len(self.hierarchy)))
+        return self._rows(range(len(self.rows)))
 
     def batches(self, *, zeros: bool = True) -> Iterator[Any]:
         """The rows of `table`, a block of regions at a time; without the zero cells if asked."""
         import pyarrow as pa
 
-        for block in region_blocks(range(len(self.hierarchy)), len(self.sizes)):
+        counts = self._all_counts
+        for block in region_blocks(range(len(self.rows)), len(self.sizes)):
             rows = self._rows(block)
-            yield rows if zeros else rows.filter(pa.array(self.counts[block.start : block.stop].ravel() != 0))
+            nonzero = counts[self.rows.order[block.start : block.stop]].ravel() != 0
+            yield rows if zeros else rows.filter(pa.array(nonzero))
 
     def _rows(self, block: range) -> Any:
         import pyarrow as pa
 
-        counted = {"count": self.counts, **self.error_bars.columns}
+        places = self.rows.order[block.start : block.stop]
+        counted = {"count": self._all_counts, **self.error_bars.columns}
         values = {
-            name: pa.nulls(len(block) * len(self.sizes), pa.int64())
-            if cells is None
-            else cells[block.start : block.stop].ravel()
+            name: pa.nulls(len(block) * len(self.sizes), pa.int64()) if cells is None else cells[places].ravel()
             for name, cells in counted.items()
         }
-        keys = key_columns(self.hierarchy, block, self.sizes)
-        keys["name"] = region_names(self.hierarchy, block, len(self.sizes))
-        columns = {**keys, **values}
+        columns = {**self.rows.keys(block, self.sizes), **values}
         return pa.table({name: columns[name] for name in self.schema.names}).cast(self.schema)
+
+    @cached_property
+    def _all_counts(self) -> Integers:
+        """The counts with sums over categories after them."""
+        found: Integers = self.rows.lay_out(self.counts)
+        return found
+
+
+def category_description(name: str) -> str:
+    """What a category's column means."""
+    return f"value of {name}; {ALL} stands for the sum over its values"
 
 
 def size_description(max_size: int) -> str:

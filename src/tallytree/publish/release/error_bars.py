@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
 
 from tallytree.arguments import told
 from tallytree.arrays import Integers
+from tallytree.category_trees import margin_sums
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals
@@ -15,6 +19,7 @@ from tallytree.mechanisms import Mechanism
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 from tallytree.progress import Progress, Stage, silent
+from tallytree.publish.release.rows import TableRows
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
 
 if TYPE_CHECKING:
@@ -47,7 +52,7 @@ class ErrorBars:
 
     @property
     def columns(self) -> dict[str, Integers | None]:
-        """`[regions, sizes]` for every column that a release with these error bars has; None for an empty one."""
+        """`[rows, sizes]`, laid out as `TableRows` says, for every column that a release with these error bars has; None for an empty one."""
         ends = {}
         for names, found in ((GUARANTEED, self.guaranteed), (TYPICAL, self.typical)):
             ends[names[0]] = None if found is None else found.lower
@@ -78,17 +83,17 @@ class ErrorBars:
             "typical_upper": self.no_typical or f"upper end of the typical interval: {likely}",
         }
 
-    def beyond_zero(self, counts: Integers, hierarchy: Hierarchy) -> dict[str, dict[str, int]]:
+    def beyond_zero(self, counts: Integers, rows: TableRows) -> dict[str, dict[str, int]]:
         """How far the intervals of zero cells reach at most, by level and column: what a left-out cell may be.
 
         Their lower ends are all 0, so a missing row with these ends is a true, if wide, interval.
         """
         found: dict[str, dict[str, int]] = {}
-        for level, name in enumerate(hierarchy.levels):
-            rows = hierarchy.level_slice(level)
-            zero = counts[rows] == 0
+        counts = rows.lay_out(counts)
+        for name, places in rows.levels.items():
+            zero = counts[places] == 0
             found[name] = {
-                column: int(values[rows][zero].max(initial=0))
+                column: int(values[places][zero].max(initial=0))
                 for column, values in self.columns.items()
                 if values is not None and column in (GUARANTEED[1], TYPICAL[1])
             }
@@ -124,10 +129,8 @@ def error_bars(
     told = truncation(measurements.neighbours)
     if which == "none":
         return ErrorBars(confidence=confidence, truncation=told)
-    from tallytree.estimate.intervals.guaranteed import guaranteed
-
     progress(Stage("guaranteed intervals"))
-    sure = guaranteed(measurements, counts, level=confidence)
+    sure = guaranteed_rows(measurements, counts, confidence)
     why = no_guarantee(measurements) or ""
     if which == "guaranteed":
         return ErrorBars(which, confidence, sure, None, why, truncation=told)
@@ -136,7 +139,38 @@ def error_bars(
     except Exception as error:  # of public values alone; whatever a solver raises, the release stands
         unable = f"there are no typical intervals: {mechanism.name} cannot estimate from fresh noise ({error})"
         return ErrorBars(which, confidence, sure, None, why, unable, told)
-    return ErrorBars(which, confidence, sure, likely.intervals, why, truncation=told)
+    return ErrorBars(which, confidence, sure, typical_rows(likely, measurements), why, truncation=told)
+
+
+def guaranteed_rows(measurements: Measurements, counts: Integers, confidence: float) -> Intervals | None:
+    """Guaranteed intervals of all rows of the table, sums over categories among them."""
+    from tallytree.estimate.intervals.by_category import guaranteed_sums
+    from tallytree.estimate.intervals.guaranteed import guaranteed
+
+    found = guaranteed(measurements, counts, level=confidence)
+    if found is None or measurements.hierarchy.by is None:
+        return found
+    sums = guaranteed_sums(measurements, counts, level=confidence)
+    assert sums is not None  # as there is a guarantee
+    return _laid_out(found, sums, measurements.hierarchy)
+
+
+def typical_rows(likely: Typical, measurements: Measurements) -> Intervals:
+    """Typical intervals of all rows of the table; the last function of the replicates is the sums over categories."""
+    tree = measurements.hierarchy
+    if tree.by is None:
+        return likely.intervals
+    most = np.minimum(margin_sums(likely.most.astype(np.float64), tree), 2.0**62).astype(np.int64)
+    sums = replace(
+        likely, counts=margin_sums(likely.counts, tree), mean_squares=likely.deviations[-1] ** 2, most=most
+    ).intervals
+    return _laid_out(likely.intervals, sums, tree)
+
+
+def _laid_out(one: Intervals, sums: Intervals, tree: Hierarchy) -> Intervals:
+    rows = TableRows(tree)
+    lower, upper = rows.lay_out(one.lower, sums.lower), rows.lay_out(one.upper, sums.upper)
+    return replace(one, lower=lower, upper=upper)
 
 
 def replicated(
@@ -154,6 +188,9 @@ def replicated(
 
     minutes = round(seconds * REPLICATES / 60)
     long = f'about {minutes} min; intervals = "guaranteed" leaves them out' if seconds * REPLICATES > LONG_WAIT else ""
+
+    if measurements.hierarchy.by is not None:
+        functions = (*functions, partial(margin_sums, tree=measurements.hierarchy))
 
     def step(stage: Stage) -> None:
         progress(replace(stage, about=long))

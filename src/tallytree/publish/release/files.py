@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
+from tallytree.category_trees import over_categories
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.hierarchy import Hierarchy
@@ -35,6 +36,7 @@ from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
+from tallytree.publish.release.rows import TableRows
 from tallytree.publish.release.statement import data_package, privacy_statement
 from tallytree.publish.release.truncation import truncation
 
@@ -54,7 +56,7 @@ def write_release(release: ReleaseContents, target: Path, *, replace: bool = Fal
     """Write all files and return the release's id."""
 
     def fill(folder: Path) -> tuple[str, ...]:
-        zeros = release.counts.size <= CELLS_WITH_ZEROS
+        zeros = len(release.rows) * len(release.sizes) <= CELLS_WITH_ZEROS
         _write_counts(release, folder, zeros=zeros)
         write_regions(release, folder / REGIONS)
         save_measurements(release.measurements, folder / MEASUREMENTS)
@@ -79,7 +81,9 @@ def _write_counts(release: ReleaseContents, folder: Path, *, zeros: bool) -> Non
 
 def write_regions(release: ReleaseContents, path: Path) -> None:
     """The regions in breadth-first order, with their public totals."""
-    hierarchy, totals = release.hierarchy, release.measurements.region_totals
+    hierarchy, totals = release.hierarchy.regions, release.measurements.region_totals
+    if totals is not None:
+        totals = over_categories(totals, release.hierarchy)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(REGION_COLUMNS)
@@ -172,19 +176,26 @@ class Cells:
     """counts.parquet as arrays `[regions, sizes]`, with everything that is wrong with its rows."""
 
     counts: Integers
-    ends: dict[str, Integers]  # of intervals, by column; NULL where a cell is empty
+    ends: dict[str, Integers]  # of intervals, by column, laid out as `TableRows` says; NULL where a cell is empty
     problems: list[str]
 
     __repr__ = briefly
 
 
-def count_columns(intervals: Mapping[str, Any] | None, *, named: bool = True) -> dict[str, str]:
+def count_columns(
+    intervals: Mapping[str, Any] | None, *, named: bool = True, categories: tuple[str, ...] = ()
+) -> dict[str, str]:
     """Name and type of the columns of counts, by what the privacy statement says of intervals (None in older ones).
 
     Releases of early versions do not have the regions' names beside their ids: they are not `named`.
     """
     ends = () if intervals is None else COLUMNS[checked_which(intervals["which"])]
-    keys = {column: kind for column, kind in COUNT_COLUMNS.items() if named or column != "name"}
+    keys: dict[str, str] = {}
+    for column, kind in COUNT_COLUMNS.items():
+        if column == "size":
+            keys |= dict.fromkeys(categories, "string")
+        if named or column != "name":
+            keys[column] = kind
     return {**keys, **dict.fromkeys(ends, "int64")}
 
 
@@ -202,27 +213,35 @@ def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mappin
     """
     import pyarrow as pa
 
-    check_room(len(hierarchy) * len(sizes), path.name)
+    places = TableRows(hierarchy)
+    check_room(places.laid_out * len(sizes), path.name)
     dense, intervals = statement["zero_cells"] == "written", statement.get("intervals")
-    expected = count_columns(intervals, named=are_named(path))
-    counts = np.zeros((len(hierarchy), len(sizes)), dtype=np.int64)
+    expected = count_columns(intervals, named=are_named(path), categories=places.categories)
+    counts = np.zeros((places.laid_out, len(sizes)), dtype=np.int64)
     seen = np.zeros(counts.shape, dtype=np.bool_)
-    ends = {name: np.full(counts.shape, NULL) for name in expected if name not in COUNT_COLUMNS}
+    keys = {*COUNT_COLUMNS, *places.categories}
+    ends = {name: np.full(counts.shape, NULL) for name in expected if name not in keys}
     problems: list[str] = []
     try:
         with ParquetRows(path, most=2 * counts.size + 1000) as file:
             kinds = {field.name: str(field.type) for field in file.schema}
             if kinds != expected:
-                return Cells(counts, ends, [f"its columns are {kinds}, not {expected}"])
+                return Cells(counts[: len(hierarchy)], ends, [f"its columns are {kinds}, not {expected}"])
             for group in file.groups:
-                problems += _place_rows(file.group(group), hierarchy, sizes, counts, ends, seen)
+                problems += _place_rows(file.group(group), places, sizes, counts, ends, seen)
     except (OSError, pa.ArrowException) as error:
         raise ReleaseError(f"{path} cannot be read: {error}") from None
     if dense:
-        problems += _missing(seen, hierarchy, sizes)
+        problems += _missing(seen, places, sizes)
     elif intervals is not None:
-        _fill_left_out(ends, seen, hierarchy, intervals["left_out_at_most"])
-    return Cells(counts, ends, problems)
+        _fill_left_out(ends, seen, places, intervals["left_out_at_most"])
+    if hierarchy.by is not None:  # the tree's root is the first of the sums, which has the rows
+        for values in (counts, *ends.values()):
+            values[0] = values[len(hierarchy)]
+        wrong = counts != places.lay_out(counts[: len(hierarchy)])
+        for row, size in np.argwhere(wrong)[:MOST_FAULTS]:
+            problems.append(f"the count of {places.where(int(row))}, size {sizes[int(size)]} is not the sum over categories")
+    return Cells(counts[: len(hierarchy)], ends, problems)
 
 
 def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: str) -> ErrorBars:
@@ -242,19 +261,21 @@ def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: s
 
 
 def _fill_left_out(
-    ends: dict[str, Integers], seen: NDArray[np.bool_], hierarchy: Hierarchy, at_most: Mapping[str, Mapping[str, int]]
+    ends: dict[str, Integers], seen: NDArray[np.bool_], places: TableRows, at_most: Mapping[str, Mapping[str, int]]
 ) -> None:
-    for level, name in enumerate(hierarchy.levels):
-        rows = hierarchy.level_slice(level)
+    for name, rows in places.levels.items():
         for lower, upper in (GUARANTEED, TYPICAL):
             if upper in ends and upper in at_most[name]:
-                ends[lower][rows][~seen[rows]] = 0
-                ends[upper][rows][~seen[rows]] = at_most[name][upper]
+                left_out = ~seen[rows]
+                for column, value in ((lower, 0), (upper, at_most[name][upper])):
+                    some = ends[column][rows]
+                    some[left_out] = value
+                    ends[column][rows] = some
 
 
 def _place_rows(
     rows: Any,
-    hierarchy: Hierarchy,
+    places: TableRows,
     sizes: range,
     counts: Integers,
     ends: dict[str, Integers],
@@ -264,31 +285,34 @@ def _place_rows(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if any(rows[name].null_count for name in COUNT_COLUMNS if name in rows.column_names):
+    regions = places.tree.regions
+    keys = (*COUNT_COLUMNS, *places.categories)
+    if any(rows[name].null_count for name in keys if name in rows.column_names):
         yield "there are empty cells"
         return
-    region = pc.fill_null(pc.index_in(rows["region"], pa.array(hierarchy.ids)), -1).to_numpy().astype(np.int64)
-    level = pc.fill_null(pc.index_in(rows["level"], pa.array(hierarchy.levels)), -1).to_numpy()
+    region, place = places.places(rows)
+    level = pc.fill_null(pc.index_in(rows["level"], pa.array(regions.levels)), -1).to_numpy()
     size = rows["size"].to_numpy().astype(np.int64) - sizes.start
     value = rows["count"].to_numpy()
-    known = (region >= 0) & (size >= 0) & (size < len(sizes))
+    known = (place >= 0) & (size >= 0) & (size < len(sizes))
     for row in np.flatnonzero(~known)[:MOST_FAULTS]:
-        place = f"region {rows['region'][row].as_py()!r} and size {rows['size'][row].as_py()}"
-        yield f"a row was added for {place}, which the release does not have"
-    region, level, size, value = region[known], level[known], size[known], value[known]
-    cells = region * len(sizes) + size
+        texts = [f"{name} {rows[name][row].as_py()!r}" for name in ("region", *places.categories)]
+        told = f"{', '.join(texts)} and size {rows['size'][row].as_py()}"
+        yield f"a row was added for {told}, which the release does not have"
+    region, place, level, size, value = region[known], place[known], level[known], size[known], value[known]
+    cells = place * len(sizes) + size
     ordered = np.sort(cells)
     again = np.concatenate([cells[seen.ravel()[cells]], ordered[1:][np.diff(ordered) == 0]])
     for cell in np.unique(again)[:MOST_FAULTS]:
-        yield f"the row of {_cell(cell, hierarchy, sizes)} appears twice"
-    for row in np.flatnonzero(level != hierarchy.level_of[region])[:MOST_FAULTS]:
-        yield f"the level of region {hierarchy.ids[region[row]]!r} is wrong"
+        yield f"the row of {_cell(cell, places, sizes)} appears twice"
+    for row in np.flatnonzero(level != regions.level_of[region])[:MOST_FAULTS]:
+        yield f"the level of region {regions.ids[region[row]]!r} is wrong"
     if "name" in rows.column_names:
-        wrong = pc.not_equal(rows["name"].filter(pa.array(known)), pa.array(hierarchy.names).take(pa.array(region)))
+        wrong = pc.not_equal(rows["name"].filter(pa.array(known)), pa.array(regions.names).take(pa.array(region)))
         for row in np.flatnonzero(wrong.to_numpy())[:MOST_FAULTS]:
-            yield f"the name of region {hierarchy.ids[region[row]]!r} is wrong"
+            yield f"the name of region {regions.ids[region[row]]!r} is wrong"
     for row in np.flatnonzero(value < 0)[:MOST_FAULTS]:
-        yield f"the count of {_cell(cells[row], hierarchy, sizes)} is negative"
+        yield f"the count of {_cell(cells[row], places, sizes)} is negative"
     seen.ravel()[cells] = True
     counts.ravel()[cells] = value
     for name, bounds in ends.items():
@@ -296,18 +320,20 @@ def _place_rows(
         given = pc.fill_null(column, NULL).to_numpy()[known]
         below = (given < 0) & column.is_valid().to_numpy()[known]
         for row in np.flatnonzero(below)[:MOST_FAULTS]:
-            yield f"the {name} end of {_cell(cells[row], hierarchy, sizes)} is negative"
+            yield f"the {name} end of {_cell(cells[row], places, sizes)} is negative"
         bounds.ravel()[cells] = given
 
 
-def _missing(seen: NDArray[np.bool_], hierarchy: Hierarchy, sizes: range) -> Iterator[str]:
-    some, every = seen.any(axis=1), seen.all(axis=1)
-    for region in np.flatnonzero(~some)[:MOST_FAULTS]:
-        yield f"region {hierarchy.ids[region]!r} is missing"
-    for region in np.flatnonzero(some & ~every)[:MOST_FAULTS]:
-        yield f"the row of region {hierarchy.ids[region]!r}, size {sizes[int(np.argmin(seen[region]))]} is missing"
+def _missing(seen: NDArray[np.bool_], places: TableRows, sizes: range) -> Iterator[str]:
+    written = places.order
+    some, every = seen[written].any(axis=1), seen[written].all(axis=1)
+    for row in np.flatnonzero(~some)[:MOST_FAULTS]:
+        yield f"{places.where(int(written[row]))} is missing"
+    for row in np.flatnonzero(some & ~every)[:MOST_FAULTS]:
+        place = int(written[row])
+        yield f"the row of {places.where(place)}, size {sizes[int(np.argmin(seen[place]))]} is missing"
 
 
-def _cell(cell: int, hierarchy: Hierarchy, sizes: range) -> str:
-    region, size = divmod(int(cell), len(sizes))
-    return f"region {hierarchy.ids[region]!r}, size {sizes[size]}"
+def _cell(cell: int, places: TableRows, sizes: range) -> str:
+    row, size = divmod(int(cell), len(sizes))
+    return f"{places.where(row)}, size {sizes[size]}"

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import most_groups
 from tallytree.progress import Progress
 from tallytree.publish.folder import PACKAGE, PRIVACY
 from tallytree.publish.reading import read_json
-from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, error_bars
+from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, error_bars, guaranteed_rows
 from tallytree.publish.release.files import (
     COUNTS,
     NULL,
@@ -55,8 +54,11 @@ def intervals_in_order(stored: StoredRelease) -> Iterator[str]:
     """0 ≤ lower ≤ count ≤ upper, and upper is at most the public total, unless the count itself is larger."""
     if stored.intervals is None:
         return
-    counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
-    most = np.maximum(most_groups(stored.measurements)[:, None], counts)
+    counts, ends, bars = stored.rows.lay_out(stored.counts), stored.cells.ends, stored.error_bars
+    limits = most_groups(stored.measurements)
+    if stored.measurements.region_totals is not None:
+        limits = stored.rows.lay_out(limits)
+    most = np.maximum(limits[:, None] if len(limits) == len(counts) else limits[:1, None], counts)
     for names, given in ((GUARANTEED, bars.guaranteed), (TYPICAL, bars.typical)):
         if names[0] not in ends:
             continue
@@ -76,17 +78,17 @@ def guaranteed_follow(stored: StoredRelease) -> Iterator[str]:
     if stored.intervals is None:
         return
     counts, ends, bars = stored.counts, stored.cells.ends, stored.error_bars
-    again = guaranteed(stored.measurements, counts, level=bars.confidence)
+    again, laid_out = guaranteed_rows(stored.measurements, counts, bars.confidence), stored.rows.lay_out(counts)
     if again is None or bars.guaranteed is None:
         return  # whether that is right is another promise
     for name, right in zip(GUARANTEED, (again.lower, again.upper), strict=True):
         wrong = ends[name] != right
         if not stored.zeros_written:
-            wrong &= counts != 0
+            wrong &= laid_out != 0
         fault = f"{name} is not what follows from the measurements at a confidence of {bars.confidence}"
         yield from faults_at(wrong, fault, stored)
     if not stored.zeros_written:
-        reached = replace(bars, guaranteed=again).beyond_zero(counts, stored.hierarchy)
+        reached = replace(bars, guaranteed=again).beyond_zero(counts, stored.rows)
         for level, stated in stored.intervals["left_out_at_most"].items():
             if stated[GUARANTEED[1]] != reached[level][GUARANTEED[1]]:
                 yield f"{PRIVACY}: intervals of left-out cells of level {level!r} do not reach as far as is stated"
@@ -106,8 +108,8 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
     for name, right in zip(TYPICAL, (again.typical.lower, again.typical.upper), strict=True):
         wrong = stored.cells.ends[name] != right
         if not stored.zeros_written:
-            wrong &= counts != 0
+            wrong &= stored.rows.lay_out(counts) != 0
         fault = f"{name} is not what follows from the measurements at a confidence of {stated.confidence}"
         yield from faults_at(wrong, fault, stored)
-    if not stored.zeros_written and stored.intervals["left_out_at_most"] != again.beyond_zero(counts, stored.hierarchy):
+    if not stored.zeros_written and stored.intervals["left_out_at_most"] != again.beyond_zero(counts, stored.rows):
         yield f"{PRIVACY}: intervals of left-out cells do not reach as far as is stated"

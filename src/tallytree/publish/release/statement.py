@@ -12,7 +12,7 @@ from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.plan import Band, Question, shares_at_sizes
-from tallytree.publish.release.contents import ReleaseContents, size_description
+from tallytree.publish.release.contents import ReleaseContents, category_description, size_description
 from tallytree.publish.release.truncation import count_description, truncation
 from tallytree.publish.statement import (
     FORMAT,
@@ -28,6 +28,10 @@ from tallytree.publish.statement import (
 LEFT_OUT = (
     "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
     "each level, and guaranteed ones can be computed exactly from the measurements"
+)
+BY_CATEGORY = (
+    "id of the region, as in regions.csv, with its category in square brackets; without one it is the sum over all "
+    "categories, whose level is the region's own (or, at the root of all, one above the others)"
 )
 # Said of names; it holds for all texts in CSV files.
 MARKED = (
@@ -75,7 +79,7 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
 def described(part: Measurement, measurements: Measurements) -> dict[str, Any]:
     """One row of the measurements table."""
     hierarchy = measurements.hierarchy
-    level = hierarchy.level_slice(part.level)
+    _, level = measurements.regions_of(part.level, part.summed)
     return {
         **part.to_json(),
         "level": hierarchy.levels[part.level],
@@ -89,7 +93,7 @@ def bands_in_words(measurements: Measurements) -> str | None:
     """Why charges of bands of sizes add up size by size, and to what; None where no band was measured."""
     if all(part.sizes is None for part in measurements.measured):
         return None
-    at_each = shares_at_sizes(Question(part.view, part.level, part.share, part.sizes) for part in measurements.measured)
+    at_each = shares_at_sizes(Question(part.view, part.level, part.share, part.sizes, part.summed) for part in measurements.measured)
     within = [size for size in at_each if size <= measurements.max_size]
     alike = [next(run) for _, run in groupby(within, key=lambda size: at_each[size])]
     sums = []
@@ -130,7 +134,10 @@ def public_facts(measurements: Measurements) -> list[str]:
     if measurements.regions_declared_public:
         facts[0] += " (taken from the microdata, whose list of regions the data holder declared public)"
     if measurements.neighbours.public_totals:
-        facts.append("the list of groups with their regions, hence every region's number of groups")
+        named = "" if measurements.hierarchy.by is None else " and categories"
+        facts.append(f"the list of groups with their regions{named}, hence every region's number of groups")
+    if measurements.hierarchy.by is not None:
+        facts += [f"the values of {name}" for name in measurements.hierarchy.by.names]
     if measurements.neighbours.quantity_bound > 1:
         facts.append(f"the bound on one row's quantity, {measurements.neighbours.quantity_bound}")
     if measurements.neighbours.truncated:
@@ -169,7 +176,7 @@ def intervals_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, A
     }
     if not zeros:
         stated["left_out"] = LEFT_OUT
-        stated["left_out_at_most"] = bars.beyond_zero(release.counts, release.hierarchy)
+        stated["left_out_at_most"] = bars.beyond_zero(release.counts, release.rows)
     return stated
 
 
@@ -196,6 +203,9 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
         {"name": "region", "type": "string", "description": "id of the region, as in regions.csv"},
         {"name": "size", "type": "integer", "description": size},
     ]
+    by = [
+        {"name": name, "type": "string", "description": category_description(name)} for name in release.rows.categories
+    ]
     shown = {"name": "name", "type": "string", "description": f"name of the region, to show{MARKED}"}
     count = {
         "name": "count",
@@ -209,8 +219,8 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
     counts = {
         "description": f"the released counts{told}",
         "schema": {
-            "fields": [*keys[:2], shown, *keys[2:], count, *interval_fields(release)],
-            "primaryKey": ["region", "size"],
+            "fields": [*keys[:2], shown, *by, *keys[2:], count, *interval_fields(release)],
+            "primaryKey": ["region", *release.rows.categories, "size"],
             "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
         },
     }
@@ -234,7 +244,7 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
             "groups, ascending; totals: number of groups; largest: size of the largest group; chain: groups of that "
             "size in that region or one after it, or of any larger size in any region of the level",
         },
-        *keys,
+        *(keys if not by else [keys[0], {**keys[1], "description": BY_CATEGORY}, keys[2]]),
         {"name": "value", "type": "integer", "description": "the noisy measurement; may be negative"},
     ]
     bands = (

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
+from tallytree.categories import Categories
+from tallytree.category_trees import by_category
 from tallytree.errors import ReleaseError
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Estimate, Mechanism
@@ -30,6 +32,7 @@ from tallytree.publish.release.files import (
     stored_error_bars,
 )
 from tallytree.publish.release.measurements_file import load_measurements
+from tallytree.publish.release.rows import TableRows
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.statement import Unchecked
 from tallytree.version import VERSION
@@ -66,8 +69,16 @@ class StoredRelease(Stored):
 
     @property
     def hierarchy(self) -> Hierarchy:
-        """The regions."""
-        return self.regions[0]
+        """The regions, by category where the statement says so."""
+        by = self.statement["neighbours"].get("categories")
+        if by is None:
+            return self.regions[0]
+        return self.once("the tree", lambda: by_category(self.regions[0], Categories.from_json(by)))
+
+    @property
+    def rows(self) -> TableRows:
+        """The rows of the table of counts."""
+        return self.once("the rows", lambda: TableRows(self.hierarchy))
 
     @property
     def measurements(self) -> Measurements:
@@ -179,6 +190,6 @@ class StoredRelease(Stored):
 
 
 def faults_at(wrong: NDArray[np.bool_], fault: str, stored: StoredRelease) -> Iterator[str]:
-    """The fault, for the first few cells `[regions, sizes]` that have it."""
-    for region, size in np.argwhere(wrong)[:MOST_FAULTS]:
-        yield f"region {stored.hierarchy.ids[region]!r}, size {stored.sizes[size]}: {fault}"
+    """The fault, for the first few cells `[rows, sizes]`, laid out, that have it."""
+    for row, size in np.argwhere(wrong)[:MOST_FAULTS]:
+        yield f"{stored.rows.where(int(row))}, size {stored.sizes[size]}: {fault}"

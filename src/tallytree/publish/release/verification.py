@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tallytree.arrays import Integers
+from tallytree.category_trees import over_categories
 from tallytree.long_table import for_spreadsheets
 from tallytree.mechanisms import instead_of
 from tallytree.numbers import exact_number, short
@@ -46,14 +47,14 @@ def _csv_agrees(stored: StoredRelease) -> Iterator[str]:
     import pyarrow as pa
     from pyarrow import csv
 
-    columns = count_columns(stored.intervals, named=stored.named)
+    columns = count_columns(stored.intervals, named=stored.named, categories=stored.rows.categories)
     kinds = dict.fromkeys(columns, pa.string())  # texts: 5 is not written 05
     options = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
     parse = csv.ParseOptions(newlines_in_values=True)
     try:
         with (
             csv.open_csv(stored.directory / COUNTS_CSV, convert_options=options, parse_options=parse) as text,
-            ParquetRows(stored.directory / COUNTS, most=2 * stored.counts.size + 1000) as same,
+            ParquetRows(stored.directory / COUNTS, most=2 * len(stored.rows) * len(stored.sizes) + 1000) as same,
         ):
             rows = same.batches()
             if stored.named:
@@ -118,19 +119,20 @@ def _public_totals(stored: StoredRelease) -> Iterator[str]:
         settled = stored.measurements.settled.totals
         if settled is not None and stored.mechanism.keeps_totals:
             for region in np.flatnonzero(stored.counts.sum(axis=1) != settled)[:MOST_FAULTS]:
-                yield f"region {hierarchy.ids[region]!r}: the counts do not add up to the total that was measured first"
+                yield f"{stored.rows.where(int(region))}: the counts do not add up to the total that was measured first"
         return
     totals = np.array([int(text) for text in texts])
     wrong = np.flatnonzero(hierarchy.aggregate(totals[hierarchy.level_slice(hierarchy.depth - 1)]) != totals)
     for region in wrong[:MOST_FAULTS]:
         yield f"{REGIONS}: the public total of {hierarchy.ids[region]!r} is not the sum of those below it"
     if stored.mechanism.keeps_totals:
-        for region in np.flatnonzero(stored.counts.sum(axis=1) != totals)[:MOST_FAULTS]:
-            yield f"region {hierarchy.ids[region]!r}: the counts do not add up to the public total {totals[region]}"
+        known = stored.measurements.region_totals
+        for region in np.flatnonzero(stored.counts.sum(axis=1) != known)[:MOST_FAULTS]:
+            yield f"{stored.rows.where(int(region))}: the counts do not add up to the public total {known[region]}"
     if stored.statement["grand_total"] != totals[0]:
         yield f"{PRIVACY} and {REGIONS} give different grand totals"
     known = stored.measurements.region_totals
-    if known is None or not np.array_equal(known, totals):
+    if known is None or not np.array_equal(over_categories(known, stored.hierarchy), totals):
         yield f"{REGIONS} and {MEASUREMENTS} give different public totals"
 
 
@@ -169,7 +171,8 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
     asked = []
     for row in statement["measurements"]:
         name = f"the measurement of {row['view']} on level {row['level']!r}"
-        sensitivity = neighbours.sensitivity(row["view"], row["regions"])
+        summed = row.get("summed", False)
+        sensitivity = neighbours.sensitivity(row["view"], row["regions"], summed=summed)
         if row["sensitivity"] != {"l1": sensitivity.l1, "l2_squared": sensitivity.l2_squared}:
             yield f"{PRIVACY}: {name} states another sensitivity than its neighbour relation gives"
         if row["noise"] != NOISE_FOR[budget.currency]:
@@ -181,7 +184,7 @@ def _privacy_adds_up(stored: StoredRelease) -> Iterator[str]:
         if str(share * budget.amount) != row["charged"] or cost > share * budget.amount:
             yield f"{PRIVACY}: {name} is not charged what it costs"
         band = None if "sizes" not in row else Band(*row["sizes"])
-        asked.append(Question(row["view"], row["level"], share, band))
+        asked.append(Question(row["view"], row["level"], share, band, summed))
         if band is not None and band.last > neighbours.max_size:
             yield f"{PRIVACY}: {name} is about sizes up to {band.last}, beyond the largest one, {neighbours.max_size}"
     at_each = shares_at_sizes(asked)
@@ -229,8 +232,8 @@ def _follows(stored: StoredRelease) -> Iterator[str]:
     asking.check(measurements.neighbours, measurements.hierarchy)
     shares = None if asking.leaves_only else measurements.level_shares
     plan = asking.plan(measurements.hierarchy, measurements.budget, measurements.neighbours.unit, shares)
-    asked = {(ask.view, ask.level, ask.share, ask.sizes) for ask in plan.questions}
-    if asked != {(part.view, part.level, part.share, part.sizes) for part in measurements.measured}:
+    asked = {(ask.view, ask.level, ask.share, ask.sizes, ask.summed) for ask in plan.questions}
+    if asked != {(part.view, part.level, part.share, part.sizes, part.summed) for part in measurements.measured}:
         yield f"{asking.name} with the options in {PRIVACY} does not ask for what was measured"
     first = replace(measurements, measured=tuple(part for part in measurements.measured if part.view in FIRST))
     settled = asking.settle(replace(first, settled=Settled()))

@@ -1,0 +1,157 @@
+"""`TableRows`: the rows of a release's table, and where the numbers of each of them are.
+
+Without categories a row is a region. With categories it is a region and a value of each category, or "all" for the sum
+over a category's values. Arrays of such rows are *laid out* as the tree's rows first, then the sums, margin by margin;
+the file has them region by region, the sums first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.arrays import Integers
+from tallytree.categories import margins
+from tallytree.category_trees import margin_sums, rows_of
+from tallytree.hierarchy import Hierarchy
+from tallytree.notebook import briefly
+
+Keys = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TableRows:
+    """The rows that a hierarchy, by category or not, has in tables."""
+
+    tree: Hierarchy
+
+    __repr__ = briefly
+
+    @property
+    def categories(self) -> Keys:
+        """The columns of categories; none without."""
+        return () if self.tree.by is None else self.tree.by.names
+
+    def __len__(self) -> int:
+        """How many rows the table has for each size."""
+        return len(self.order)
+
+    @property
+    def laid_out(self) -> int:
+        """How many rows an array that is laid out has."""
+        if self.tree.by is None:
+            return len(self.tree)
+        return len(self.tree) + len(margins(self.tree.by)) * len(self.tree.regions)
+
+    def lay_out(self, values: NDArray[Any], sums: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Values of the tree's rows with those of the sums after them, which are their sums if they are not given.
+
+        The tree's root is the sum over all categories of the root region: where both are given, the sum's counts.
+        """
+        if self.tree.by is None:
+            return values
+        below = margin_sums(values, self.tree) if sums is None else sums
+        found = np.concatenate([values, below])
+        found[0] = below[0]
+        return found
+
+    @cached_property
+    def order(self) -> Integers:
+        """The table's rows, as rows of arrays that are laid out."""
+        if self.tree.by is None:
+            return np.arange(len(self.tree))
+        regions, count = len(self.tree.regions), len(margins(self.tree.by))
+        sums = len(self.tree) + np.arange(count * regions).reshape(count, regions).T
+        return np.hstack([sums, rows_of(self.tree)]).ravel()
+
+    @cached_property
+    def levels(self) -> dict[str, NDArray[np.int64]]:
+        """The laid-out rows of every level: those by category, and with categories the sums on their own."""
+        tree = self.tree
+        found = {name: np.arange(len(tree))[tree.level_slice(level)] for level, name in enumerate(tree.levels)}
+        if tree.by is None:
+            return found
+        regions = tree.regions
+        for level, name in enumerate(regions.levels):
+            starts = len(tree) + len(regions) * np.arange(len(margins(tree.by)))
+            rows = np.arange(len(regions))[regions.level_slice(level)]
+            found[f"{name}, {tree.levels[0]}"] = (starts[:, np.newaxis] + rows).ravel()
+        return found
+
+    @cached_property
+    def _cells(self) -> list[Keys]:
+        """What stands in the columns of categories in the rows of one region, in the table's order."""
+        assert self.tree.by is not None
+        return [*(margin.values for margin in margins(self.tree.by)), *self.tree.by.cells]
+
+    def keys(self, block: range, sizes: range) -> dict[str, Any]:
+        """Arrow columns level, region, name, the categories and size, for a block of the table's rows."""
+        import pyarrow as pa
+
+        regions, width = self.tree.regions, len(sizes)
+        slots = 1 if self.tree.by is None else len(self._cells)
+        rows = np.repeat(np.arange(block.start, block.stop), width)
+        region, slot = rows // slots, rows % slots
+
+        def named(texts: Any, places: Integers) -> Any:
+            return pa.DictionaryArray.from_arrays(places.astype(np.int32), pa.array(texts, pa.string())).cast(
+                pa.string()
+            )
+
+        first, last = block.start // slots, -(-block.stop // slots)
+        within = region - first
+        return {
+            "level": named(regions.levels, regions.level_of[region]),
+            "region": named(regions.ids[first:last], within),
+            "name": named(regions.names[first:last], within),
+            **{
+                name: named([cell[at] for cell in self._cells], slot)
+                for at, name in enumerate(self.categories)
+            },
+            "size": pa.array(np.tile(np.array(sizes, np.int32), len(block)), pa.int32()),
+        }
+
+    def places(self, table: Any) -> tuple[Integers, Integers]:
+        """For each row of a table its region and its laid-out row; -1 for what the release does not have."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        def found(column: Any, texts: Any) -> Integers:
+            place: Integers = pc.fill_null(pc.index_in(column, pa.array(texts, pa.string())), -1).to_numpy()
+            return place.astype(np.int64)
+
+        region = found(table["region"], self.tree.regions.ids)
+        if self.tree.by is None:
+            return region, region
+        codes, known = np.zeros(len(region), np.int64), region >= 0
+        radix = [len(set(cell[at] for cell in self._cells)) for at in range(len(self.categories))]
+        texts = [list(dict.fromkeys(cell[at] for cell in self._cells)) for at in range(len(self.categories))]
+        for name, values, base in zip(self.categories, texts, radix, strict=True):
+            code = found(table[name], values)
+            known &= code >= 0
+            codes = codes * base + code
+        slot_of = np.full(int(np.prod(radix)), -1)
+        for slot, cell in enumerate(self._cells):
+            code = 0
+            for value, values in zip(cell, texts, strict=True):
+                code = code * len(values) + values.index(value)
+            slot_of[code] = slot
+        slot = slot_of[np.where(known, codes, 0)]
+        known &= slot >= 0
+        row = self.order[np.where(known, region * len(self._cells) + slot, 0)]
+        return region, np.where(known, row, -1)
+
+    def where(self, row: int) -> str:
+        """A laid-out row in words."""
+        tree = self.tree
+        if tree.by is None:
+            return f"region {tree.ids[row]!r}"
+        if row < len(tree):
+            return f"region {tree.ids[row]!r}"
+        margin, region = divmod(row - len(tree), len(tree.regions))
+        values = ", ".join(margins(tree.by)[margin].values)
+        return f"region {tree.regions.ids[region]!r} [{values}]"
