@@ -62,7 +62,7 @@ def choose(mechanism: str | Mechanism, neighbours: Neighbours, options: Mapping[
     predicted errors decide instead: `planning.report.predicted_best`.)
     """
     if mechanism == "auto":
-        cumulative = neighbours.sensitivity("at_least").l1 < neighbours.sensitivity("counts").l1
+        cumulative = neighbours.sensitivity("at_least", summed=True).l1 < neighbours.sensitivity("counts").l1
         counts = "joint-counts" if neighbours.public_totals else "pgsr-hierarchical-dp"
         mechanism = "tallytree" if cumulative else counts
     chosen = mechanism if isinstance(mechanism, Mechanism) else mechanism_named(mechanism)

@@ -112,6 +112,9 @@ class Mechanism:
                 f"{self.name} needs the public number of groups in every region, and here totals are private; "
                 "read with a groups table if there is a public one, or use pgsr-hierarchical-dp"
             )
+        for question in plan.questions if plan is not None and hierarchy is not None else ():
+            rows = hierarchy.level_slice(question.level)  # type: ignore[union-attr]
+            neighbours.sensitivity(question.view, rows.stop - rows.start, summed=question.summed)  # may refuse the view
         if self.most_cells is not None and hierarchy is not None:
             cells = len(hierarchy) * sizes_of(neighbours)
             if cells > self.most_cells:

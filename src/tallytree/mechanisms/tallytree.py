@@ -32,6 +32,7 @@ from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.bands import DividedBand, Division, Leaves, divisions, read_bands, read_leaves, up_to
+from tallytree.mechanisms.by_category import ALL_SHARE, check_by_category, plan_by_category, settled_by_category
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, precisions
 from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import Measurements, Settled
@@ -51,6 +52,7 @@ class Settings(NamedTuple):
     bands: tuple[DividedBand, ...] | None = None  # bands of sizes, each divided over the levels in its own way
     borrow: bool = True  # may a leaf learn from its parent's shape?
     totals_share: Fraction | None = None  # of the budget, for private totals; lists need them
+    all_share: Fraction | None = None  # of the budget, for sums over categories; members' categories need them
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,9 @@ class Tallytree(Mechanism):
         """
         if self.settings.bands is not None:
             self = self._set(self.settings._replace(bands=up_to(self.settings.bands, neighbours.max_size)))
+        if neighbours.categories is not None and neighbours.categories.members_decide:
+            share = self.settings.all_share or ALL_SHARE
+            return self._set(self.settings._replace(leaves="at_least", all_share=share))
         if self.settings.leaves is not None:
             return self
         sparse = False
@@ -112,6 +117,7 @@ class Tallytree(Mechanism):
         share = self.settings.totals_share
         if self.settings.bands is not None:
             up_to(self.settings.bands, neighbours.max_size)
+        check_by_category(self.settings, neighbours)
         if neighbours.public_totals and share is not None:
             raise SpecError("totals are public here, so totals_share would be spent for nothing; leave it out")
         if not neighbours.public_totals and share is None and "lists" in self._ways:
@@ -139,6 +145,8 @@ class Tallytree(Mechanism):
         Where totals are measured, theirs is the division of the first band: they tell how many groups reach size 1.
         """
         every = self._divisions(hierarchy, self.divided(hierarchy, shares, None))
+        if self.settings.all_share is not None and hierarchy.by is not None:
+            return plan_by_category(hierarchy, budget, unit, every[0].shares, self.settings.all_share)
         if any(one.shares[-1] == 0 for one in every):
             raise BudgetError("the lowest level must have a share: all other levels are sums of it")
         aside, last = self.settings.totals_share or Fraction(0), hierarchy.depth - 1
@@ -167,7 +175,7 @@ class Tallytree(Mechanism):
 
     def played(self, measurements: Measurements, counts: Integers) -> Integers:
         """Leaves that are as different as they are believed to be: released ones that borrow are closer together."""
-        if not self.settings.borrow or any(part.view == "sorted_sizes" for part in measurements.measured):
+        if not self.settings.borrow or any(part.view == "sorted_sizes" or part.summed for part in measurements.measured):
             return counts
         values, _ = _from_at_least(self.settings, measurements, apart_as_true=True)
         return counts_from_at_least(values, measurements.region_totals)
@@ -203,6 +211,9 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> 
 
 def settled_from_the_top(settings: Settings, measurements: Measurements) -> Estimate:
     """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
+    if any(part.summed for part in measurements.measured):
+        over = settled_from_the_top(settings, measurements.over_categories)
+        return settled_by_category(measurements, over)
     last = measurements.hierarchy.depth - 1
     lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
     values, words = (_from_lists if lists else _from_at_least)(settings, measurements)
@@ -340,10 +351,10 @@ def _totals(measurements: Measurements) -> Integers | None:
 
 
 def _checked(option: str, value: Any) -> Any:
-    if option == "totals_share":
+    if option in ("totals_share", "all_share"):
         share = exact(value, option)
         if not 0 < share < 1:
-            raise SpecError(f"totals_share must lie between 0 and 1, not {value!r}")
+            raise SpecError(f"{option} must lie between 0 and 1, not {value!r}")
         return share
     if option == "borrow":
         if not isinstance(value, bool):

@@ -1,0 +1,83 @@
+"""What `tallytree` does with categories that members decide: sums by `at_least`, details by counts.
+
+One member can move a whole group from one category to another, so survival counts by category would need noise for 2 K
+changes (`Neighbours.sensitivity`). The sums over all categories do not see that. So a share of the budget measures
+these by `at_least`, and the rest measures counts by category. The sums are settled first, as without categories; then
+counts by category are settled within them, each size by itself, from the root down (`estimate.categories.transport`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tallytree.arrays import Floats
+from tallytree.errors import BudgetError, SpecError
+from tallytree.estimate.categories.transport import settled_tables
+from tallytree.estimate.settled.subtrees import subtree_estimates
+from tallytree.estimate.tree.variances import LEAST_VARIANCE
+from tallytree.hierarchy import Hierarchy
+from tallytree.mechanisms.mechanism import Estimate
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
+from tallytree.privacy.plan import Plan, Question
+
+if TYPE_CHECKING:
+    from tallytree.mechanisms.tallytree import Settings
+
+ALL_SHARE = Fraction(3, 10)  # of the budget, for the sums over categories that members decide
+
+
+def check_by_category(settings: Settings, neighbours: Neighbours) -> None:
+    """Refuse options that do not go with the data's categories."""
+    categories = neighbours.categories
+    members = categories is not None and categories.members_decide
+    if settings.all_share is not None and not members:
+        raise SpecError(
+            "all_share measures the sums over categories that members decide, and here there are none"
+            + ("" if categories is None else ": where the group decides, sums are as good as added up")
+        )
+    if members and (settings.leaves == "lists" or settings.bands is not None or settings.totals_share is not None):
+        raise SpecError("members decide a category: leave out leaves, bands and totals_share, which go by survival counts")
+
+
+def plan_by_category(
+    hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Sequence[Fraction], all_share: Fraction
+) -> Plan:
+    """Sums and details on every level that has a share, below the root over all categories."""
+    if shares[0] != 0:
+        raise BudgetError(
+            f"level {hierarchy.levels[0]!r} cannot have a share of its own here: the sums of level "
+            f"{hierarchy.levels[1]!r} are the same number, and have one"
+        )
+    if shares[-1] == 0:
+        raise BudgetError("the lowest level must have a share: all other levels are sums of it")
+    asked = [(level, share) for level, share in enumerate(shares) if share]
+    sums = [Question("at_least", level, share * all_share, summed=True) for level, share in asked]
+    details = [Question("counts", level, share * (1 - all_share)) for level, share in asked]
+    return Plan(budget, unit, (*sums, *details))
+
+
+def settled_by_category(measurements: Measurements, over: Estimate) -> Estimate:
+    """Counts by category within settled sums `over` all categories."""
+    tree = measurements.hierarchy
+    values, noise = _measured_counts(measurements)
+    mean, variance = subtree_estimates(values, noise, tree)
+    counts = settled_tables(mean, variance, tree, over.counts)
+    told = "; within these each size by category, the nearest whole numbers with both sums"
+    return Estimate(counts, f"over all categories {over.certificate}{told}")
+
+
+def _measured_counts(measurements: Measurements) -> tuple[Floats, Floats]:
+    tree = measurements.hierarchy
+    columns = measurements.columns("counts")
+    values, noise = np.zeros((len(tree), columns)), np.full((tree.depth, columns), np.inf)
+    for part in measurements.measured:
+        if part.view == "counts" and not part.summed:
+            values[tree.level_slice(part.level)] = part.values
+            noise[part.level] = max(part.variance, LEAST_VARIANCE)
+    return values, noise
