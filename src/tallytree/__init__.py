@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tallytree.version import VERSION
 
 if TYPE_CHECKING:
+    from tallytree.categories import Categories as Categories
+    from tallytree.categories import Category as Category
     from tallytree.errors import BudgetError as BudgetError
     from tallytree.errors import DataError as DataError
     from tallytree.errors import ReleaseError as ReleaseError
@@ -58,6 +60,8 @@ _HOME = {
     "ReleaseError": "errors",
     "SpecError": "errors",
     "TallytreeError": "errors",
+    "Categories": "categories",
+    "Category": "categories",
     "Hierarchy": "hierarchy",
     "Attribute": "schema",
     "Marginal": "schema",

@@ -1,7 +1,7 @@
 """A release's spec.
 
 Every key is an argument of the Python function of the same name: `[regions]` of `Hierarchy`, `[data]` of `read`,
-`[privacy]` and `[release]` of `release`, `[plan]` of `Prior`.
+`[by.NAME]` of `Category`, `[privacy]` and `[release]` of `release`, `[plan]` of `Prior`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy as np
 from pydantic import Field
 
 from tallytree.arrays import Floats, Integers
+from tallytree.categories import Categories
+from tallytree.category_trees import by_category
 from tallytree.command.spec import Microdata, Number, PathText, Privacy, Section, Spec
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
@@ -24,6 +26,7 @@ from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
 from tallytree.progress import Progress, silent
 from tallytree.tables import GroupSizes, read
+from tallytree.tables.codebook import values_from_codebook
 from tallytree.tables.left_out import groups_at_largest, rows_left_out
 from tallytree.tables.options import Options, region_columns
 from tallytree.tables.reading import read_groups
@@ -65,6 +68,15 @@ class DataSection(Microdata):
     groups_table: str | None = None
 
 
+class BySection(Section):
+    """A category: its public values, or a codebook that lists them, and who decides a group's value."""
+
+    values: list[str | int] | None = None
+    codebook: PathText | None = None  # a public table with the columns attribute and value
+    decided_by: Literal["group", "members"] | None = None  # no default: its absence is explained
+    other: str | None = None
+
+
 class PrivacySection(Privacy):
     """Unit and budget."""
 
@@ -100,6 +112,7 @@ class ReleaseSpec(Spec):
     data: DataSection
     privacy: PrivacySection
     regions: RegionsSection | None = None
+    by: dict[str, BySection] = Field(default_factory=dict)
     release: ReleaseSection = Field(default_factory=ReleaseSection)
     plan: PlanSection | None = None
 
@@ -144,6 +157,22 @@ class ReleaseSpec(Spec):
             raise SpecError("[regions] takes a name only together with leaf")
         return Hierarchy.from_levels(table, regions.levels, root=regions.root)
 
+    def categories(self) -> Categories | None:
+        """The categories that tell groups apart, if the spec has any."""
+        if not self.by:
+            return None
+        given = {}
+        for name, section in self.by.items():
+            if (section.values is None) == (section.codebook is None):
+                raise SpecError(f"[by.{name}] needs values = [...], or a codebook that lists them; one of the two")
+            values: Any = section.values
+            if section.codebook is not None:
+                path = self.folder / section.codebook
+                refuse_private_file(path, self.placed(self.data.source), f"[by.{name}] codebook")
+                values = values_from_codebook(path, name)
+            given[name] = {"values": values, "decided_by": section.decided_by, "other": section.other}
+        return Categories.of(given)
+
     def public_regions(self) -> tuple[Hierarchy, Integers | None]:
         """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""
         hierarchy = self.hierarchy()
@@ -157,6 +186,7 @@ class ReleaseSpec(Spec):
                 hierarchy=hierarchy,
                 table=data.groups_table,
                 on_spanning_group=data.on_spanning_group,
+                by=self.categories(),
                 memory_limit=data.memory_limit,
             )
         if hierarchy is None:
@@ -164,7 +194,8 @@ class ReleaseSpec(Spec):
                 "a plan does not open the microdata, and the regions are nowhere else: give [regions] a public "
                 "table, or [data] a public groups table"
             )
-        return hierarchy, None
+        categories = self.categories()
+        return hierarchy if categories is None else by_category(hierarchy, categories), None
 
     def prior(self, hierarchy: Hierarchy, *, source: str | None = None, groups: int | None = None) -> Prior | None:
         """What [plan] says may be expected; `source` and `groups` replace its prior and groups."""
@@ -211,6 +242,7 @@ class ReleaseSpec(Spec):
             groups=None if self.data.groups is None else self.placed(self.data.groups),
             hierarchy=self.hierarchy(),
             name=self.name,
+            by=self.categories(),
             progress=progress,
             **self.data.model_dump(exclude={"source", "groups", "name"}),
         )
@@ -247,4 +279,5 @@ class ReleaseSpec(Spec):
             entity_column=self.data.entity is not None and entity,
             groups_were_split=self.data.on_spanning_group == "split",
             rows_were_bounded=self.data.rows_per_entity is not None,
+            categories=self.categories(),
         )

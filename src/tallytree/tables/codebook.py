@@ -45,6 +45,18 @@ def schema_from_codebook(codebook: Any, *, max_persons: int) -> Schema:
     return Schema(household, person, max_persons)
 
 
+def values_from_codebook(codebook: Any, name: str) -> list[str]:
+    """The values of one attribute, in the order of a public table with the columns attribute and value."""
+    table = _texts(codebook, "codebook")
+    if lost := [column for column in ("attribute", "value") if column not in table]:
+        raise SpecError(f"the codebook has no column {', '.join(lost)}; expected attribute and value")
+    rows = zip(table["attribute"], table["value"], strict=True)
+    values = [value or "" for attribute, value in rows if attribute == name]
+    if not values:
+        raise SpecError(f"the codebook has no rows for the attribute {name!r}")
+    return values
+
+
 @expecting(household_id=TEXT, leave_out=several(TEXT), most_values=WHOLE, bins=WHOLE)
 def schema_from_sample(
     households: Any,

@@ -27,7 +27,7 @@ from tallytree.tables.checking import (
     row_problems,
     spanning_problems,
 )
-from tallytree.tables.counting import ENTITY, as_counts, counting_query, needed, region_names
+from tallytree.tables.counting import ENTITY, as_counts, categorised, counting_query, needed, region_names
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.guard import from_outside
 from tallytree.tables.lots import bounded, check_engine, fresh_key
@@ -146,25 +146,31 @@ def read_groups(
     hierarchy: Hierarchy | None = None,
     table: str | None = None,
     on_spanning_group: str = "error",
+    by: Categories | None = None,
     memory_limit: str | None = None,
 ) -> tuple[Hierarchy, Integers]:
     """The hierarchy and the public number of groups in each of its leaves, from a groups table as `read` takes it."""
-    options = Options(group, region_columns(region), hierarchy, on_spanning_group, with_groups=True)
+    options = Options(group, region_columns(region), hierarchy, on_spanning_group, with_groups=True, by=by)
+    named = [] if by is None else [*by.names]
     with workspace(memory_limit) as connect:
         listed = open_groups(groups, table, Opened(connect(), None), connect)
-        raise_any(missing_columns("the groups table", listed.table.columns, [options.group, *options.region]))
+        raise_any(missing_columns("the groups table", listed.table.columns, [options.group, *options.region, *named]))
         regions = _hierarchy(listed, options)
         keys = region_keys(regions, options.region) if options.region else None
-        raise_any(groups_problems(listed, options, keys))
+        raise_any(groups_problems(listed, options, keys) + category_problems(listed, options, of_groups=True))
 
         def by_leaf() -> Any:
-            rows = place(needed(listed.table, options, of_groups=True, region=True), keys, region_names(options))
-            return rows.group_by("leaf").agg(groups=rows.count())
+            rows = categorised(needed(listed.table, options, of_groups=True, region=True), options)
+            rows = place(rows, keys, region_names(options))
+            return rows.group_by("leaf", *(["category"] if by is not None else [])).agg(groups=rows.count())
 
         counted = listed.fetch("Counting the groups", by_leaf)
+    leaf, count = (counted[name].to_numpy(zero_copy_only=False).astype(np.int64) for name in ("leaf", "groups"))
+    if by is not None:
+        leaf = leaf + counted["category"].to_numpy(zero_copy_only=False).astype(np.int64) * regions.leaf_count
+        regions = by_category(regions, by)
     totals = np.zeros(regions.leaf_count, dtype=np.int64)
-    leaf, count = (counted[name].to_numpy(zero_copy_only=False) for name in ("leaf", "groups"))
-    totals[leaf.astype(np.int64)] = count
+    totals[leaf] = count
     return regions, totals
 
 
