@@ -4,6 +4,9 @@ One member can move a whole group from one category to another, so survival coun
 changes (`Neighbours.sensitivity`). The sums over all categories do not see that. So a share of the budget measures
 these by `at_least`, and the rest measures counts by category. The sums are settled first, as without categories; then
 counts by category are settled within them, each size by itself, from the root down (`estimate.categories.transport`).
+
+Numbers of groups that are public by region and not by category are kept by the same step: those by category are settled
+within them first, and the rest goes by these.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tallytree.arrays import Floats
+from tallytree.arrays import Floats, Integers
 from tallytree.errors import BudgetError, SpecError
 from tallytree.estimate.categories.transport import settled_tables
 from tallytree.estimate.settled.subtrees import subtree_estimates
@@ -81,3 +84,19 @@ def _measured_counts(measurements: Measurements) -> tuple[Floats, Floats]:
             values[tree.level_slice(part.level)] = part.values
             noise[part.level] = max(part.variance, LEAST_VARIANCE)
     return values, noise
+
+
+def listed_by_category(measurements: Measurements) -> Integers:
+    """Numbers of groups by region and category within public ones by region: each group has size 1 at least.
+
+    They are settled before all else, from what was measured of `at_least(1)` and from nothing else.
+    """
+    tree, listed = measurements.hierarchy, measurements.listed_totals
+    assert listed is not None
+    values, noise = np.zeros((len(tree), 1)), np.full((tree.depth, 1), np.inf)
+    for part in measurements.measured:
+        if part.view == "at_least" and not part.summed and (part.sizes is None or part.sizes.first == 1):
+            values[tree.level_slice(part.level)] = part.values[:, :1]
+            noise[part.level] = max(part.variance, LEAST_VARIANCE)
+    mean, variance = subtree_estimates(values, noise, tree)
+    return settled_tables(mean, variance, tree, listed[:, np.newaxis])[:, 0]

@@ -55,6 +55,7 @@ class Mechanism:
     needs: tuple[str, ...] = ()  # modules of the extra `solvers`
     unplanned: str = ""  # why a plan leaves it out unless it is named, if it does
 
+    keeps_listed: ClassVar[bool] = False  # public totals over all categories, where those by category are private
     leaves_only: ClassVar[bool] = False  # is nothing but the lowest level measured? Then there is nothing to divide.
 
     @property
@@ -111,6 +112,11 @@ class Mechanism:
             raise SpecError(
                 f"{self.name} needs the public number of groups in every region, and here totals are private; "
                 "read with a groups table if there is a public one, or use pgsr-hierarchical-dp"
+            )
+        if neighbours.groups_listed and not self.keeps_listed:
+            raise SpecError(
+                f"{self.name} cannot keep numbers of groups that are public by region and not by category; use "
+                "tallytree, or read without the groups table"
             )
         for question in plan.questions if plan is not None and hierarchy is not None else ():
             rows = hierarchy.level_slice(question.level)  # type: ignore[union-attr]

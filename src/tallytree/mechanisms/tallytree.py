@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,13 @@ from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.bands import DividedBand, Division, Leaves, divisions, read_bands, read_leaves, up_to
-from tallytree.mechanisms.by_category import ALL_SHARE, check_by_category, plan_by_category, settled_by_category
+from tallytree.mechanisms.by_category import (
+    ALL_SHARE,
+    check_by_category,
+    listed_by_category,
+    plan_by_category,
+    settled_by_category,
+)
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, precisions
 from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import Measurements, Settled
@@ -58,6 +64,8 @@ class Settings(NamedTuple):
 @dataclass(frozen=True)
 class Tallytree(Mechanism):
     """Measured where it is worth it, settled from the top."""
+
+    keeps_listed: ClassVar[bool] = True
 
     estimate: partial[Estimate]
     settings: Settings = field(default_factory=Settings)
@@ -177,6 +185,8 @@ class Tallytree(Mechanism):
         """Leaves that are as different as they are believed to be: released ones that borrow are closer together."""
         if not self.settings.borrow or any(part.view == "sorted_sizes" or part.summed for part in measurements.measured):
             return counts
+        if measurements.listed_totals is not None:
+            measurements = replace(measurements, settled=Settled(listed_by_category(measurements)))
         values, _ = _from_at_least(self.settings, measurements, apart_as_true=True)
         return counts_from_at_least(values, measurements.region_totals)
 
@@ -214,6 +224,8 @@ def settled_from_the_top(settings: Settings, measurements: Measurements) -> Esti
     if any(part.summed for part in measurements.measured):
         over = settled_from_the_top(settings, measurements.over_categories)
         return settled_by_category(measurements, over)
+    if measurements.listed_totals is not None and measurements.settled.totals is None:
+        measurements = replace(measurements, settled=Settled(listed_by_category(measurements)))
     last = measurements.hierarchy.depth - 1
     lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
     values, words = (_from_lists if lists else _from_at_least)(settings, measurements)

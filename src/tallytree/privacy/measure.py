@@ -94,6 +94,7 @@ def measure_with(
         budget=plan.budget,
         measured=(),
         region_totals=group_sizes.region_totals,
+        listed_totals=listed_in_regions(group_sizes),
         noise_source=randomness.name,
         ledgered=ledger is not None,
         same_data_as=() if receipt is None else receipt.same_data_as,
@@ -105,6 +106,12 @@ def measure_with(
     if settle is not None:
         known = replace(known, settled=settle(known))
     return _answered(group_sizes, randomness, [one for one in asked if one.view not in FIRST], known)
+
+
+def listed_in_regions(group_sizes: GroupSizes) -> Integers | None:
+    """The public number of groups in every region over all categories, where a list has it and no categories."""
+    listed = group_sizes.listed_totals
+    return None if listed is None else group_sizes.hierarchy.regions.aggregate(listed)
 
 
 def _answered(

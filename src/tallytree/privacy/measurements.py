@@ -86,6 +86,7 @@ class Measurements:
     regions_declared_public: bool = False
     settled: Settled = Settled()
     same_data_as: tuple[str, ...] = ()  # other accounts of the ledger that the same data are charged to
+    listed_totals: Integers | None = None  # in every region over all categories, where only that is public
     receipt: Receipt | None = None  # stays with the data holder; in no file of a release
 
     __repr__ = briefly
@@ -122,10 +123,11 @@ class Measurements:
         return replace(
             self,
             hierarchy=regions,
-            neighbours=replace(self.neighbours, categories=None),
+            neighbours=replace(self.neighbours, categories=None, groups_listed=False),
             measured=parts,
             region_totals=totals,
-            settled=replace(self.settled, totals=None),
+            settled=replace(self.settled, totals=self.listed_totals),
+            listed_totals=None,
         )
 
     def lengths(self, level: int) -> Integers:

@@ -73,10 +73,11 @@ class Neighbours:
     groups_were_split: bool = False
     rows_were_bounded: bool = field(default=False, compare=False)  # how the data came to fit, not what a neighbour is
     categories: Categories | None = None  # what tells groups apart besides their region, and who decides it
+    groups_listed: bool = False  # is there a public list of groups with their regions, without their categories?
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
-        for flag in ("public_totals", "entity_column", "groups_were_split", "rows_were_bounded"):
+        for flag in ("public_totals", "entity_column", "groups_were_split", "rows_were_bounded", "groups_listed"):
             expect(getattr(self, flag), FLAG, flag)
         expect(self.categories, optional(instance(Categories)), "categories")
         for bound in ("max_size", "quantity_bound", "rows_per_entity"):
@@ -120,6 +121,7 @@ class Neighbours:
             groups_were_split=group_sizes.groups_were_split,
             rows_were_bounded=group_sizes.rows_were_bounded,
             categories=categories,
+            groups_listed=group_sizes.listed_totals is not None,
         )
 
     @property
@@ -168,6 +170,8 @@ class Neighbours:
           counts: still one cell loses one and one gains one: 2 / 2. totals: one category may lose the group and
           another one gain it: 2 / 2. at_least: a cells change in the one and b in the other, up to 2 K in all; lists
           and the chain likewise. These are refused. largest: does not see categories, and is as above.
+          a public list of groups and regions without their categories (`groups_listed`): neighbours are fewer, for no
+          group comes or goes; so each bound for private totals holds, and more may be charged than is needed.
           summed, whoever decides: the sums over all categories do not see which one a group is in, so they are the
           view of the same data without categories, and change as it does: as above.
         """
@@ -214,6 +218,9 @@ class Neighbours:
             else "The list of groups with their regions and categories is public, so the number of groups in every "
             "region and category is known exactly."
             if self.public_totals
+            else "The list of groups with their regions is public, and each group on it has at least one entity in both "
+            "data sets; so the number of groups in every region is known exactly, and not that of any category."
+            if self.groups_listed
             else "The number of groups is private; no total is taken as known."
         )
         largest = f"Groups larger than {self.max_size} count as {self.max_size} ('{self.max_size} or more')."
@@ -245,6 +252,8 @@ class Neighbours:
         """Plain values; `from_json` reads them back."""
         values = {**asdict(self), "unit": self.unit.kind}
         del values["categories"]
+        if not self.groups_listed:
+            del values["groups_listed"]
         return values if self.categories is None else {**values, "categories": self.categories.to_json()}
 
     @classmethod

@@ -22,6 +22,7 @@ from tallytree.tables.counting import (
     needed,
     number,
     region_names,
+    weighed,
 )
 from tallytree.tables.options import Options
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in
@@ -39,9 +40,10 @@ def column_problems(table: Any, groups: Any, options: Options) -> list[Problem]:
     if not region_optional:
         wanted[1:1] = options.region
     named = [] if options.by is None else [*options.by.names]
-    found = missing_columns("the microdata", have, wanted + ([] if groups is not None else named))
+    found = missing_columns("the microdata", have, wanted + (named if options.from_rows else []))
     if groups is not None:
-        found += missing_columns("the groups table", groups.columns, [options.group, *options.region, *named])
+        listed = [] if options.from_rows else named
+        found += missing_columns("the groups table", groups.columns, [options.group, *options.region, *listed])
     if quantity is not None and quantity in have and not may_be_number(table[quantity]):
         found.append(problem("quantity_type", 1, column=columns_text([quantity]), type=table[quantity].type()))
     return found
@@ -129,6 +131,22 @@ def category_problems(opened: Opened, options: Options, *, of_groups: bool) -> l
         counts = _one_row(opened, "Checking the groups' categories", several)
         found += problems_in(counts, columns=columns_text(by.names))
     return found
+
+
+def empty_problems(opened: Opened, groups: Any, options: Options) -> list[Problem]:
+    """Groups of the public list without entities, where their rows would have to tell their category."""
+
+    def query() -> Any:
+        rows = weighed(needed(opened.table, options, of_groups=False, region=False), options)
+        rows, listed = keys_alike(rows, needed(groups, options, of_groups=True, region=False))
+        sizes = rows.group_by(GROUP).agg(size=rows.weight.sum())
+        listed = listed.filter(~is_missing(listed[GROUP]))
+        both = listed.left_join(sizes, [listed[GROUP] == sizes[GROUP]])
+        return both.agg(empty_group=_count(sizes["size"].fill_null(0) < 1))
+
+    names = () if options.by is None else options.by.names
+    counts = _one_row(opened, "Looking for groups without rows", query)
+    return problems_in(counts, columns=columns_text(names), **_words(options))
 
 
 def groups_problems(opened: Opened, options: Options, keys: RegionKeys | None) -> list[Problem]:

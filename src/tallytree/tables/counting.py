@@ -143,7 +143,7 @@ def counting_query(
     import ibis
 
     rows = weighed(needed(table, options, of_groups=False, region=region_in_rows), options)
-    if groups is None:
+    if options.from_rows:
         rows = categorised(rows, options)
     elif options.by is not None:  # the public list has them
         rows = rows.drop(*[name for name in rows.columns if name.startswith("category_")])
@@ -156,8 +156,8 @@ def counting_query(
     if groups is None:
         found = _private_groups(rows, options)
     else:
-        listed = categorised(needed(groups, options, of_groups=True, region=True), options)
-        listed = place(listed, keys, region_names(options))
+        listed = needed(groups, options, of_groups=True, region=True)
+        listed = place(listed if options.from_rows else categorised(listed, options), keys, region_names(options))
         found = _listed_groups(*keys_alike(rows, listed), options)
     size = ibis.least(found["size"], options.max_size).cast("int64")
     told = {} if options.by is None else {"category": found.category}
@@ -207,13 +207,14 @@ def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
         stack = stack | {"leaf": none} | ({"own": rows.leaf} if with_region else {})
         below = below | {"leaf": listed.leaf} | ({"own": none} if with_region else {})
     if options.by is not None:
-        stack, below = stack | {"category": none}, below | {"category": listed.category}
+        of_rows, of_list = (rows.category, none) if options.from_rows else (none, listed.category)
+        stack, below = stack | {"category": of_rows}, below | {"category": of_list}
     both = rows.select(**stack).union(listed.select(**below))
     sums = {"size": both.weight.sum(), "listings": both.listings.sum()}
     if "bad" in stack:
         sums["bad"] = both.bad.max()
     if options.by is not None:
-        sums["category"] = both.category.max()
+        sums |= {"category": both.category.max(), "first_category": both.category.min()}
     if options.split:
         found = both.group_by(GROUP, "leaf").agg(**sums)
     else:
@@ -226,13 +227,15 @@ def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
         elsewhere = (found.first != found.leaf) | (found["last"] != found.leaf)
         trouble = trouble | elsewhere.fill_null(False)
     if options.by is not None:
-        trouble = trouble | (found.category.fill_null(-1) < 0)
+        trouble = trouble | (found.first_category.fill_null(NOWHERE) < 0) | (found.category != found.first_category)
+    if options.from_rows:
+        trouble = trouble | (found["size"] < 1)
     return found.mutate(trouble=trouble)
 
 
 def as_counts(cells: Any, options: Options, leaf_count: int) -> NDArray[np.int64]:
     """The counts `[leaves, sizes]` of the query's result, which must be free of trouble; leaves are by category."""
-    first = 0 if options.with_groups else 1
+    first = options.first_size
     leaf, size, groups = (cells[name].to_numpy(zero_copy_only=False) for name in ("leaf", "size", "groups"))
     if options.by is not None:  # the leaves of a tree by category are those of the regions, category by category
         category = cells["category"].to_numpy(zero_copy_only=False)

@@ -33,6 +33,7 @@ class GroupSizes(Bound):
     rows_were_bounded: bool = False  # rows beyond the bound were dropped
     groups_were_split: bool = False  # a (group, leaf) pair counts as a group
     regions_declared_public: bool = False  # the hierarchy was taken from the microdata, declared public
+    listed_totals: Integers | None = None  # by leaf region over all categories, where these are not on the public list
     files: tuple[str, ...] = ()  # where the rows were read from; never part of a release
 
     @property

@@ -29,6 +29,17 @@ class Options:
     rows_per_entity: int | None = None
     regions_are_public: bool = False
     by: Categories | None = None  # categories that tell groups apart, besides their region
+    categories_listed: bool = True  # with a groups table: are they in it? If not, they are in the rows
+
+    @property
+    def first_size(self) -> int:
+        """The smallest size that is counted: 0 where a public list has all that is told apart."""
+        return 0 if self.with_groups and (self.by is None or self.categories_listed) else 1
+
+    @property
+    def from_rows(self) -> bool:
+        """Are categories in the rows, the same in all rows of a group?"""
+        return self.by is not None and not (self.with_groups and self.categories_listed)
 
     @property
     def split(self) -> bool:

@@ -60,6 +60,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "group has|groups have",
         "rows in more than one category ({columns}): a group has one value of each, the same in all its rows",
     ),
+    "empty_group": (
+        "group has|groups have",
+        "no entities, so nothing tells their category ({columns}): take them off the public list, or put the category "
+        "into it",
+    ),
     "groups_unknown_category": (
         HAS,
         "none of the {values} listed values in the groups table ({column}): add what is missing to the public list, "

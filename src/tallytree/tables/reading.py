@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tallytree.progress import Progress, silent
 from tallytree.tables.checking import (
     category_problems,
     column_problems,
+    empty_problems,
     entity_problems,
     groups_problems,
     matching_problems,
@@ -74,16 +76,12 @@ def read(
 
     `by` tells groups apart by one or two columns besides: `{"tenure": ["owned", "rented"]}` has the public values, and
     `decided_by` says whether the "group" decides it or its "members" do (see `tallytree.Category`). The columns are in
-    the groups table where there is one; otherwise in the rows, the same in all rows of a group.
+    the groups table, or in the rows and the same in all rows of a group. With a groups table that does not have them
+    the number of groups is public by region, and not by category; each group on the list then has an entity at least.
     """
     categories = None if by is None else Categories.of(by, decided_by)
     if by is None and decided_by is not None:
         raise SpecError("decided_by says who decides the categories of `by`, and there are none")
-    if categories is not None and categories.members_decide and groups is not None:
-        raise SpecError(
-            "the groups table is public, so nobody can change what it says by coming or going: a category that members "
-            "decide cannot be in it. Say decided_by = 'group', or leave the groups table out"
-        )
     options = Options(
         group=group,
         region=region_columns(region),
@@ -106,6 +104,8 @@ def read(
         if rows_per_entity is not None:
             check_engine(rows.backend.name)
         listed = None if groups is None else open_groups(groups, groups_table, rows, connect)
+        if categories is not None and listed is not None:
+            options = replace(options, categories_listed=_are_listed(categories, listed.table.columns))
         raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
         regions = _hierarchy(rows if listed is None else listed, options)
         if categories is not None:
@@ -117,7 +117,8 @@ def read(
         hierarchy=regions if categories is None else by_category(regions, categories),
         max_size=max_size,
         counts=Sealed(counts),
-        leaf_totals=counts.sum(axis=1) if options.with_groups else None,
+        leaf_totals=counts.sum(axis=1) if options.first_size == 0 else None,
+        listed_totals=_over_all(counts, options) if options.with_groups and options.from_rows else None,
         name=name,
         quantity_bound=quantity_bound or 1,
         rows_per_entity=rows_per_entity or 1,
@@ -149,12 +150,18 @@ def read_groups(
     by: Categories | None = None,
     memory_limit: str | None = None,
 ) -> tuple[Hierarchy, Integers]:
-    """The hierarchy and the public number of groups in each of its leaves, from a groups table as `read` takes it."""
-    options = Options(group, region_columns(region), hierarchy, on_spanning_group, with_groups=True, by=by)
-    named = [] if by is None else [*by.names]
+    """The hierarchy and the public number of groups in each of its leaves, from a groups table as `read` takes it.
+
+    With categories `by` they are by category, where the groups table has these; otherwise by region.
+    """
+    options = Options(group, region_columns(region), hierarchy, on_spanning_group, with_groups=True)
     with workspace(memory_limit) as connect:
         listed = open_groups(groups, table, Opened(connect(), None), connect)
-        raise_any(missing_columns("the groups table", listed.table.columns, [options.group, *options.region, *named]))
+        raise_any(missing_columns("the groups table", listed.table.columns, [options.group, *options.region]))
+        if by is not None and _are_listed(by, listed.table.columns):
+            options = replace(options, by=by)
+        else:
+            by = None
         regions = _hierarchy(listed, options)
         keys = region_keys(regions, options.region) if options.region else None
         raise_any(groups_problems(listed, options, keys) + category_problems(listed, options, of_groups=True))
@@ -172,6 +179,25 @@ def read_groups(
     totals = np.zeros(regions.leaf_count, dtype=np.int64)
     totals[leaf] = count
     return regions, totals
+
+
+def _are_listed(categories: Categories, columns: Sequence[str]) -> bool:
+    """Are the categories in the groups table? All of them or none; and not those that members decide."""
+    there = [name for name in categories.names if name in columns]
+    if there and len(there) < len(categories.names):
+        raise SpecError(f"the groups table has the category {there[0]!r} and not the other one; expected both, or none")
+    if there and categories.members_decide:
+        raise SpecError(
+            "the groups table is public, so nobody can change what it says by coming or going: a category that members "
+            "decide cannot be in it. Say decided_by = 'group', or have the column in the rows alone"
+        )
+    return bool(there)
+
+
+def _over_all(counts: Integers, options: Options) -> Integers:
+    """The number of groups in each leaf region, over all categories and sizes."""
+    totals: Integers = counts.reshape(len(options.by or ()), -1, counts.shape[1]).sum(axis=(0, 2))
+    return totals
 
 
 def refuse_too_many(regions: Hierarchy, options: Options) -> None:
@@ -232,7 +258,10 @@ def _problems(
     rows: Opened, listed: Opened | None, options: Options, keys: RegionKeys | None, region_in_rows: bool
 ) -> list[Problem]:
     found = row_problems(rows, options, keys, region_in_rows)
-    found += category_problems(rows if listed is None else listed, options, of_groups=listed is not None)
+    told = rows if listed is None or options.from_rows else listed
+    found += category_problems(told, options, of_groups=told is listed)
+    if listed is not None and options.from_rows:
+        found += empty_problems(rows, listed.table, options)
     if listed is not None:
         found += groups_problems(listed, options, keys)
         found += matching_problems(rows, listed.table, options, keys, region_in_rows)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
-from tallytree.category_trees import over_categories
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.hierarchy import Hierarchy
@@ -37,7 +36,7 @@ from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_B
 from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 from tallytree.publish.release.rows import TableRows
-from tallytree.publish.release.statement import data_package, privacy_statement
+from tallytree.publish.release.statement import data_package, privacy_statement, public_totals
 from tallytree.publish.release.truncation import truncation
 
 COUNTS, COUNTS_CSV, REGIONS = "counts.parquet", "counts.csv", "regions.csv"
@@ -81,9 +80,7 @@ def _write_counts(release: ReleaseContents, folder: Path, *, zeros: bool) -> Non
 
 def write_regions(release: ReleaseContents, path: Path) -> None:
     """The regions in breadth-first order, with their public totals."""
-    hierarchy, totals = release.hierarchy.regions, release.measurements.region_totals
-    if totals is not None:
-        totals = over_categories(totals, release.hierarchy)
+    hierarchy, totals = release.hierarchy.regions, public_totals(release.measurements)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(REGION_COLUMNS)
@@ -178,6 +175,7 @@ class Cells:
     counts: Integers
     ends: dict[str, Integers]  # of intervals, by column, laid out as `TableRows` says; NULL where a cell is empty
     problems: list[str]
+    laid_out: Integers | None = None  # the counts as `TableRows` lays them out, with the sums that the table has
 
     __repr__ = briefly
 
@@ -238,10 +236,7 @@ def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mappin
     if hierarchy.by is not None:  # the tree's root is the first of the sums, which has the rows
         for values in (counts, *ends.values()):
             values[0] = values[len(hierarchy)]
-        wrong = counts != places.lay_out(counts[: len(hierarchy)])
-        for row, size in np.argwhere(wrong)[:MOST_FAULTS]:
-            problems.append(f"the count of {places.where(int(row))}, size {sizes[int(size)]} is not the sum over categories")
-    return Cells(counts[: len(hierarchy)], ends, problems)
+    return Cells(counts[: len(hierarchy)], ends, problems, counts)
 
 
 def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: str) -> ErrorBars:

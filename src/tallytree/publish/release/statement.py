@@ -7,6 +7,8 @@ from fractions import Fraction
 from itertools import groupby, pairwise
 from typing import Any
 
+from tallytree.arrays import Integers
+from tallytree.category_trees import over_categories
 from tallytree.histogram import size_label
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
@@ -66,7 +68,7 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
         },
         "measured_first": measured_first(measurements),
         "certificate": release.certificate,
-        "grand_total": None if measurements.region_totals is None else int(measurements.region_totals[0]),
+        "grand_total": None if (known := public_totals(measurements)) is None else int(known[0]),
         "totals": totals_in_words(measurements, mechanism),
         "max_size": measurements.max_size,
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
@@ -136,6 +138,8 @@ def public_facts(measurements: Measurements) -> list[str]:
     if measurements.neighbours.public_totals:
         named = "" if measurements.hierarchy.by is None else " and categories"
         facts.append(f"the list of groups with their regions{named}, hence every region's number of groups")
+    if measurements.listed_totals is not None:
+        facts.append("the list of groups with their regions, hence every region's number of groups over all categories")
     if measurements.hierarchy.by is not None:
         facts += [f"the values of {name}" for name in measurements.hierarchy.by.names]
     if measurements.neighbours.quantity_bound > 1:
@@ -155,8 +159,18 @@ def in_words(measurements: Measurements) -> str:
     return text + same_data_in_words(measurements.same_data_as)
 
 
+def public_totals(measurements: Measurements) -> Integers | None:
+    """The public number of groups in every region over all categories, where there is one."""
+    if measurements.region_totals is None:
+        return measurements.listed_totals
+    found: Integers = over_categories(measurements.region_totals, measurements.hierarchy)
+    return found
+
+
 def totals_in_words(measurements: Measurements, mechanism: Mechanism) -> str:
     """Which totals the counts keep."""
+    if measurements.listed_totals is not None:
+        return "the public total of every region over all categories is kept; those by category are estimates"
     if measurements.region_totals is None:
         return "all totals are estimates: the number of groups is private"
     if mechanism.keeps_totals:

@@ -32,8 +32,8 @@ from tallytree.publish.release.files import (
     stated_fallback,
 )
 from tallytree.publish.release.interval_checks import guaranteed_follow, interval_words, intervals_in_order
-from tallytree.publish.release.statement import described, measured_first
-from tallytree.publish.release.stored import StoredRelease
+from tallytree.publish.release.statement import described, measured_first, public_totals
+from tallytree.publish.release.stored import StoredRelease, faults_at
 from tallytree.publish.release.truncation import count_description
 from tallytree.publish.statement import FORMAT, guarantee, shown_in
 
@@ -100,6 +100,13 @@ def _adds_up(stored: StoredRelease) -> Iterator[str]:
         )
 
 
+def _categories_add_up(stored: StoredRelease) -> Iterator[str]:
+    found = stored.cells.laid_out
+    if found is not None:
+        fault = "the count is not the sum over the categories"
+        yield from faults_at(found != stored.rows.lay_out(stored.counts), fault, stored)
+
+
 def _levels_agree(stored: StoredRelease) -> Iterator[str]:
     hierarchy, counts = stored.hierarchy, stored.counts
     totals = [int(counts[hierarchy.level_slice(level)].sum()) for level in range(hierarchy.depth)]
@@ -113,7 +120,8 @@ def _levels_agree(stored: StoredRelease) -> Iterator[str]:
 
 def _public_totals(stored: StoredRelease) -> Iterator[str]:
     hierarchy, texts = stored.regions
-    if not stored.statement["neighbours"]["public_totals"]:
+    listed = stored.statement["neighbours"].get("groups_listed", False)
+    if not stored.statement["neighbours"]["public_totals"] and not listed:
         if any(texts):
             yield f"{REGIONS} gives totals although they are private"
         settled = stored.measurements.settled.totals
@@ -125,14 +133,18 @@ def _public_totals(stored: StoredRelease) -> Iterator[str]:
     wrong = np.flatnonzero(hierarchy.aggregate(totals[hierarchy.level_slice(hierarchy.depth - 1)]) != totals)
     for region in wrong[:MOST_FAULTS]:
         yield f"{REGIONS}: the public total of {hierarchy.ids[region]!r} is not the sum of those below it"
-    if stored.mechanism.keeps_totals:
+    if listed:
+        counts = over_categories(stored.counts, stored.hierarchy).sum(axis=1)
+        for region in np.flatnonzero(counts != totals)[:MOST_FAULTS]:
+            yield f"region {hierarchy.ids[region]!r}: the counts do not add up to the public total {totals[region]}"
+    elif stored.mechanism.keeps_totals:
         known = stored.measurements.region_totals
         for region in np.flatnonzero(stored.counts.sum(axis=1) != known)[:MOST_FAULTS]:
             yield f"{stored.rows.where(int(region))}: the counts do not add up to the public total {known[region]}"
     if stored.statement["grand_total"] != totals[0]:
         yield f"{PRIVACY} and {REGIONS} give different grand totals"
-    known = stored.measurements.region_totals
-    if known is None or not np.array_equal(over_categories(known, stored.hierarchy), totals):
+    known = public_totals(stored.measurements)
+    if known is None or not np.array_equal(known, totals):
         yield f"{REGIONS} and {MEASUREMENTS} give different public totals"
 
 
@@ -310,11 +322,14 @@ NEWER_PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {  # which
     "rows are in their order, and tables say what they hold": _tables_follow,
 }
 
+CATEGORIES_ADD_UP = "rows for all categories are the sums over them, in every region and for every size"
+
 
 def promises_of(stored: StoredRelease) -> dict[str, Callable[[StoredRelease], Iterator[str]]]:
     """What a release promises, each with its check; those of a release that cannot even be read are all broken."""
     try:
-        older = stored.is_older
+        older, by_category = stored.is_older, stored.hierarchy.by is not None
     except UNUSABLE:
-        older = False
-    return PROMISES if older else PROMISES | NEWER_PROMISES
+        older, by_category = False, False
+    promises = PROMISES if older else PROMISES | NEWER_PROMISES
+    return {**promises, CATEGORIES_ADD_UP: _categories_add_up} if by_category else promises

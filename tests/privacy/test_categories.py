@@ -1,0 +1,171 @@
+"""Categories at the border: sensitivities by brute force, plans of sums and details, and what is refused."""
+
+from fractions import Fraction
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tallytree import Categories, Hierarchy, SpecError, one_entity, one_group
+from tallytree.category_trees import by_category, on_level, over_categories
+from tallytree.evaluate.truth import measured_without_noise
+from tallytree.histogram import at_least
+from tallytree.privacy import Budget, Neighbours, Plan, Question, Sensitivity, measure
+from tallytree.tables import GroupSizes, Sealed
+from tests.oracles import categories as oracle
+
+BY = {who: Categories.of({"kind": ["a", "b"]}, who) for who in ("group", "members")}
+RELATIONS = [
+    Neighbours(unit, max_size, public, quantity_bound, categories=BY[who])
+    for unit, max_size, public, quantity_bound, who in product(
+        (one_entity(), one_group()), (1, 2), (False, True), (1, 2), ("group", "members")
+    )
+    if not (public and who == "members") and not (unit == one_group() and quantity_bound > 1)
+]
+VIEWS = ("counts", "at_least", "totals", "sorted_sizes")
+
+
+@cache
+def neighbouring_pairs(relation):
+    largest, members = relation.max_size + 1, relation.categories.members_decide
+    pairs = []
+    for data in oracle.data_sets(largest):
+        others = (
+            oracle.entity_neighbours(data, relation.quantity_bound, members=members)
+            if relation.unit == one_entity()
+            else oracle.group_neighbours(data, largest, members=members)
+        )
+        pairs += [(data, other) for other in others if other != data]
+    return pairs
+
+
+def worst_changes(relation, view, *, summed):
+    """The largest L1 and squared L2 change of a view on any level, and the largest number of categories touched."""
+    seen = {}
+
+    def views(data):
+        if data not in seen:
+            facts = relation.max_size, relation.public_totals
+            seen[data] = [
+                np.array(oracle.view_of_level(data, view, level, *facts, summed=summed)) for level in range(2)
+            ]
+        return seen[data]
+
+    worst_l1 = worst_l2 = touched = 0
+    for one, other in neighbouring_pairs(relation):
+        for before, after in zip(views(one), views(other), strict=True):
+            change = np.abs(before - after)
+            worst_l1, worst_l2 = max(worst_l1, int(change.sum())), max(worst_l2, int((change**2).sum()))
+            if not summed:
+                touched = max(touched, int((change.reshape(2, -1) > 0).any(axis=1).sum()))
+    return worst_l1, worst_l2, touched
+
+
+@pytest.mark.parametrize("summed", [False, True], ids=["by category", "over all"])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_sensitivities_with_categories_are_the_exact_maxima_over_all_small_neighbouring_data_sets(
+    relation, view, summed
+):
+    l1, l2, _ = worst_changes(relation, view, summed=summed)
+    if relation.categories.members_decide and not summed and view in ("at_least", "sorted_sizes"):
+        with pytest.raises(SpecError, match="cannot be measured by category where members decide it"):
+            relation.sensitivity(view)
+        return
+    if view == "counts" and relation.max_size == 1 and not relation.public_totals and l1 == 1:
+        l1, l2 = 2, 2  # one cell, charged as if there were two
+    assert relation.sensitivity(view, summed=summed) == Sensitivity(l1, l2)
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_whoever_decides_says_how_many_categories_one_neighbour_can_touch(relation):
+    _, _, touched = worst_changes(relation, "at_least", summed=False)
+    assert touched == (2 if relation.categories.members_decide else 1)
+
+
+@pytest.mark.parametrize("largest", [1, 2])
+@pytest.mark.parametrize("unit", [one_entity(), one_group()], ids=str)
+def test_survival_counts_by_category_would_change_by_up_to_twice_the_largest_size(unit, largest):
+    relation = Neighbours(unit, largest, False, quantity_bound=1, categories=BY["members"])
+    l1, _, _ = worst_changes(relation, "at_least", summed=False)
+    assert l1 == 2 * largest
+
+
+TREE = Hierarchy.from_levels({"county": ["x", "y"]}, ["county"])
+
+
+def private(who, counts=None, **facts):
+    counts = np.arange(12).reshape(4, 3) if counts is None else counts
+    return GroupSizes(by_category(TREE, BY[who]), 3, Sealed(counts), **facts)
+
+
+def plan_of(*questions, unit="one_entity"):
+    return Plan(Budget.of({"epsilon": 1}), unit, tuple(questions))
+
+
+def test_sums_and_details_are_measured_as_they_are():
+    questions = (
+        Question("at_least", 1, Fraction(1, 4), summed=True),
+        Question("at_least", 2, Fraction(1, 4), summed=True),
+        Question("counts", 2, Fraction(1, 2)),
+    )
+    data = private("members")
+    root, county, detail = measured_without_noise(data, plan_of(*questions)).measured
+    leaves = np.arange(12).reshape(2, 2, 3)
+    assert np.array_equal(detail.values, leaves.reshape(4, 3))
+    assert np.array_equal(county.values, at_least(leaves.sum(axis=0), 1))
+    assert np.array_equal(root.values, at_least(leaves.sum(axis=(0, 1))[np.newaxis], 1))
+    assert [part.sensitivity.l1 for part in (root, county, detail)] == [1, 1, 2]
+
+
+def test_sums_cost_what_they_cost_without_categories_and_shares_add_up():
+    questions = Question("at_least", 2, Fraction(1, 2), summed=True), Question("counts", 2, Fraction(1, 2))
+    found = measure(private("members"), plan_of(*questions))
+    assert sum(part.cost for part in found.measured) == 1
+    over = found.over_categories
+    assert over.hierarchy is TREE
+    assert over.neighbours.categories is None
+    assert [part.level for part in over.measured] == [1]
+
+
+@pytest.mark.parametrize(
+    ("questions", "words"),
+    [
+        ([Question("at_least", 2, Fraction(1))], "cannot be measured by category"),
+        ([Question("at_least", 0, Fraction(1), summed=True)], "below the root of a tree by category"),
+        ([Question("sorted_sizes", 2, Fraction(1), summed=True)], "are measured as at_least or counts"),
+    ],
+)
+def test_what_cannot_be_measured_by_category_is_refused_before_anything_is_spent(questions, words):
+    with pytest.raises(SpecError, match=words):
+        measure(private("members"), plan_of(*questions))
+
+
+def test_sums_are_refused_where_there_are_no_categories():
+    plain = GroupSizes(TREE, 3, Sealed(np.ones((2, 3), np.int64)))
+    with pytest.raises(SpecError, match="tree by category"):
+        measure(plain, plan_of(Question("at_least", 1, Fraction(1), summed=True)))
+
+
+def test_members_go_with_neither_a_public_list_nor_dropped_rows():
+    for facts in ({"leaf_totals": np.ones(4, np.int64)}, {"rows_were_bounded": True, "rows_per_entity": 2}):
+        with pytest.raises(SpecError, match="members decide a category"):
+            Neighbours.of(private("members", **facts), "one_entity")
+
+
+@pytest.mark.parametrize("who", ["group", "members"])
+def test_the_relation_says_who_decides_and_comes_back_from_plain_values(who):
+    relation = Neighbours(one_group(), 3, False, categories=BY[who])
+    assert ("which the group decides" if who == "group" else "which its members decide") in relation.describe()
+    assert ("within its region and kind" in relation.describe()) == (who == "group")
+    assert Neighbours.from_json(relation.to_json()) == relation
+    assert relation != Neighbours(one_group(), 3, False)
+    assert "categories" not in Neighbours(one_group(), 3, False).to_json()
+
+
+def test_sums_over_categories_are_those_of_each_level():
+    tree = by_category(TREE, BY["group"])
+    values = tree.aggregate(np.arange(12).reshape(4, 3))
+    assert np.array_equal(over_categories(values, tree), TREE.aggregate(np.arange(12).reshape(2, 2, 3).sum(axis=0)))
+    assert np.array_equal(on_level(values, tree, 2), np.arange(12).reshape(2, 2, 3))
