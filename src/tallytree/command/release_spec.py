@@ -29,7 +29,7 @@ from tallytree.tables import GroupSizes, read
 from tallytree.tables.codebook import values_from_codebook
 from tallytree.tables.left_out import groups_at_largest, rows_left_out
 from tallytree.tables.options import Options, region_columns
-from tallytree.tables.reading import read_groups
+from tallytree.tables.reading import lists_categories, read_groups
 from tallytree.tables.regions import region_keys
 from tallytree.tables.same_source import refuse_own_list, refuse_private_file
 
@@ -173,13 +173,21 @@ class ReleaseSpec(Spec):
             given[name] = {"values": values, "decided_by": section.decided_by, "other": section.other}
         return Categories.of(given)
 
+    @property
+    def categories_are_listed(self) -> bool:
+        """Does the public groups table tell the categories too?"""
+        categories, data = self.categories(), self.data
+        if categories is None or data.groups is None:
+            return False
+        return lists_categories(self.placed(data.groups), data.groups_table, categories)
+
     def public_regions(self) -> tuple[Hierarchy, Integers | None]:
         """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""
         hierarchy = self.hierarchy()
         data = self.data
         if data.groups is not None:
             refuse_own_list(self.placed(data.source), data.table, self.placed(data.groups), data.groups_table)
-            return read_groups(
+            found = read_groups(
                 self.placed(data.groups),
                 group=data.group,
                 region=data.region,
@@ -189,6 +197,9 @@ class ReleaseSpec(Spec):
                 by=self.categories(),
                 memory_limit=data.memory_limit,
             )
+            if (categories := self.categories()) is not None and not self.categories_are_listed:
+                return by_category(found[0], categories), None
+            return found
         if hierarchy is None:
             raise SpecError(
                 "a plan does not open the microdata, and the regions are nowhere else: give [regions] a public "
@@ -269,15 +280,17 @@ class ReleaseSpec(Spec):
 
     def neighbours(self) -> Neighbours:
         """The neighbour relation that `read` would give, without opening the private data."""
-        entity = self.privacy.unit == "one_entity"
+        entity, categories = self.privacy.unit == "one_entity", self.categories()
+        listed = self.data.groups is not None and categories is not None and not self.categories_are_listed
         return Neighbours(
             unit=self.unit,
             max_size=self.data.max_size,
-            public_totals=self.data.groups is not None,
+            public_totals=self.data.groups is not None and not listed,
             quantity_bound=self.data.quantity_bound or 1,
             rows_per_entity=(self.data.rows_per_entity or 1) if entity else 1,
             entity_column=self.data.entity is not None and entity,
             groups_were_split=self.data.on_spanning_group == "split",
             rows_were_bounded=self.data.rows_per_entity is not None,
-            categories=self.categories(),
+            categories=categories,
+            groups_listed=listed,
         )

@@ -215,6 +215,12 @@ def refuse_too_many(regions: Hierarchy, options: Options) -> None:
         )
 
 
+def lists_categories(groups: Any, table: str | None, categories: Categories) -> bool:
+    """Does a groups table, which is public, have the columns of these categories?"""
+    with workspace(None) as connect:
+        return _are_listed(categories, open_groups(groups, table, Opened(connect(), None), connect).table.columns)
+
+
 def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
     """The public hierarchy; where none is given, that of the groups table, or of microdata whose regions are public."""
     if options.hierarchy is not None:
