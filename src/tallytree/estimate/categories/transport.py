@@ -5,7 +5,9 @@ what the parent has of each category. Of all tables of whole numbers x ≥ 0 wit
 Σ w (x − y)² is wanted. It always exists where both sums are the same in all.
 
 *Prices.* In real numbers the nearest table is x = max(0, y + (a_row + b_column) / w) for prices a and b that make the sums
-right; in turns, all a are set so that rows are right, and all b so that columns are (ascent of the dual by blocks).
+right. Given b, each a follows from its row alone; so columns lack what is a function of b, whose zero Newton's method
+finds. Where a step of it does not help, all b are set so that columns are right with the a as they are (an ascent of the
+dual by blocks).
 
 *Whole numbers.* With a price b on each column the sum to be made small changes by a constant as long as columns have
 their sums, so prices do not change what is nearest. Given them, each row by itself takes its whole numbers at the least
@@ -14,10 +16,13 @@ exchange within a row then gains, so neither does any cycle of exchanges over se
 for the column sums that it happens to have. What columns have too much then goes, unit by unit and along the cheapest
 path of exchanges, to those that lack it (successive shortest paths, over as many nodes as there are columns). Each step
 keeps the table nearest for its column sums, so the last one is nearest for the wanted ones. A column with too much has a
-row to take from, so there is a path each time. Good prices leave few units to move; bad ones cost time alone.
+row to take from, so there is a path each time. Good prices leave few units to move. Where many are left (noise far above
+all counts), several go at once, and cycles of exchanges that gain are then used up: without any, a table is nearest.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +32,12 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 
 MOST_TURNS = 100
+MOST_CUTS = 4  # halvings of a step that does not bring columns nearer
 NEAR = 0.25  # of a group: column sums that are so nearly right need not be righter before numbers are made whole
 MOST_HALVINGS = 60
+MANY = 8  # units are moved one by one where they are fewer than twice as many; else this part of them at once
+MOST_CYCLES = 10_000
+PRECISION = 1e-12  # of costs: what floats can tell apart
 
 
 def nearest_table(target: Floats, weight: Floats, rows: Integers, columns: Integers) -> Integers:
@@ -122,23 +131,98 @@ def _transport(target: Floats, weight: Floats, rows: Integers, columns: Integers
 
 @kernel
 def _prices(target: Floats, weight: Floats, rows: Integers, columns: Integers) -> Floats:
-    """Prices of the columns in real numbers, in turns with those of the rows, until columns are nearly right."""
+    """Prices of the columns in real numbers, with rows right at each step, until columns are nearly right."""
     count, width = target.shape
-    of_row, of_column = np.zeros(count), np.zeros(width)
+    of_row, of_column, tried = np.zeros(count), np.zeros(width), np.zeros(width)
+    gap, tried_gap = np.empty(width), np.empty(width)
+    curve, step = np.empty((width, width)), np.empty(width)
+    _gaps(target, weight, rows, columns, of_column, of_row, gap)
     for _ in range(MOST_TURNS):
-        for row in range(count):
-            of_row[row] = _price(target[row], weight[row], of_column, float(rows[row]))
-        worst = 0.0
-        for column in range(width):
-            total = 0.0
-            for row in range(count):
-                total += max(0.0, target[row, column] + (of_row[row] + of_column[column]) / weight[row, column])
-            worst = max(worst, abs(total - columns[column]))
-        if worst < NEAR:
+        if np.max(np.abs(gap)) < NEAR:
             break
+        _curvature(target, weight, of_column, of_row, curve)
+        _solved(curve, gap, step)
+        better, part = False, 1.0
+        for _ in range(MOST_CUTS):
+            for column in range(width):
+                tried[column] = of_column[column] + part * step[column]
+            _gaps(target, weight, rows, columns, tried, of_row, tried_gap)
+            if np.sum(tried_gap**2) < 0.9 * np.sum(gap**2):
+                better = True
+                break
+            part *= 0.5
+        if better:
+            of_column[:], gap[:] = tried, tried_gap
+            continue
+        _gaps(target, weight, rows, columns, of_column, of_row, gap)
         for column in range(width):
             of_column[column] = _price(target[:, column], weight[:, column], of_row, float(columns[column]))
+        _gaps(target, weight, rows, columns, of_column, of_row, gap)
+    most = 0.0  # prices beyond this say no more than this one, and cost precision
+    for row in range(count):
+        for column in range(width):
+            most = max(most, weight[row, column] * (abs(target[row, column]) + rows[row]))
+    for column in range(width):
+        of_column[column] = min(max(of_column[column], -2.0 * most), 2.0 * most)
     return of_column
+
+
+@kernel
+def _gaps(
+    target: Floats, weight: Floats, rows: Integers, columns: Integers, of_column: Floats, of_row: Floats, gap: Floats
+) -> None:
+    """What columns lack at these prices, with rows made right by prices of their own, which are put into `of_row`."""
+    for column in range(len(columns)):
+        gap[column] = columns[column]
+    for row in range(len(rows)):
+        of_row[row] = _price(target[row], weight[row], of_column, float(rows[row]))
+        for column in range(len(columns)):
+            gap[column] -= max(0.0, target[row, column] + (of_row[row] + of_column[column]) / weight[row, column])
+
+
+@kernel
+def _curvature(target: Floats, weight: Floats, of_column: Floats, of_row: Floats, curve: Floats) -> None:
+    """How column sums change with the columns' prices: Σ over rows of D − d dᵀ / Σ d, with d = 1 / weight where x > 0."""
+    count, width = target.shape
+    curve[:] = 0.0
+    give = np.empty(width)
+    for row in range(count):
+        total = 0.0
+        for column in range(width):
+            inner = target[row, column] + (of_row[row] + of_column[column]) / weight[row, column] > 0.0
+            give[column] = 1.0 / weight[row, column] if inner else 0.0
+            total += give[column]
+        if total > 0.0:
+            for one in range(width):
+                curve[one, one] += give[one]
+                for two in range(width):
+                    curve[one, two] -= give[one] * give[two] / total
+
+
+@kernel
+def _solved(curve: Floats, gap: Floats, step: Floats) -> None:
+    """The step with curve · step = gap, nearly: what is not determined stays small. (Cholesky; the matrix is changed.)"""
+    width = len(gap)
+    largest = 0.0
+    for one in range(width):
+        largest = max(largest, curve[one, one])
+    for one in range(width):
+        curve[one, one] += 1e-9 * largest + 1e-300 if curve[one, one] > 1e-9 * largest else largest + 1e-300
+        for two in range(one + 1):
+            value = curve[one, two]
+            for three in range(two):
+                value -= curve[one, three] * curve[two, three]
+            curve[one, two] = np.sqrt(max(value, 1e-300)) if one == two else value / curve[two, two]
+    for one in range(width):
+        value = gap[one]
+        for two in range(one):
+            value -= curve[one, two] * step[two]
+        step[one] = value / curve[one, one]
+    for one in range(width - 1, -1, -1):
+        value = step[one]
+        for two in range(one + 1, width):
+            value -= curve[two, one] * step[two]
+        step[one] = value / curve[one, one]
 
 
 @kernel
@@ -203,7 +287,7 @@ def _allocate_row(target: Floats, weight: Floats, total: int, found: Integers) -
                 cost = _step_cost(target[place], weight[place], found[place], -1)
                 if cost < dearest:
                     less, dearest = place, cost
-        if more == less or cheapest + dearest >= -1e-9 * (abs(cheapest) + abs(dearest)):
+        if more == less or cheapest + dearest >= -PRECISION * (abs(cheapest) + abs(dearest)):
             return
         found[more] += 1
         found[less] -= 1
@@ -225,29 +309,13 @@ def _right_columns(target: Floats, weight: Floats, columns: Integers, found: Int
         for row in range(count):
             surplus[column] += found[row, column]
     costs, by = np.empty((width, width)), np.empty((width, width), np.int64)
-    stale = np.ones(width, np.bool_)
-    while True:
-        if not np.any(surplus != 0):
-            return
-        for here in range(width):
-            for there in range(width):
-                if here != there and (stale[here] or stale[there]):
-                    _cheapest(target, weight, found, here, there, costs, by)
-        stale[:] = False
-        length, before = np.empty(width), np.full(width, -1)
+    stale, rough = np.ones(width, np.bool_), False
+    length, before = np.empty(width), np.empty(width, np.int64)
+    while np.any(surplus != 0):
+        _refresh(target, weight, found, stale, costs, by)
         for column in range(width):
-            length[column] = 0.0 if surplus[column] > 0 else np.inf
-        for _ in range(width):
-            changed = False
-            for here in range(width):
-                for there in range(width):
-                    if here != there and length[here] + costs[here, there] < length[there] - 1e-9 * (
-                        1.0 + abs(costs[here, there])
-                    ):
-                        length[there], before[there] = length[here] + costs[here, there], here
-                        changed = True
-            if not changed:
-                break
+            length[column], before[column] = 0.0 if surplus[column] > 0 else np.inf, -1
+        _lengths(costs, length, before)
         end, shortest = -1, np.inf
         for column in range(width):
             if surplus[column] < 0 and length[column] < shortest:
@@ -256,20 +324,93 @@ def _right_columns(target: Floats, weight: Floats, columns: Integers, found: Int
         while before[start] >= 0 and steps < width:
             start = before[start]
             steps += 1
-        if surplus[start] <= 0:  # prices beyond the precision of floats: the direct way, so that each turn rights a unit
+        if surplus[start] <= 0:  # costs beyond the precision of floats: the direct way, so that each turn rights a unit
             start = np.argmax(surplus)
             end = np.argmin(surplus)
             before[end], before[start] = start, -1
+        most, here = min(surplus[start], -surplus[end]), end
+        while here != start:
+            most = min(most, found[by[before[here], here], before[here]])
+            here = before[here]
+        units = most // MANY if most >= 2 * MANY else 1
+        rough = rough or units > 1
         here = end
         while here != start:
             row = by[before[here], here]
-            found[row, here] += 1
-            found[row, before[here]] -= 1
+            found[row, here] += units
+            found[row, before[here]] -= units
             stale[here] = True
             here = before[here]
         stale[start] = True
-        surplus[end] += 1
-        surplus[start] -= 1
+        surplus[end] += units
+        surplus[start] -= units
+    if rough:
+        _cancel_cycles(target, weight, found, costs, by)
+
+
+@kernel
+def _cancel_cycles(target: Floats, weight: Floats, found: Integers, costs: Floats, by: Integers) -> None:
+    """Move units around columns, within rows, as long as that gains: sums stay as they are."""
+    width = target.shape[1]
+    stale = np.ones(width, np.bool_)
+    length, before = np.empty(width), np.empty(width, np.int64)
+    for _ in range(MOST_CYCLES):
+        _refresh(target, weight, found, stale, costs, by)
+        length[:], before[:] = 0.0, -1
+        last = _lengths(costs, length, before)
+        if last < 0:
+            return
+        for _ in range(width):
+            last = before[last]
+        gain, curve, most, here = 0.0, 0.0, -1, last
+        while True:
+            row, there = by[before[here], here], before[here]
+            gain += 2.0 * weight[row, here] * (found[row, here] - target[row, here])
+            gain -= 2.0 * weight[row, there] * (found[row, there] - target[row, there])
+            curve += weight[row, here] + weight[row, there]
+            most = found[row, there] if most < 0 else min(most, found[row, there])
+            here = there
+            if here == last:
+                break
+        units = min(most, max(1, int(min(-gain / (2.0 * curve), 1e15))))
+        if units < 1 or units * gain + float(units) ** 2 * curve >= 0.0:
+            return
+        while True:
+            row = by[before[here], here]
+            found[row, here] += units
+            found[row, before[here]] -= units
+            stale[here] = True
+            here = before[here]
+            if here == last:
+                break
+
+
+@kernel
+def _refresh(target: Floats, weight: Floats, found: Integers, stale: Any, costs: Floats, by: Integers) -> None:
+    for here in range(len(stale)):
+        for there in range(len(stale)):
+            if here != there and (stale[here] or stale[there]):
+                _cheapest(target, weight, found, here, there, costs, by)
+    stale[:] = False
+
+
+@kernel
+def _lengths(costs: Floats, length: Floats, before: Integers) -> int:
+    """Cheapest paths, as Bellman and Ford find them; -1, or a column that a cycle of negative cost leads to."""
+    width = len(length)
+    last = -1
+    for _ in range(width):
+        last = -1
+        for here in range(width):
+            for there in range(width):
+                if here != there and length[here] + costs[here, there] < length[there] - PRECISION * (
+                    abs(costs[here, there]) + abs(length[here])
+                ):
+                    length[there], before[there] = length[here] + costs[here, there], here
+                    last = there
+        if last < 0:
+            return last
+    return last
 
 
 @kernel

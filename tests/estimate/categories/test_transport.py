@@ -1,0 +1,103 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallytree import Categories, Hierarchy
+from tallytree.category_trees import by_category, over_categories
+from tallytree.estimate.categories.transport import nearest_table, settled_tables
+from tests.oracles import transport as oracle
+from tests.oracles.trees import random_tree
+
+numbers = st.floats(-40, 40)
+precisions = st.floats(0.01, 100)
+
+
+@st.composite
+def problems(draw, most=3, largest=3):
+    """A small table of whole numbers whose sums are given, with targets and weights of any kind."""
+    shape = draw(st.integers(1, most)), draw(st.integers(1, most))
+    cells = shape[0] * shape[1]
+
+    def filled(strategy):
+        return np.array(draw(st.lists(strategy, min_size=cells, max_size=cells))).reshape(shape)
+
+    return filled(st.integers(0, largest)), filled(numbers), filled(precisions)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems())
+def test_no_whole_table_with_these_sums_is_nearer(problem):
+    true, target, weight = problem
+    rows, columns = true.sum(axis=1), true.sum(axis=0)
+    found = nearest_table(target, weight, rows, columns)
+    assert found.min() >= 0
+    assert found.sum(axis=1).tolist() == rows.tolist()
+    assert found.sum(axis=0).tolist() == columns.tolist()
+    best = oracle.least_cost(target, weight, rows.tolist(), columns.tolist())
+    assert oracle.cost(found, target, weight) <= best + 1e-7 * (1 + best)
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(most=8, largest=10**5), st.floats(0, 1e4))
+def test_sums_are_kept_on_any_input(problem, noise):
+    true, target, weight = problem
+    found = nearest_table(true + noise * target, weight, true.sum(axis=1), true.sum(axis=0))
+    assert found.min() >= 0
+    assert np.array_equal(found.sum(axis=1), true.sum(axis=1))
+    assert np.array_equal(found.sum(axis=0), true.sum(axis=0))
+
+
+def test_a_whole_table_with_the_right_sums_is_its_own_nearest():
+    true = np.random.default_rng(1).integers(0, 9, (40, 5))
+    found = nearest_table(true.astype(float), np.ones(true.shape), true.sum(axis=1), true.sum(axis=0))
+    assert np.array_equal(found, true)
+
+
+def test_the_nearest_table_is_found_where_many_units_are_to_be_moved():
+    """Noise far above the counts leaves prices without a slope; any exchange over two rows must then be a loss."""
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        true, weight = rng.integers(0, 3000, (5, 3)), rng.uniform(0.01, 100, (5, 3))
+        target = rng.normal(0, 1e5, (5, 3))
+        found = nearest_table(target, weight, true.sum(axis=1), true.sum(axis=0))
+        assert np.array_equal(found.sum(axis=1), true.sum(axis=1))
+        assert np.array_equal(found.sum(axis=0), true.sum(axis=0))
+        here = oracle.cost(found, target, weight)
+        for one, two in product(range(5), repeat=2):
+            for left, right in product(range(3), repeat=2):
+                if one != two and left != right and found[one, left] and found[two, right]:
+                    moved = found.copy()
+                    moved[[one, two], [left, right]] -= 1
+                    moved[[one, two], [right, left]] += 1
+                    assert oracle.cost(moved, target, weight) >= here * (1 - 1e-12)
+
+
+def test_sums_that_contradict_one_another_are_refused():
+    for rows, columns in (([1, 1], [3]), ([-1, 2], [1])):
+        with pytest.raises(ValueError, match="must add up to the same number"):
+            nearest_table(np.ones((2, 1)), np.ones((2, 1)), np.array(rows), np.array(columns))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 4), st.integers(2, 4), st.integers(0, 2**32 - 1))
+def test_settled_tables_add_up_over_regions_and_over_categories(levels, values, seed):
+    rng = np.random.default_rng(seed)
+    regions = random_tree(rng, levels, 4)
+    tree = by_category(regions, Categories.of({"kind": [f"v{at}" for at in range(values)]}, "members"))
+    sums = regions.aggregate(rng.integers(0, 5, (regions.leaf_count, 3)))
+    mean, variance = rng.normal(0, 9, (len(tree), 3)), rng.uniform(0.1, 50, (len(tree), 3))
+    found = settled_tables(mean, variance, tree, sums)
+    assert found.min() >= 0
+    assert np.array_equal(over_categories(found, tree), sums)
+    assert np.array_equal(tree.aggregate(found[tree.level_slice(tree.depth - 1)]), found)
+
+
+def test_what_is_known_exactly_is_settled_as_it_is():
+    regions = Hierarchy.from_levels({"state": ["x", "x", "y"], "county": ["A", "B", "C"]}, ["state", "county"])
+    tree = by_category(regions, Categories.of({"kind": ["a", "b"]}, "members"))
+    true = tree.aggregate(np.random.default_rng(2).integers(0, 7, (6, 4)))
+    sums = over_categories(true, tree)
+    assert np.array_equal(settled_tables(true.astype(float), np.ones(true.shape), tree, sums), true)
