@@ -57,9 +57,13 @@ class Category:
         object.__setattr__(self, "values", values)
         if len(values) < 2:
             found = "one value" if values else "no values"
-            raise SpecError(f"the category {self.name!r} has {found}; expected two or more, else there is nothing to tell")
+            raise SpecError(
+                f"the category {self.name!r} has {found}; expected two or more, else there is nothing to tell"
+            )
         if any(not value.strip() for value in values):
-            raise SpecError(f"the category {self.name!r} has an empty value; say with `other` what empty cells count as")
+            raise SpecError(
+                f"the category {self.name!r} has an empty value; say with `other` what empty cells count as"
+            )
         if twice := sorted({value for value in values if values.count(value) > 1}):
             raise SpecError(f"the category {self.name!r} lists {twice[0]!r} twice")
         if ALL in values:

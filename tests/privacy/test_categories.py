@@ -11,6 +11,7 @@ from tallytree import Categories, Hierarchy, SpecError, one_entity, one_group
 from tallytree.category_trees import by_category, on_level, over_categories
 from tallytree.evaluate.truth import measured_without_noise
 from tallytree.histogram import at_least
+from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget, Neighbours, Plan, Question, Sensitivity, measure
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import categories as oracle
@@ -169,3 +170,65 @@ def test_sums_over_categories_are_those_of_each_level():
     values = tree.aggregate(np.arange(12).reshape(4, 3))
     assert np.array_equal(over_categories(values, tree), TREE.aggregate(np.arange(12).reshape(2, 2, 3).sum(axis=0)))
     assert np.array_equal(on_level(values, tree, 2), np.arange(12).reshape(2, 2, 3))
+
+
+# ---------------------------------------------------------------- the exact loss of what a release measures
+
+
+def leaf_counts(data, max_size, public_totals):
+    """`[categories × leaves, sizes]`, counted group by group."""
+    first = 0 if public_totals else 1
+    counts = np.zeros((2, 2, max_size + 1 - first), np.int64)
+    for leaf, (size, category) in zip(oracle.LEAF_OF_GROUP, data, strict=True):
+        if size >= first:
+            counts[category, leaf, min(size, max_size) - first] += 1
+    return counts.reshape(4, -1)
+
+
+@pytest.mark.parametrize("unit", [one_entity(), one_group()], ids=str)
+@pytest.mark.parametrize(("who", "public"), [("group", False), ("group", True), ("members", False)])
+@pytest.mark.parametrize("name", ["tallytree", "pgsr-hierarchical-dp"])
+def test_the_worst_loss_over_all_small_neighbours_is_the_budget(name, who, public, unit):
+    epsilon, largest = Fraction(7, 10), 2
+    relation = Neighbours(unit, largest, public, categories=BY[who])
+    tree = by_category(TREE, BY[who])
+    mechanism, plan = prepare(
+        name,
+        {"leaves": "at_least"} if name == "tallytree" else {},
+        neighbours=relation,
+        hierarchy=tree,
+        totals=np.array([3, 1, 2, 1, 0, 1, 2]) if public else None,
+        budget=Budget(epsilon=epsilon),
+    )
+    seen = {}
+
+    def measured(data):
+        if data not in seen:
+            counts = leaf_counts(data, largest, public)
+            totals = counts.sum(axis=1) if public else None
+            parts = measured_without_noise(GroupSizes(tree, largest, Sealed(counts), totals), plan).measured
+            seen[data] = [(part.values, part.scale) for part in parts]
+        return seen[data]
+
+    worst = Fraction(0)
+    for one, other in neighbouring_pairs(relation):
+        if public and oracle.public_list(one) != oracle.public_list(other):
+            continue
+        pairs = zip(measured(one), measured(other), strict=True)
+        worst = max(worst, sum((int(np.abs(a - b).sum()) / scale for (a, scale), (b, _) in pairs), Fraction(0)))
+    assert worst == epsilon
+
+
+def test_the_exact_loss_can_see_a_cheat():
+    """Survival counts by category with the noise of a category that the group decides, where members decide it."""
+    relation = Neighbours(one_entity(), 2, False, categories=BY["members"])
+    as_if = by_category(TREE, BY["group"])
+    plan = plan_of(Question("at_least", 2, Fraction(1)))
+    worst = 0
+    for one, other in neighbouring_pairs(relation)[::7]:
+        (a,), (b,) = (
+            measured_without_noise(GroupSizes(as_if, 2, Sealed(leaf_counts(data, 2, False))), plan).measured
+            for data in (one, other)
+        )
+        worst = max(worst, np.abs(a.values - b.values).sum() / a.scale)
+    assert worst > 1

@@ -45,7 +45,9 @@ def check_by_category(settings: Settings, neighbours: Neighbours) -> None:
             + ("" if categories is None else ": where the group decides, sums are as good as added up")
         )
     if members and (settings.leaves == "lists" or settings.bands is not None or settings.totals_share is not None):
-        raise SpecError("members decide a category: leave out leaves, bands and totals_share, which go by survival counts")
+        raise SpecError(
+            "members decide a category: leave out leaves, bands and totals_share, which go by survival counts"
+        )
 
 
 def plan_by_category(

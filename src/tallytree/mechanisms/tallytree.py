@@ -183,7 +183,9 @@ class Tallytree(Mechanism):
 
     def played(self, measurements: Measurements, counts: Integers) -> Integers:
         """Leaves that are as different as they are believed to be: released ones that borrow are closer together."""
-        if not self.settings.borrow or any(part.view == "sorted_sizes" or part.summed for part in measurements.measured):
+        if not self.settings.borrow or any(
+            part.view == "sorted_sizes" or part.summed for part in measurements.measured
+        ):
             return counts
         if measurements.listed_totals is not None:
             measurements = replace(measurements, settled=Settled(listed_by_category(measurements)))

@@ -113,7 +113,9 @@ class Plan:
             raise BudgetError(f"the shares of the budget must add up to exactly 1, not to {at_each[size]}{where}")
         for place, one in enumerate(self.questions):
             for other in self.questions[:place]:
-                if (one.view, one.level, one.summed) == (other.view, other.level, other.summed) and _overlap(one, other):
+                if (one.view, one.level, one.summed) == (other.view, other.level, other.summed) and _overlap(
+                    one, other
+                ):
                     raise SpecError(
                         f"a plan asks the same question twice: {one.view} of level {one.level}"
                         + ("" if one.sizes is None or other.sizes is None else ", in bands of sizes that overlap")

@@ -112,7 +112,9 @@ def category_problems(opened: Opened, options: Options, *, of_groups: bool) -> l
 
     def query() -> Any:
         rows = needed(opened.table, options, of_groups=of_groups, region=False)
-        return rows.agg(**{f"unknown_{at}": _count(category_code(rows, options, at) < 0) for at in range(len(by.columns))})
+        return rows.agg(
+            **{f"unknown_{at}": _count(category_code(rows, options, at) < 0) for at in range(len(by.columns))}
+        )
 
     def several() -> Any:
         rows = categorised(needed(opened.table, options, of_groups=of_groups, region=False), options)

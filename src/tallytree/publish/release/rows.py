@@ -108,10 +108,7 @@ class TableRows:
             "level": named(regions.levels, regions.level_of[region]),
             "region": named(regions.ids[first:last], within),
             "name": named(regions.names[first:last], within),
-            **{
-                name: named([cell[at] for cell in self._cells], slot)
-                for at, name in enumerate(self.categories)
-            },
+            **{name: named([cell[at] for cell in self._cells], slot) for at, name in enumerate(self.categories)},
             "size": pa.array(np.tile(np.array(sizes, np.int32), len(block)), pa.int32()),
         }
 

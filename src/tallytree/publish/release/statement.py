@@ -95,7 +95,9 @@ def bands_in_words(measurements: Measurements) -> str | None:
     """Why charges of bands of sizes add up size by size, and to what; None where no band was measured."""
     if all(part.sizes is None for part in measurements.measured):
         return None
-    at_each = shares_at_sizes(Question(part.view, part.level, part.share, part.sizes, part.summed) for part in measurements.measured)
+    at_each = shares_at_sizes(
+        Question(part.view, part.level, part.share, part.sizes, part.summed) for part in measurements.measured
+    )
     within = [size for size in at_each if size <= measurements.max_size]
     alike = [next(run) for _, run in groupby(within, key=lambda size: at_each[size])]
     sums = []
