@@ -196,9 +196,10 @@ def _category(name: Any, given: Any, decided_by: Any) -> Category:
     stated = given.get("decided_by")
     if stated is not None and who is not None and stated != who:
         raise SpecError(f"decided_by of {name!r} is said twice, and not alike: {told(stated)} and {told(who)}")
-    if (stated or who) is None:
+    decides = stated or who
+    if decides is None:
         raise SpecError(f"decided_by of {name!r} is missing; expected {WHO}")
-    return Category(name, given["values"], stated or who, given.get("other"))
+    return Category(name, given["values"], decides, given.get("other"))
 
 
 class Margin(NamedTuple):

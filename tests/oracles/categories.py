@@ -49,8 +49,10 @@ def view_of_level(
     data: DataSet, view: str, level: int, max_size: int, public_totals: bool, *, summed: bool
 ) -> list[int]:
     """A view of all regions of one level, by category or over all of them, written out cell by cell."""
-    leaves_of = {0: [(0, 1)], 1: [(0,), (1,)]}[level]
-    kinds = [tuple(range(CATEGORIES))] if summed else [(category,) for category in range(CATEGORIES)]
+    leaves_of: list[tuple[int, ...]] = [(0, 1)] if level == 0 else [(0,), (1,)]
+    kinds: list[tuple[int, ...]] = (
+        [tuple(range(CATEGORIES))] if summed else [(category,) for category in range(CATEGORIES)]
+    )
     cells = []
     for kind, leaves in product(kinds, leaves_of):
         groups = [

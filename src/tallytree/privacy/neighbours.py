@@ -105,12 +105,12 @@ class Neighbours:
                 "would depend on another group's rows. Use one_entity, or read without rows_per_entity."
             )
         categories = group_sizes.hierarchy.by
-        if categories is not None and categories.members_decide:
-            if group_sizes.public_totals or group_sizes.rows_were_bounded:
-                raise SpecError(
-                    "members decide a category, so neither a public list of groups nor a bound on rows that are "
-                    "dropped goes with it: both would have to stay as they are when the category changes"
-                )
+        by_members = categories is not None and categories.members_decide
+        if by_members and (group_sizes.public_totals or group_sizes.rows_were_bounded):
+            raise SpecError(
+                "members decide a category, so neither a public list of groups that has it nor a bound on rows that "
+                "are dropped goes with it: both would have to stay as they are when the category changes"
+            )
         return cls(
             unit=unit,
             max_size=group_sizes.max_size,
@@ -218,8 +218,8 @@ class Neighbours:
             else "The list of groups with their regions and categories is public, so the number of groups in every "
             "region and category is known exactly."
             if self.public_totals
-            else "The list of groups with their regions is public, and each group on it has at least one entity in both "
-            "data sets; so the number of groups in every region is known exactly, and not that of any category."
+            else "The list of groups with their regions is public, and each group on it has at least one entity in "
+            "both data sets; so the number of groups in every region is known exactly, and not that of any category."
             if self.groups_listed
             else "The number of groups is private; no total is taken as known."
         )

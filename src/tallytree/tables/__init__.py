@@ -18,9 +18,9 @@ and is not protected by any budget. What can lead to it: rows without group, reg
 values that are not listed; names of several leaves; groups in several leaves, not in the groups table or elsewhere
 than there; quantities that are no whole number within the bound; entities or household ids that appear twice;
 households with too many persons; values that no category lists, groups with several of them, and listed groups without
-any entity where the rows tell the category; files that the engine cannot read; memory or disk that does not suffice. No number
-of valid rows is refused, with one exception: where regions are taken from the rows (`regions_are_public`), no rows are
-no regions. That tells nothing beyond the list of regions, which was declared public.
+any entity where the rows tell the category; files that the engine cannot read; memory or disk that does not suffice.
+No number of valid rows is refused, with one exception: where regions are taken from the rows (`regions_are_public`), no
+rows are no regions. That tells nothing beyond the list of regions, which was declared public.
 """
 
 from __future__ import annotations

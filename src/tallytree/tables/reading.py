@@ -210,8 +210,8 @@ def refuse_too_many(regions: Hierarchy, options: Options) -> None:
     if cells * BYTES_PER_CELL > memory:
         raise SpecError(
             f"there are {cells:,} cells (regions × categories × sizes); counting them takes about "
-            f"{cells * BYTES_PER_CELL / 1e9:,.0f} GB of memory, and the machine has {memory / 1e9:,.0f} GB. Nothing was "
-            "spent. Use fewer values, a smaller max_size or fewer regions"
+            f"{cells * BYTES_PER_CELL / 1e9:,.0f} GB of memory, and the machine has {memory / 1e9:,.0f} GB. Nothing "
+            "was spent. Use fewer values, a smaller max_size or fewer regions"
         )
 
 

@@ -6,9 +6,9 @@ that are orthogonal to one another: its mean, what categories differ by, what si
 axes in γ, average over the others, for γ ⊆ {category, size}). A margin A sees the parts γ ⊆ A, each of them alone, so
 least squares falls into four problems, and each of these into one scalar problem on the tree for every cell.
 
-*One region.* With n₁ categories and n₂ sizes, spread the margin A evenly over the table: what it says of part γ is P_γ of
-that. Its noise there is white on the part with variance σ²(A) · Π over i ∉ A of n_i⁻² · Π over i ∈ A∖γ of n_i⁻¹, seen
-along one entry of the part; the inverse of that is its weight, and what all margins say is their weighted mean.
+*One region.* With n₁ categories and n₂ sizes, spread the margin A evenly over the table: what it says of part γ is P_γ
+of that. Its noise there is white on the part with variance σ²(A) · Π over i ∉ A of n_i⁻² · Π over i ∈ A∖γ of n_i⁻¹,
+seen along one entry of the part; the inverse of that is its weight, and what all margins say is their weighted mean.
 
 *The tree.* Children add up part by part, so `tree_least_squares` with these weights, level by level, gives each part.
 """

@@ -4,10 +4,10 @@ A family's children (rows) by category (columns), for one size: what each child 
 what the parent has of each category. Of all tables of whole numbers x ≥ 0 with these sums, the one with the least
 Σ w (x − y)² is wanted. It always exists where both sums are the same in all.
 
-*Prices.* In real numbers the nearest table is x = max(0, y + (a_row + b_column) / w) for prices a and b that make the sums
-right. Given b, each a follows from its row alone; so columns lack what is a function of b, whose zero Newton's method
-finds. Where a step of it does not help, all b are set so that columns are right with the a as they are (an ascent of the
-dual by blocks).
+*Prices.* In real numbers the nearest table is x = max(0, y + (a_row + b_column) / w) for prices a and b that make the
+sums right. Given b, each a follows from its row alone; so columns lack what is a function of b, whose zero Newton's
+method finds. Where a step of it does not help, all b are set so that columns are right with the a as they are (an
+ascent of the dual by blocks).
 
 *Whole numbers.* With a price b on each column the sum to be made small changes by a constant as long as columns have
 their sums, so prices do not change what is nearest. Given them, each row by itself takes its whole numbers at the least
@@ -15,9 +15,10 @@ cost: units are moved between two of its cells as long as that gains, which for 
 exchange within a row then gains, so neither does any cycle of exchanges over several rows: the table is the nearest one
 for the column sums that it happens to have. What columns have too much then goes, unit by unit and along the cheapest
 path of exchanges, to those that lack it (successive shortest paths, over as many nodes as there are columns). Each step
-keeps the table nearest for its column sums, so the last one is nearest for the wanted ones. A column with too much has a
-row to take from, so there is a path each time. Good prices leave few units to move. Where many are left (noise far above
-all counts), several go at once, and cycles of exchanges that gain are then used up: without any, a table is nearest.
+keeps the table nearest for its column sums, so the last one is nearest for the wanted ones. A column with too much has
+a row to take from, so there is a path each time. Good prices leave few units to move. Where many are left (noise far
+above all counts), several go at once, and cycles of exchanges that gain are then used up: without any, a table is
+nearest. (After 10,000 of these it is taken as it is; sums are right in any case.)
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def nearest_table(target: Floats, weight: Floats, rows: Integers, columns: Integ
     if int(rows.sum()) != int(columns.sum()) or min(rows.min(), columns.min()) < 0:
         raise ValueError("rows and columns must add up to the same number, and none of them may be negative")
     found = np.empty(target.shape, dtype=np.int64)
-    arrays = (np.ascontiguousarray(each, np.float64) for each in (target, weight))
-    _transport(*arrays, rows.astype(np.int64), columns.astype(np.int64), found)
+    goal, precision = np.ascontiguousarray(target, np.float64), np.ascontiguousarray(weight, np.float64)
+    _transport(goal, precision, rows.astype(np.int64), columns.astype(np.int64), found)
     return found
 
 
@@ -78,8 +79,8 @@ def settled_tables(mean: Floats, variance: Floats, tree: Hierarchy, sums: Intege
         here = [on_level(each, tree, level + 2) for each in (values, mean, weight)]
         count = parents.stop - parents.start
 
-        def work(start: int, stop: int, arrays: tuple[object, ...] = (*here, above, sums[below], starts)) -> None:
-            _families(*arrays, start, stop)
+        def work(start: int, stop: int, arrays: tuple[Any, ...] = (*here, above, sums[below], starts)) -> None:
+            _families(*arrays, start, stop)  # type: ignore[call-arg]
 
         in_threads(work, blocks(count * sizes, max(1, count * sizes // 16)))
     return values
@@ -182,7 +183,7 @@ def _gaps(
 
 @kernel
 def _curvature(target: Floats, weight: Floats, of_column: Floats, of_row: Floats, curve: Floats) -> None:
-    """How column sums change with the columns' prices: Σ over rows of D − d dᵀ / Σ d, with d = 1 / weight where x > 0."""
+    """How column sums change with columns' prices: Σ over rows of D − d dᵀ / Σ d, with d = 1 / weight where x > 0."""
     count, width = target.shape
     curve[:] = 0.0
     give = np.empty(width)
@@ -201,7 +202,7 @@ def _curvature(target: Floats, weight: Floats, of_column: Floats, of_row: Floats
 
 @kernel
 def _solved(curve: Floats, gap: Floats, step: Floats) -> None:
-    """The step with curve · step = gap, nearly: what is not determined stays small. (Cholesky; the matrix is changed.)"""
+    """The step with curve · step = gap, nearly: what is not determined stays small. (Cholesky, within the matrix.)"""
     width = len(gap)
     largest = 0.0
     for one in range(width):
@@ -325,8 +326,8 @@ def _right_columns(target: Floats, weight: Floats, columns: Integers, found: Int
             start = before[start]
             steps += 1
         if surplus[start] <= 0:  # costs beyond the precision of floats: the direct way, so that each turn rights a unit
-            start = np.argmax(surplus)
-            end = np.argmin(surplus)
+            start = int(np.argmax(surplus))
+            end = int(np.argmin(surplus))
             before[end], before[start] = start, -1
         most, here = min(surplus[start], -surplus[end]), end
         while here != start:

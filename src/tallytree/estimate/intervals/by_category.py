@@ -79,7 +79,8 @@ def _added_up(measurements: Measurements, counts: Integers, error: float) -> tup
     tree, linear = measurements.hierarchy, no_linear(measurements) is None
     assert tree.by is not None
     found: dict[int, tuple[Integers, Integers]] = {}
-    lower, upper = [], []
+    lower: list[Integers] = []
+    upper: list[Integers] = []
     for margin in margins(tree.by):
         terms = len(margin.cells)
         if terms not in found and linear:

@@ -52,7 +52,10 @@ class ErrorBars:
 
     @property
     def columns(self) -> dict[str, Integers | None]:
-        """`[rows, sizes]`, laid out as `TableRows` says, for every column that a release with these error bars has; None for an empty one."""
+        """For every column that a release with these error bars has: `[rows, sizes]`, laid out as `TableRows` says.
+
+        None for an empty one.
+        """
         ends = {}
         for names, found in ((GUARANTEED, self.guaranteed), (TYPICAL, self.typical)):
             ends[names[0]] = None if found is None else found.lower

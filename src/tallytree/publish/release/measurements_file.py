@@ -162,6 +162,7 @@ def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
         regions_declared_public=facts["regions_declared_public"],
         settled=Settled(_totals(settled["totals"], hierarchy), settled["max_size"]),
     )
+    _check_categories(shell)
     measured = []
     for part in facts["measured"]:
         summed = part.get("summed", False)
@@ -179,6 +180,19 @@ def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
         values = np.empty(shape, dtype=np.int64)
         measured.append(Measurement(**{**part, **exact, "sensitivity": sensitivity, "values": values, "sizes": band}))
     return replace(shell, measured=tuple(measured))
+
+
+def _check_categories(shell: Measurements) -> None:
+    """Refuse facts about categories that contradict one another: estimators take them as they are."""
+    neighbours, tree, listed = shell.neighbours, shell.hierarchy, shell.listed_totals
+    if neighbours.categories != tree.by:
+        raise ReleaseError("its regions have other categories than its neighbour relation")
+    if neighbours.groups_listed != (listed is not None):
+        raise ReleaseError("it does not have the public totals over categories that its neighbour relation speaks of")
+    if listed is not None:
+        regions = tree.regions
+        if not np.array_equal(regions.aggregate(listed[regions.level_slice(regions.depth - 1)]), listed):
+            raise ReleaseError("its public totals over categories do not add up")
 
 
 def _band(part: dict[str, Any], max_size: int) -> Band | None:

@@ -125,18 +125,18 @@ class TableRows:
         if self.tree.by is None:
             return region, region
         codes, known = np.zeros(len(region), np.int64), region >= 0
-        radix = [len(set(cell[at] for cell in self._cells)) for at in range(len(self.categories))]
+        radix = [len({cell[at] for cell in self._cells}) for at in range(len(self.categories))]
         texts = [list(dict.fromkeys(cell[at] for cell in self._cells)) for at in range(len(self.categories))]
         for name, values, base in zip(self.categories, texts, radix, strict=True):
             code = found(table[name], values)
             known &= code >= 0
             codes = codes * base + code
         slot_of = np.full(int(np.prod(radix)), -1)
-        for slot, cell in enumerate(self._cells):
-            code = 0
+        for at, cell in enumerate(self._cells):
+            place = 0
             for value, values in zip(cell, texts, strict=True):
-                code = code * len(values) + values.index(value)
-            slot_of[code] = slot
+                place = place * len(values) + values.index(value)
+            slot_of[place] = at
         slot = slot_of[np.where(known, codes, 0)]
         known &= slot >= 0
         row = self.order[np.where(known, region * len(self._cells) + slot, 0)]

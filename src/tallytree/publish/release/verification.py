@@ -137,8 +137,7 @@ def _public_totals(stored: StoredRelease) -> Iterator[str]:
         counts = over_categories(stored.counts, stored.hierarchy).sum(axis=1)
         for region in np.flatnonzero(counts != totals)[:MOST_FAULTS]:
             yield f"region {hierarchy.ids[region]!r}: the counts do not add up to the public total {totals[region]}"
-    elif stored.mechanism.keeps_totals:
-        known = stored.measurements.region_totals
+    elif stored.mechanism.keeps_totals and (known := stored.measurements.region_totals) is not None:
         for region in np.flatnonzero(stored.counts.sum(axis=1) != known)[:MOST_FAULTS]:
             yield f"{stored.rows.where(int(region))}: the counts do not add up to the public total {known[region]}"
     if stored.statement["grand_total"] != totals[0]:
