@@ -216,7 +216,7 @@ def test_the_worst_loss_over_all_small_neighbours_is_the_budget(name, who, publi
             continue
         pairs = zip(measured(one), measured(other), strict=True)
         worst = max(worst, sum((int(np.abs(a - b).sum()) / scale for (a, scale), (b, _) in pairs), Fraction(0)))
-    # A replaced group either moves by both sizes or touches two cells of counts: 1/2 · 3/10 + 7/10 of the budget at most.
+    # A replaced group moves by both sizes, or touches two cells of counts: 1/2 · 3/10 + 7/10 of the budget at most.
     short = name == "tallytree" and who == "members" and unit == one_group()
     assert worst == epsilon * (Fraction(17, 20) if short else 1)
 

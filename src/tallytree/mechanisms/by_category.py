@@ -20,6 +20,7 @@ import numpy as np
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import BudgetError, SpecError
 from tallytree.estimate.categories.transport import settled_tables
+from tallytree.estimate.settled.families import orderly
 from tallytree.estimate.settled.subtrees import subtree_estimates
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
@@ -102,3 +103,21 @@ def listed_by_category(measurements: Measurements) -> Integers:
             noise[part.level] = max(part.variance, LEAST_VARIANCE)
     mean, variance = subtree_estimates(values, noise, tree)
     return settled_tables(mean, variance, tree, listed[:, np.newaxis])[:, 0]
+
+
+def root_over_all(mean: Floats, deviation: Floats, tree: Hierarchy, totals: Integers | None) -> Floats:
+    """What the root over all categories is settled near, where it was not measured itself.
+
+    The sum of its categories' rows, each made to fall with the size and to stay above 0, has less noise than the sum of
+    the rows as they are, and more bias: each row that is cut off at 0 adds to it, so the more the more categories there
+    are. Their sum, made to fall, has the least bias. Of it goes ½ − 1/c into the mean of the two. (On three sets of
+    microdata with 2, 5 and 10 categories that was the better of the two or better than both.)
+    """
+    assert tree.by is not None
+    top, whole = slice(1, 1 + len(tree.by)), slice(0, 1)
+    parts, sums = (
+        orderly(mean[rows], deviation[rows], None if totals is None else totals[rows]) for rows in (top, whole)
+    )
+    part = 0.5 - 1 / len(tree.by)
+    found: Floats = part * sums[0] + (1 - part) * parts.sum(axis=0)
+    return found

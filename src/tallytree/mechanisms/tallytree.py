@@ -37,6 +37,7 @@ from tallytree.mechanisms.by_category import (
     check_by_category,
     listed_by_category,
     plan_by_category,
+    root_over_all,
     settled_by_category,
 )
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, precisions
@@ -248,6 +249,8 @@ def _from_at_least(
     values, noise = _measured(measurements)
     mean, variance = subtree_estimates(values, noise, tree)
     deviation = np.sqrt(variance)
+    if tree.by is not None and np.isinf(noise[0]).all():
+        mean[0] = root_over_all(mean, deviation, tree, totals)
     first = settled(mean, deviation, tree, totals)
     if not settings.borrow or tree.depth == 1:
         return first, "leaves borrow nothing from the regions above them"
@@ -260,13 +263,20 @@ def _from_at_least(
         if totals is not None
         else (first[leaves, 0].astype(np.float64), above[:, 0])
     )
-    rows = mean[leaves, begin:], noise[-1, begin:], groups, above[:, begin:], groups_above
-    drawn = borrowed(*rows, apart_as_true=apart_as_true)
-    if drawn.part == 0:
+    part, kinds = 0.0, 1 if tree.by is None else len(tree.by)
+    width = (leaves.stop - leaves.start) // kinds
+    for kind in range(kinds):  # categories differ in how alike their leaves are
+        some = slice(kind * width, (kind + 1) * width)
+        own = slice(leaves.start + some.start, leaves.start + some.stop)
+        rows = mean[own, begin:], noise[-1, begin:], groups[some], above[some, begin:], groups_above[some]
+        drawn = borrowed(*rows, apart_as_true=apart_as_true)
+        if drawn.part > 0:
+            mean[own, begin:], deviation[own, begin:] = drawn.mean, np.sqrt(drawn.variance)
+            part += drawn.part / kinds
+    if part == 0:
         return first, "leaves borrow nothing from the regions above them: it would not pay"
-    mean[leaves, begin:], deviation[leaves, begin:] = drawn.mean, np.sqrt(drawn.variance)
     whole = settled(mean, deviation, tree, totals, top=first[: leaves.start])
-    return whole, f"of their rows, leaves borrow {100 * drawn.part:.0f} % from the shapes of the regions above them"
+    return whole, f"of their rows, leaves borrow {100 * part:.0f} % from the shapes of the regions above them"
 
 
 def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
