@@ -89,20 +89,14 @@ def _measured_counts(measurements: Measurements) -> tuple[Floats, Floats]:
     return values, noise
 
 
-def listed_by_category(measurements: Measurements) -> Integers:
+def listed_by_category(mean: Floats, variance: Floats, tree: Hierarchy, listed: Integers) -> Integers:
     """Numbers of groups by region and category within public ones by region: each group has size 1 at least.
 
-    They are settled before all else, from what was measured of `at_least(1)` and from nothing else.
+    They are settled before all else. A row that falls with the size tells more of its first number than that number by
+    itself: where all groups of a category are large, the first few of its numbers are the same.
     """
-    tree, listed = measurements.hierarchy, measurements.listed_totals
-    assert listed is not None
-    values, noise = np.zeros((len(tree), 1)), np.full((tree.depth, 1), np.inf)
-    for part in measurements.measured:
-        if part.view == "at_least" and not part.summed and (part.sizes is None or part.sizes.first == 1):
-            values[tree.level_slice(part.level)] = part.values[:, :1]
-            noise[part.level] = max(part.variance, LEAST_VARIANCE)
-    mean, variance = subtree_estimates(values, noise, tree)
-    return settled_tables(mean, variance, tree, listed[:, np.newaxis])[:, 0]
+    rows = orderly(mean, np.sqrt(variance), None)
+    return settled_tables(rows[:, :1], variance[:, :1], tree, listed[:, np.newaxis])[:, 0]
 
 
 def root_over_all(mean: Floats, deviation: Floats, tree: Hierarchy, totals: Integers | None) -> Floats:

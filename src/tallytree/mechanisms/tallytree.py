@@ -188,8 +188,7 @@ class Tallytree(Mechanism):
             part.view == "sorted_sizes" or part.summed for part in measurements.measured
         ):
             return counts
-        if measurements.listed_totals is not None:
-            measurements = replace(measurements, settled=Settled(listed_by_category(measurements)))
+        measurements = _with_listed(measurements)
         values, _ = _from_at_least(self.settings, measurements, apart_as_true=True)
         return counts_from_at_least(values, measurements.region_totals)
 
@@ -227,8 +226,7 @@ def settled_from_the_top(settings: Settings, measurements: Measurements) -> Esti
     if any(part.summed for part in measurements.measured):
         over = settled_from_the_top(settings, measurements.over_categories)
         return settled_by_category(measurements, over)
-    if measurements.listed_totals is not None and measurements.settled.totals is None:
-        measurements = replace(measurements, settled=Settled(listed_by_category(measurements)))
+    measurements = _with_listed(measurements)
     last = measurements.hierarchy.depth - 1
     lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
     values, words = (_from_lists if lists else _from_at_least)(settings, measurements)
@@ -240,6 +238,15 @@ def settled_from_the_top(settings: Settings, measurements: Measurements) -> Esti
     return Estimate(
         counts_from_at_least(values, totals), f"whole numbers settled from the top, level by level; {words}"
     )
+
+
+def _with_listed(measurements: Measurements) -> Measurements:
+    """With numbers of groups by category settled, where those over all categories are public."""
+    if measurements.listed_totals is None:
+        return measurements
+    tree = measurements.hierarchy
+    believed = subtree_estimates(*_measured(measurements), tree)
+    return replace(measurements, settled=Settled(listed_by_category(*believed, tree, measurements.listed_totals)))
 
 
 def _from_at_least(
