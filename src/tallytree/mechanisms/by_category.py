@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
+from tallytree.category_trees import over_categories
 from tallytree.errors import BudgetError, SpecError
+from tallytree.estimate.categories.differences import tridiagonal_least_squares
 from tallytree.estimate.categories.transport import settled_tables
 from tallytree.estimate.settled.families import orderly
 from tallytree.estimate.settled.subtrees import subtree_estimates
@@ -68,14 +70,28 @@ def plan_by_category(
     return Plan(budget, unit, (*sums, *details))
 
 
+def believed_sums(measurements: Measurements, at_least: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Means and variances of `at_least` counts over all categories, `[regions, sizes]`, from sums and details together.
+
+    `at_least` are those from the sums alone. The details' counts, added up over the categories, tell the differences
+    T[s] − T[s + 1]: least squares over both is a tridiagonal system for each region, and the variances are the diagonal
+    of its inverse.
+    """
+    mean, variance = at_least
+    counts, spread = (over_categories(each, measurements.hierarchy) for each in _believed_counts(measurements))
+    return tridiagonal_least_squares(mean, variance, counts, spread)
+
+
 def settled_by_category(measurements: Measurements, over: Estimate) -> Estimate:
     """Counts by category within settled sums `over` all categories."""
-    tree = measurements.hierarchy
-    values, noise = _measured_counts(measurements)
-    mean, variance = subtree_estimates(values, noise, tree)
-    counts = settled_tables(mean, variance, tree, over.counts)
+    counts = settled_tables(*_believed_counts(measurements), measurements.hierarchy, over.counts)
     told = "; within these each size by category, the nearest whole numbers with both sums"
     return Estimate(counts, f"over all categories {over.certificate}{told}")
+
+
+def _believed_counts(measurements: Measurements) -> tuple[Floats, Floats]:
+    """Means and variances of counts by category, `[rows of the tree, sizes]`, from the details."""
+    return subtree_estimates(*_measured_counts(measurements), measurements.hierarchy)
 
 
 def _measured_counts(measurements: Measurements) -> tuple[Floats, Floats]:

@@ -34,6 +34,7 @@ from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.bands import DividedBand, Division, Leaves, divisions, read_bands, read_leaves, up_to
 from tallytree.mechanisms.by_category import (
     ALL_SHARE,
+    believed_sums,
     check_by_category,
     listed_by_category,
     plan_by_category,
@@ -224,12 +225,16 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> 
 def settled_from_the_top(settings: Settings, measurements: Measurements) -> Estimate:
     """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
     if any(part.summed for part in measurements.measured):
-        over = settled_from_the_top(settings, measurements.over_categories)
-        return settled_by_category(measurements, over)
+        over = measurements.over_categories
+        sums = believed_sums(measurements, subtree_estimates(*_measured(over), over.hierarchy))
+        return settled_by_category(measurements, _settled_estimate(over, *_from_at_least(settings, over, sums)))
     measurements = _with_listed(measurements)
     last = measurements.hierarchy.depth - 1
     lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
-    values, words = (_from_lists if lists else _from_at_least)(settings, measurements)
+    return _settled_estimate(measurements, *(_from_lists if lists else _from_at_least)(settings, measurements))
+
+
+def _settled_estimate(measurements: Measurements, values: Integers, words: str) -> Estimate:
     totals = measurements.region_totals
     if totals is None and measurements.known_totals is not None:
         values[:, 0] = (
@@ -250,11 +255,18 @@ def _with_listed(measurements: Measurements) -> Measurements:
 
 
 def _from_at_least(
-    settings: Settings, measurements: Measurements, *, apart_as_true: bool = False
+    settings: Settings,
+    measurements: Measurements,
+    known: tuple[Floats, Floats] | None = None,
+    *,
+    apart_as_true: bool = False,
 ) -> tuple[Integers, str]:
+    """Settled rows; from `known` means and variances `[regions, sizes]` instead of those of `at_least`, if given."""
     tree, totals = measurements.hierarchy, measurements.known_totals
     values, noise = _measured(measurements)
-    mean, variance = subtree_estimates(values, noise, tree)
+    mean, variance = subtree_estimates(values, noise, tree) if known is None else known
+    if known is not None:
+        noise[-1] = variance[tree.level_slice(tree.depth - 1)].mean(axis=0)
     deviation = np.sqrt(variance)
     if tree.by is not None and np.isinf(noise[0]).all():
         mean[0] = root_over_all(mean, deviation, tree, totals)
