@@ -7,6 +7,9 @@ counts by category are settled within them, each size by itself, from the root d
 
 Numbers of groups that are public by region and not by category are kept by the same step: those by category are settled
 within them first, and the rest goes by these.
+
+Where the group decides, sums of the categories' `at_least` counts are about as good as measured ones; with many
+categories (more than about ten) `all_share` may measure them besides.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.category_trees import over_categories
+from tallytree.category_trees import over_categories, rows_of
 from tallytree.errors import BudgetError, SpecError
 from tallytree.estimate.categories.differences import tridiagonal_least_squares
 from tallytree.estimate.categories.transport import settled_tables
@@ -29,7 +32,7 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms.mechanism import Estimate
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question
 
 if TYPE_CHECKING:
@@ -42,14 +45,13 @@ def check_by_category(settings: Settings, neighbours: Neighbours) -> None:
     """Refuse options that do not go with the data's categories."""
     categories = neighbours.categories
     members = categories is not None and categories.members_decide
-    if settings.all_share is not None and not members:
+    if settings.all_share is not None and categories is None:
+        raise SpecError("all_share measures the sums over categories, and here there are none")
+    others = settings.leaves == "lists" or settings.bands is not None or settings.totals_share is not None
+    if others and (members or settings.all_share is not None):
         raise SpecError(
-            "all_share measures the sums over categories that members decide, and here there are none"
-            + ("" if categories is None else ": where the group decides, sums are as good as added up")
-        )
-    if members and (settings.leaves == "lists" or settings.bands is not None or settings.totals_share is not None):
-        raise SpecError(
-            "members decide a category: leave out leaves, bands and totals_share, which go by survival counts"
+            "sums over categories are measured besides the details (all_share; always where members decide a "
+            "category): leave out lists, bands and totals_share, which do not go with that"
         )
 
 
@@ -66,7 +68,8 @@ def plan_by_category(
         raise BudgetError("the lowest level must have a share: all other levels are sums of it")
     asked = [(level, share) for level, share in enumerate(shares) if share]
     sums = [Question("at_least", level, share * all_share, summed=True) for level, share in asked]
-    details = [Question("counts", level, share * (1 - all_share)) for level, share in asked]
+    view: View = "counts" if hierarchy.by is not None and hierarchy.by.members_decide else "at_least"
+    details = [Question(view, level, share * (1 - all_share)) for level, share in asked]
     return Plan(budget, unit, (*sums, *details))
 
 
@@ -80,6 +83,38 @@ def believed_sums(measurements: Measurements, at_least: tuple[Floats, Floats]) -
     mean, variance = at_least
     counts, spread = (over_categories(each, measurements.hierarchy) for each in _believed_counts(measurements))
     return tridiagonal_least_squares(mean, variance, counts, spread)
+
+
+def believed_details(
+    measurements: Measurements, details: tuple[Floats, Floats], sums: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """Means and variances of `at_least` counts by category, where their sums were measured by `at_least` besides.
+
+    `details` and `sums` are values and the noise's variance by level, of the tree and of its regions. The mean over the
+    c categories is seen by both (with variances σ²/c and τ²/c²), what categories differ by is seen by the details
+    alone; these two parts of least squares do not depend on one another (`estimate.categories.decomposition`), so each goes up
+    the tree by itself.
+    """
+    tree = measurements.hierarchy
+    assert tree.by is not None
+    count, (values, noise), (whole, whole_noise) = len(tree.by), details, sums
+    level_of = tree.regions.level_of
+    mean = over_categories(values, tree) / count
+    by_details, by_sums = count / noise[1:][level_of], count**2 / whole_noise[level_of]
+    both = by_details + by_sums
+    together = np.where(both > 0, (by_details * mean + by_sums * whole / count) / np.where(both > 0, both, 1.0), 0.0)
+    level_noise = 1.0 / np.maximum(count / noise[1:] + count**2 / whole_noise, 1e-300)
+    level_noise[level_noise > 1e299] = np.inf
+    middle, spread = subtree_estimates(together, level_noise, tree.regions)
+    rows = rows_of(tree)
+    apart = values.copy()
+    apart[rows] -= mean[:, np.newaxis]
+    apart, left = subtree_estimates(apart, noise, tree)
+    found, variance = apart, (1 - 1 / count) * left
+    found[rows] += middle[:, np.newaxis]
+    variance[rows] += spread[:, np.newaxis]
+    found[0], variance[0] = count * middle[0], count**2 * spread[0]
+    return found, variance
 
 
 def settled_by_category(measurements: Measurements, over: Estimate) -> Estimate:

@@ -34,6 +34,7 @@ from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.bands import DividedBand, Division, Leaves, divisions, read_bands, read_leaves, up_to
 from tallytree.mechanisms.by_category import (
     ALL_SHARE,
+    believed_details,
     believed_sums,
     check_by_category,
     listed_by_category,
@@ -226,6 +227,10 @@ def settled_from_the_top(settings: Settings, measurements: Measurements) -> Esti
     """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
     if any(part.summed for part in measurements.measured):
         over = measurements.over_categories
+        if measurements.hierarchy.by is not None and not measurements.hierarchy.by.members_decide:
+            measurements = _with_listed(measurements)
+            known = believed_details(measurements, _measured(measurements), _measured(over))
+            return _settled_estimate(measurements, *_from_at_least(settings, measurements, known))
         sums = believed_sums(measurements, subtree_estimates(*_measured(over), over.hierarchy))
         return settled_by_category(measurements, _settled_estimate(over, *_from_at_least(settings, over, sums)))
     measurements = _with_listed(measurements)
@@ -268,7 +273,7 @@ def _from_at_least(
     if known is not None:
         noise[-1] = variance[tree.level_slice(tree.depth - 1)].mean(axis=0)
     deviation = np.sqrt(variance)
-    if tree.by is not None and np.isinf(noise[0]).all():
+    if tree.by is not None and known is None and np.isinf(noise[0]).all():
         mean[0] = root_over_all(mean, deviation, tree, totals)
     first = settled(mean, deviation, tree, totals)
     if not settings.borrow or tree.depth == 1:

@@ -37,7 +37,9 @@ def group_sizes(by=BY, decided_by="group", groups=()):
     return read(rows, **how, by=by, decided_by=decided_by, groups=found)
 
 
+MORE = {"all_share": "0.4"}
 KINDS = {
+    "group, sums besides": {"groups": None},
     "group": {"groups": None},
     "group, two columns": {"by": TWO, "groups": None},
     "members": {"decided_by": "members", "groups": None},
@@ -50,7 +52,8 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_release_by_category_adds_up_both_ways_and_is_sound(kind, tmp_path):
     private = group_sizes(**KINDS[kind])
-    made = release(private, budget={"epsilon": 1}, unit="one_entity", intervals="guaranteed")
+    options = {"mechanism": "tallytree", "options": MORE} if kind == "group, sums besides" else {}
+    made = release(private, budget={"epsilon": 1}, unit="one_entity", intervals="guaranteed", **options)
     made.save(tmp_path / "out")
     found = verify(tmp_path / "out")
     assert found.faults == ()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tallytree.arrays import Floats
 
 
@@ -12,10 +10,11 @@ def tridiagonal_least_squares(
 ) -> tuple[Floats, Floats]:
     """The T with the least Σ (T[s] − values)² / variance + Σ (T[s] − T[s + 1] − differences)² / spread; and variances.
 
-    All arrays are `[rows, sizes]`; T beyond the last size is 0. With a[s] = 1 / variance and d[s] = 1 / spread the normal
-    equations have a[s] + d[s] + d[s − 1] on the diagonal and −d[s] beside it. Two eliminations, from the front and from
+    All arrays are `[rows, sizes]`; T beyond the last size is 0. With a[s] = 1 / variance and d[s] = 1 / spread the
+    normal equations have a[s] + d[s] + d[s − 1] on the diagonal and −d[s] beside it. Two eliminations, from the front and from
     the back, leave the pivots f[s] and b[s]; the variance of T[s] is 1 / (f[s] + b[s] − diagonal[s]).
 
+    >>> import numpy as np
     >>> one = np.ones((1, 1))
     >>> tridiagonal_least_squares(4 * one, one, 2 * one, one)
     (array([[3.]]), array([[0.5]]))

@@ -1,0 +1,90 @@
+"""Details and sums together: the root's estimate is that of least squares, and options that do not fit are refused."""
+
+import numpy as np
+import pytest
+
+from tallytree import Categories, Hierarchy, Neighbours, SpecError
+from tallytree.category_trees import by_category, on_level
+from tallytree.estimate.categories.decomposition import PARTS, MeasuredMargin, margins_least_squares
+from tallytree.evaluate.truth import seeded
+from tallytree.mechanisms import prepare
+from tallytree.mechanisms.by_category import believed_details
+from tallytree.mechanisms.tallytree import _measured
+from tallytree.privacy import Budget
+from tallytree.privacy.measure import measure_with
+from tallytree.tables import GroupSizes, Sealed
+
+TREE = Hierarchy.from_levels({"state": ["x", "x", "y"], "county": ["A", "B", "C"]}, ["state", "county"])
+BY = {who: Categories.of({"kind": ["a", "b", "c"]}, who) for who in ("group", "members")}
+
+
+def prepared(who, **options):
+    tree = by_category(TREE, BY[who])
+    private = GroupSizes(tree, 4, Sealed(np.arange(36).reshape(9, 4)))
+    plan = prepare(
+        "tallytree",
+        options,
+        neighbours=Neighbours.of(private, "one_entity"),
+        hierarchy=tree,
+        totals=None,
+        budget=Budget(epsilon=1),
+    )
+    return private, *plan
+
+
+def test_at_the_root_details_and_sums_together_are_least_squares_over_both():
+    private, _, plan = prepared("group", all_share="0.4")
+    measurements, tree = measure_with(seeded(5), private, plan), private.hierarchy
+    over = measurements.over_categories
+    mean, variance = believed_details(measurements, _measured(measurements), _measured(over))
+    margins = []
+    for part in measurements.measured:
+        values = part.values.astype(float)
+        axes = frozenset({2}) if part.summed else PARTS[-1]
+        if not part.summed:
+            values = values.reshape(3, -1, 4).transpose(1, 0, 2)
+        margins.append(MeasuredMargin(part.level - 1, axes, values, part.variance))
+    best = margins_least_squares(margins, TREE, 3, 4)
+    assert np.allclose(on_level(mean, tree, 1)[:, 0], best[0], rtol=0, atol=1e-9)
+    assert np.allclose(mean[0], best[0].sum(axis=0), rtol=0, atol=1e-9)
+    assert (variance > 0).all()
+
+
+def test_variances_are_those_that_noise_shows():
+    private, _, plan = prepared("group", all_share="0.4")
+    draws = []
+    for seed in range(400):
+        measurements = measure_with(seeded(seed), private, plan)
+        over = measurements.over_categories
+        mean, variance = believed_details(measurements, _measured(measurements), _measured(over))
+        draws.append(mean)
+    ratio = np.var(draws, axis=0) / variance
+    assert 0.9 < ratio.mean() < 1.1  # 400 seeds, fixed
+    assert 0.9 < ratio[0].mean() < 1.1
+
+
+@pytest.mark.parametrize(
+    ("who", "options", "words"),
+    [
+        ("members", {"leaves": "lists"}, "leave out lists"),
+        ("members", {"totals_share": "0.1"}, "leave out lists"),
+        ("members", {"bands": [{"to": 2, "shares": [0, 1, 1, 1]}, {"shares": [0, 1, 1, 1]}]}, "leave out lists"),
+        ("group", {"all_share": "0.2", "leaves": "lists", "totals_share": "0.1"}, "leave out lists"),
+        ("group", {"all_share": "1"}, "must lie between 0 and 1"),
+    ],
+)
+def test_options_that_do_not_go_with_sums_are_refused(who, options, words):
+    with pytest.raises(SpecError, match=words):
+        prepared(who, **options)
+
+
+def test_sums_without_categories_are_refused():
+    with pytest.raises(SpecError, match="here there are none"):
+        prepare(
+            "tallytree",
+            {"all_share": "0.2"},
+            neighbours=Neighbours("one_entity", 4, False),
+            hierarchy=TREE,
+            totals=None,
+            budget=Budget(epsilon=1),
+        )
