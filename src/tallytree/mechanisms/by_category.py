@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,20 +34,16 @@ from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question
 
-if TYPE_CHECKING:
-    from tallytree.mechanisms.tallytree import Settings
-
 ALL_SHARE = Fraction(3, 10)  # of the budget, for the sums over categories that members decide
 
 
-def check_by_category(settings: Settings, neighbours: Neighbours) -> None:
+def check_by_category(neighbours: Neighbours, all_share: Fraction | None, *, lists_or_bands: bool) -> None:
     """Refuse options that do not go with the data's categories."""
     categories = neighbours.categories
     members = categories is not None and categories.members_decide
-    if settings.all_share is not None and categories is None:
+    if all_share is not None and categories is None:
         raise SpecError("all_share measures the sums over categories, and here there are none")
-    others = settings.leaves == "lists" or settings.bands is not None or settings.totals_share is not None
-    if others and (members or settings.all_share is not None):
+    if lists_or_bands and (members or all_share is not None):
         raise SpecError(
             "sums over categories are measured besides the details (all_share; always where members decide a "
             "category): leave out lists, bands and totals_share, which do not go with that"
@@ -92,8 +87,8 @@ def believed_details(
 
     `details` and `sums` are values and the noise's variance by level, of the tree and of its regions. The mean over the
     c categories is seen by both (with variances σ²/c and τ²/c²), what categories differ by is seen by the details
-    alone; these two parts of least squares do not depend on one another (`estimate.categories.decomposition`), so each goes up
-    the tree by itself.
+    alone. These two parts of least squares do not depend on one another (`estimate.categories.decomposition`), so each
+    goes up the tree by itself.
     """
     tree = measurements.hierarchy
     assert tree.by is not None

@@ -128,7 +128,8 @@ class Tallytree(Mechanism):
         share = self.settings.totals_share
         if self.settings.bands is not None:
             up_to(self.settings.bands, neighbours.max_size)
-        check_by_category(self.settings, neighbours)
+        other_ways = "lists" in self._ways or self.settings.bands is not None or share is not None
+        check_by_category(neighbours, self.settings.all_share, lists_or_bands=other_ways)
         if neighbours.public_totals and share is not None:
             raise SpecError("totals are public here, so totals_share would be spent for nothing; leave it out")
         if not neighbours.public_totals and share is None and "lists" in self._ways:

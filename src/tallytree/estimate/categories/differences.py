@@ -11,8 +11,8 @@ def tridiagonal_least_squares(
     """The T with the least Σ (T[s] − values)² / variance + Σ (T[s] − T[s + 1] − differences)² / spread; and variances.
 
     All arrays are `[rows, sizes]`; T beyond the last size is 0. With a[s] = 1 / variance and d[s] = 1 / spread the
-    normal equations have a[s] + d[s] + d[s − 1] on the diagonal and −d[s] beside it. Two eliminations, from the front and from
-    the back, leave the pivots f[s] and b[s]; the variance of T[s] is 1 / (f[s] + b[s] − diagonal[s]).
+    normal equations have a[s] + d[s] + d[s − 1] on the diagonal and −d[s] beside it. Two eliminations, from the front
+    and from the back, leave the pivots f[s] and b[s]; the variance of T[s] is 1 / (f[s] + b[s] − diagonal[s]).
 
     >>> import numpy as np
     >>> one = np.ones((1, 1))
