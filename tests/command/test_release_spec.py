@@ -144,3 +144,57 @@ def test_a_plan_goes_without_the_microdata(write):
     spec = ReleaseSpec.load(write(GOOD + '[plan]\nprior = "households"\n'))
     (spec.folder / "people.csv").unlink()
     assert spec.hierarchy().leaf_count == 3
+
+
+# ---------------------------------------------------------------- categories
+
+BY = '\n[by.tenure]\nvalues = ["owned", "rented"]\ndecided_by = "group"\n'
+
+
+@pytest.fixture
+def with_tenure(write):
+    def written(by=BY, data=""):
+        path = write(GOOD.replace("max_size = 4", f"max_size = 4\n{data}") + by)
+        people = "household,county,tenure\n1,01,owned\n1,01,owned\n2,02,rented\n3,03,\n"
+        (path.parent / "people.csv").write_text(people)
+        (path.parent / "codebook.csv").write_text("attribute,value\nother,x\ntenure,owned\ntenure,rented\n")
+        (path.parent / "homes.csv").write_text("household,county\n1,01\n2,02\n3,03\n")
+        (path.parent / "listed.csv").write_text("household,county,tenure\n1,01,owned\n2,02,rented\n3,03,owned\n")
+        return ReleaseSpec.load(path)
+
+    return written
+
+
+@pytest.mark.parametrize("groups", ["", 'groups = "homes.csv"\n', 'groups = "listed.csv"\n'])
+@pytest.mark.parametrize("values", ['values = ["owned", "rented"]', 'codebook = "codebook.csv"'])
+def test_a_spec_tells_groups_apart_by_category(with_tenure, values, groups):
+    spec = with_tenure(f'\n[by.tenure]\n{values}\ndecided_by = "group"\nother = "rented"\n', groups)
+    data = spec.read()
+    assert data.hierarchy.by.cells == (("owned",), ("rented",))
+    assert data.counts.open_at_the_privacy_border().sum() == 3
+    assert spec.neighbours() == Neighbours.of(data, spec.unit)
+    tree, totals = spec.public_regions()
+    assert tree.ids == data.hierarchy.ids
+    assert (totals is None) == (data.leaf_totals is None)
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ('[by.tenure]\nvalues = ["a", "b"]', "decided_by of 'tenure' is missing"),
+        ('[by.tenure]\ndecided_by = "group"', "needs values = [...], or a codebook"),
+        ('[by.tenure]\nvalues = ["a", "b"]\ncodebook = "codebook.csv"\ndecided_by = "group"', "one of the two"),
+        ('[by.kind]\ncodebook = "codebook.csv"\ndecided_by = "group"', "no rows for the attribute 'kind'"),
+        ('[by.tenure]\ncodebook = "regions.csv"\ndecided_by = "group"', "no column attribute, value"),
+        ('[by.tenure]\ncodebook = "people.csv"\ndecided_by = "group"', "people.csv"),
+    ],
+)
+def test_wrong_categories_in_a_spec_are_refused_with_what_was_expected(with_tenure, by, words):
+    with pytest.raises(SpecError) as caught:
+        with_tenure(f"\n{by}\n").read()
+    assert words in str(caught.value)
+
+
+def test_another_word_for_who_decides_is_refused_when_the_spec_is_read(with_tenure):
+    with pytest.raises(SpecError, match="decided_by"):
+        with_tenure('\n[by.tenure]\nvalues = ["a", "b"]\ndecided_by = "house"\n')
