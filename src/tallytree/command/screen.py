@@ -36,7 +36,7 @@ from tallytree.publish.microdata.statement import in_words, left_out_before
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
-from tallytree.publish.release.statement import totals_in_words
+from tallytree.publish.release.statement import public_totals, totals_in_words
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
@@ -156,8 +156,9 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
             noise = f"± {parts[-1].variance ** 0.5:,.1f}" if parts else "added up"
             about = name if band is None else f"{name}, {band.in_words()}"
             levels.add_row(about, f"{regions:,}", charge, noise)
+    both_ways = "" if hierarchy.by is None else "categories add up to all of them; "
     mechanism = mechanism_named(release.mechanism)
-    known = "public" if measurements.neighbours.public_totals else "an estimate"
+    known = "an estimate" if public_totals(measurements) is None else "public"
     return Group(
         Text(),
         words(release.title, style="bold green"),
@@ -171,6 +172,7 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
                 **({"truncated": told} if (told := truncation(measurements.neighbours)) else {}),
                 "ledger": _of_ledger(measurements.ledgered),
                 "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
+                f"{both_ways}"
                 f"{totals_in_words(measurements, mechanism)}",
                 "error bars": _error_bars(release),
                 "made by": f"{mechanism.name} ({' in '.join(filter(None, (mechanism.symbol, mechanism.paper)))})"

@@ -26,6 +26,7 @@ class ReleaseContents:
     """Counts of groups by region and size, with the measurements and the mechanism that they came from.
 
     `counts` is `[regions, sizes]` in the order of `hierarchy`; the last of the `sizes` stands for all larger ones too.
+    With categories, `hierarchy` is the tree of regions by category (`hierarchy.regions` are the regions themselves).
     """
 
     counts: Integers

@@ -14,6 +14,7 @@ from tallytree.notebook import page, paragraph, quoted, shortened, table
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, in_percent
 from tallytree.publish.release.questions import named_regions
+from tallytree.publish.release.statement import public_totals
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.statement import guarantee
 
@@ -31,7 +32,7 @@ def line(release: ReleaseContents, release_id: str | None) -> str:
 def html(release: ReleaseContents, release_id: str | None) -> str:
     """What a notebook shows: the facts, the counts of the whole, and a chart of them."""
     measurements, top = release.measurements, release.hierarchy.names[0]
-    known = "public" if measurements.neighbours.public_totals else "an estimate"
+    known = "an estimate" if public_totals(measurements) is None else "public"
     facts = {
         **_facts(release),
         "groups": f"{release.total:,} in {top} ({known})",
