@@ -7,7 +7,7 @@ is clipped below. (The idea of settling from the top is that of TopDown and of B
 
 *A family in real numbers.* Where rows are measured they need not fall with the size. The children's rows nearest to
 them (in squares of standard deviations) that do fall, stay between 0 and the public totals and add up to the parent are
-found by alternating directions, as in `joint.alternating`, within one family.
+found by prices for the sizes (`settled.prices`).
 
 *Whole numbers*, from the largest size down. Each child holds what it has at the next larger size, for rows do not rise.
 Of the units that the parent has more, each goes where it is likeliest to be true: a child with mean m and deviation d
@@ -23,13 +23,10 @@ import numpy as np
 
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.layout import row_blocks
+from tallytree.estimate.settled.prices import prices
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 
-PENALTY = 4.0
-RELAXATION = 1.6
-MOST_ITERATIONS = 200
-NEAR = 0.02  # of a group: children that add up so nearly are near enough to be made whole
 MOST_HALVINGS = 100
 
 
@@ -144,41 +141,12 @@ def _settle(
 def _relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
     """The children's rows nearest to `mean` that fall, keep their bounds and, nearly, add up to the parent's row."""
     children, sizes = mean.shape
-    variances = np.zeros(sizes)
-    gap = np.empty(sizes)
+    price = prices(mean, deviation, parent, bounds)
+    near, target = np.empty(mean.shape), np.empty(sizes)
     for child in range(children):
         for size in range(sizes):
-            variances[size] += deviation[child, size] ** 2
-    near, adding, prices = np.empty(mean.shape), np.empty(mean.shape), np.empty(mean.shape)
-    for size in range(sizes):
-        gap[size] = float(parent[size])
-        for child in range(children):
-            gap[size] -= mean[child, size]
-    for child in range(children):
-        for size in range(sizes):
-            step = deviation[child, size] ** 2 / variances[size] * gap[size]
-            adding[child, size] = mean[child, size] + step
-            prices[child, size] = step
-    target = np.empty(sizes)
-    for _ in range(MOST_ITERATIONS):
-        for size in range(sizes):
-            gap[size] = float(parent[size])
-        for child in range(children):
-            for size in range(sizes):
-                priced = mean[child, size] + prices[child, size]
-                target[size] = (priced + PENALTY * adding[child, size]) / (1.0 + PENALTY)
-            _orderly(target, deviation[child], _limit(bounds[child]), near[child])
-            for size in range(sizes):
-                gap[size] -= near[child, size]
-        worst = 0.0
-        for child in range(children):
-            for size in range(sizes):
-                step = deviation[child, size] ** 2 / variances[size] * gap[size]
-                worst = max(worst, abs(step))
-                adding[child, size] += RELAXATION * (near[child, size] + step - adding[child, size])
-                prices[child, size] += RELAXATION * PENALTY * step
-        if worst < NEAR:
-            break
+            target[size] = mean[child, size] + deviation[child, size] ** 2 * price[size]
+        _orderly(target, deviation[child], _limit(bounds[child]), near[child])
     return near
 
 
