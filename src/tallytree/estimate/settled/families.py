@@ -23,11 +23,11 @@ import numpy as np
 
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.layout import row_blocks
-from tallytree.estimate.settled.prices import prices
+from tallytree.estimate.settled.prices import pooled, prices
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 
-MOST_HALVINGS = 100
+MOST_TURNS, MOST_SLOPES = 100, 6
 
 
 def settled(
@@ -95,24 +95,13 @@ def _orderly_rows(mean: Floats, deviation: Floats, bounds: Integers, near: Float
 def _orderly(mean: Floats, deviation: Floats, most: float, near: Floats) -> None:
     """Pool adjacent violators with weights 1 / deviation², then clip: the nearest row that falls, from 0 to `most`."""
     sizes = len(mean)
-    means, weights, counts = np.empty(sizes), np.empty(sizes), np.empty(sizes, dtype=np.int64)
-    pools = 0
+    pull, weight = np.empty(sizes), np.empty(sizes)
+    sums, weights, begins = np.empty(sizes + 1), np.empty(sizes + 1), np.empty(sizes + 2, np.int64)
     for size in range(sizes):
-        here, weight, count = mean[size], 1.0 / deviation[size] ** 2, 1
-        while pools > 0 and means[pools - 1] <= here:
-            pools -= 1
-            together = weight + weights[pools]
-            here = (here * weight + means[pools] * weights[pools]) / together
-            weight = together
-            count += counts[pools]
-        means[pools], weights[pools], counts[pools] = here, weight, count
-        pools += 1
-    size = 0
-    for pool in range(pools):
-        value = min(max(means[pool], 0.0), most)
-        for place in range(size, size + counts[pool]):
-            near[place] = value
-        size += counts[pool]
+        weight[size] = 1.0 / (deviation[size] * deviation[size])
+        pull[size] = mean[size] * weight[size]
+    for pool in range(1, pooled(pull, weight, sums, weights, begins) + 1):
+        near[begins[pool] : begins[pool + 1]] = min(max(sums[pool] / weights[pool], 0.0), most)
 
 
 @kernel
@@ -156,48 +145,64 @@ def _share(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, 
     children, sizes = mean.shape
     held = np.zeros(children, dtype=np.int64)
     most = np.empty(children, dtype=np.int64)
+    middle, spread = np.empty(children), np.empty(children)
+    given = 0
     for size in range(sizes - 1, -1, -1):
-        wanted, given = parent[size], 0
-        for child in range(children):
-            most[child] = wanted if bounds[child] < 0 else min(bounds[child], wanted)
-            given += held[child]
+        wanted = parent[size]
         if given < wanted:
-            _give(mean, deviation, size, wanted, most, held)
+            for child in range(children):
+                most[child] = wanted if bounds[child] < 0 else min(bounds[child], wanted)
+                middle[child], spread[child] = mean[child, size] + 0.5, deviation[child, size]
+            _give(middle, spread, wanted, most, held)
+            given = wanted
         for child in range(children):
             shared[child, size] = held[child]
 
 
 @kernel
-def _give(mean: Floats, deviation: Floats, size: int, wanted: int, most: Integers, held: Integers) -> None:
-    """Raise `held` to `wanted` in all, no child beyond `most`: the likeliest units first."""
+def _give(middle: Floats, spread: Floats, wanted: int, most: Integers, held: Integers) -> None:
+    """Raise `held` to `wanted` in all, no child beyond `most`: the likeliest units first. `middle` is m + ½.
+
+    The threshold is sought from 0 on, where it is if means add up, by the slope of what is given; and halfway between
+    what is too low and what is not wherever that leads outside or takes long.
+    """
     children = len(held)
-    low, high = np.inf, -np.inf  # thresholds at which everything is given, and nothing
-    for child in range(children):
-        centre, spread = mean[child, size], deviation[child, size]
-        low = min(low, (most[child] - 0.5 - centre) / -spread)
-        high = max(high, (held[child] + 0.5 - centre) / -spread)
-    high = high + 1.0 + abs(high) * 1e-9
-    for _ in range(MOST_HALVINGS):
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
-            break
-        given = 0
+    low, high, threshold = -np.inf, np.inf, 0.0  # at `low` too much is given, at `high` not
+    for turn in range(MOST_TURNS):
+        given, slope = 0, 0.0
         for child in range(children):
-            given += _reach(mean[child, size], deviation[child, size], middle, held[child], most[child])
+            value = _reach(middle[child], spread[child], threshold, held[child], most[child])
+            given += value
+            if held[child] < value < most[child]:
+                slope += spread[child]
         if given > wanted:
-            low = middle
+            low = threshold
         else:
-            high = middle
-            if given == wanted:
+            high = threshold
+        if given == wanted:
+            break
+        if turn == 0:
+            for child in range(children):
+                if given > wanted:
+                    nothing = (middle[child] - held[child] - 1) / spread[child]
+                    high = max(nothing if child == 0 else high, nothing)
+                else:
+                    low = min(0.0 if child == 0 else low, (middle[child] - most[child]) / spread[child])
+            if given > wanted:
+                high = high + 1.0 + abs(high) * 1e-9
+        threshold = threshold + (given - wanted) / slope if slope > 0.0 and turn < MOST_SLOPES else low
+        if not low < threshold < high:
+            threshold = 0.5 * (low + high)
+            if not low < threshold < high:
                 break
     given = 0
     for child in range(children):
-        held[child] = _reach(mean[child, size], deviation[child, size], high, held[child], most[child])
+        held[child] = _reach(middle[child], spread[child], high, held[child], most[child])
         given += held[child]
     while given < wanted:
         unlikely = np.empty(children)
         for child in range(children):
-            unlikely[child] = (held[child] + 0.5 - mean[child, size]) / deviation[child, size]
+            unlikely[child] = (held[child] + 1 - middle[child]) / spread[child]
         for child in np.argsort(unlikely, kind="mergesort"):
             if given < wanted and held[child] < most[child]:
                 held[child] += 1
@@ -205,9 +210,9 @@ def _give(mean: Floats, deviation: Floats, size: int, wanted: int, most: Integer
 
 
 @kernel
-def _reach(centre: float, spread: float, threshold: float, held: int, most: int) -> int:
+def _reach(middle: float, spread: float, threshold: float, held: int, most: int) -> int:
     """How many units lie above a threshold: the largest j with (m + ½ − j) / d ≥ threshold, from `held` to `most`."""
-    value = np.floor(centre + 0.5 - threshold * spread)
+    value = np.floor(middle - threshold * spread)
     if value <= held:
         return held
     return most if value >= most else int(value)

@@ -24,7 +24,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.kernels import kernel
 
 MOST_PASSES = 60  # over all rows of a family
-NEAR = 0.02  # of a group, or of a tenth of its deviation: a child that is moved so little is near enough
+NEAR, NEAR_DEVIATIONS = 0.02, 0.01  # of a group or of its deviation: a child that is to move so little is near enough
 FIRST_DAMPING, LEAST_DAMPING = 0.1, 1e-7
 MOST_GRADIENTS, SHARP = 30, 0.1  # conjugate gradients: how many, and the part of the residual at which they end
 
@@ -40,7 +40,7 @@ class Pools(NamedTuple):
 
 @kernel
 def prices(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
-    """Prices `[sizes]` at which the children's answers add up to the parent's row, to within NEAR for each of them."""
+    """Prices `[sizes]` at which the children's answers add up to the parent's row, nearly: see NEAR."""
     children, sizes = mean.shape
     variances, largest = np.zeros(sizes), np.zeros(sizes)
     found, gap = np.zeros(sizes), np.zeros(sizes)
@@ -52,13 +52,13 @@ def prices(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) 
             found[size] -= mean[child, size]
     for size in range(sizes):
         found[size] = (found[size] + parent[size]) / variances[size]
-        largest[size] /= variances[size] * max(1.0, 0.1 * np.sqrt(largest[size]))
+        largest[size] /= variances[size] * max(NEAR, NEAR_DEVIATIONS * np.sqrt(largest[size]))
     cells = children * sizes
     pools = Pools(np.zeros(1, np.int64), np.empty(cells, np.int32), np.empty(cells, np.int32), np.empty(cells))
     value = _answer(mean, deviation, parent, bounds, found, gap, pools)
     damping, passes = FIRST_DAMPING, 1
     step, trial, left = np.empty(sizes), np.empty(sizes), np.empty(sizes)
-    while passes < MOST_PASSES and np.max(np.abs(gap) * largest) >= NEAR:
+    while passes < MOST_PASSES and np.max(np.abs(gap) * largest) >= 1.0:
         _newton_step(pools, variances, damping, gap, step)
         promised = np.dot(gap, step)
         part = 1.0
@@ -86,36 +86,50 @@ def prices(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) 
 
 
 @kernel
-def _answer(
-    mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, prices: Floats, gap: Floats, pools: Pools
-) -> float:
-    """Write the gap and the free pools at these prices; the dual function but for a constant is returned.
+def pooled(pull: Floats, weight: Floats, sums: Floats, weights: Floats, begins: Integers) -> int:
+    """Pool adjacent violators of "falls with the size"; the pools are 1, 2, … up to the number that is returned.
 
-    Pools are kept as sums Σ m/d² + Σ λ and weights, and compared crosswise: no division until they are complete.
+    `pull` is value × weight. A pool's value is its sum / its weight, compared crosswise: nothing is divided here. The
+    pools in front, `begins` from 1 on, end where the next one begins. Pool 0 stands before all and is never reached.
     """
-    children, sizes = mean.shape
-    first, stop, slope = pools.first, pools.stop, pools.slope
-    pull, weight = np.empty(sizes), np.empty(sizes)
-    sums, weights, begins = np.empty(sizes + 1), np.empty(sizes + 1), np.empty(sizes + 2, np.int32)
-    change = np.zeros(sizes + 1)
-    count, value = 0, 0.0
-    sums[0], weights[0], begins[0] = np.inf, 1.0, 0
-    for child in range(children):
-        most = np.inf if bounds[child] < 0 else float(bounds[child])
-        for size in range(sizes):
-            weight[size] = 1.0 / (deviation[child, size] * deviation[child, size])
-            pull[size] = mean[child, size] * weight[size] + prices[size]
-        top = 0
-        for size in range(sizes):
-            here, heavy, begin = pull[size], weight[size], size
+    sums[0], weights[0] = np.inf, 1.0
+    above, heavy_above, top = np.inf, 1.0, 0
+    for size in range(len(pull)):
+        here, heavy, begin = pull[size], weight[size], size
+        if above * heavy <= here * heavy_above:
+            here += above
+            heavy += heavy_above
+            begin = begins[top]
+            top -= 1
             while sums[top] * heavy <= here * weights[top]:
                 here += sums[top]
                 heavy += weights[top]
                 begin = begins[top]
                 top -= 1
-            top += 1
-            sums[top], weights[top], begins[top] = here, heavy, begin
-        begins[top + 1] = sizes
+        top += 1
+        sums[top], weights[top], begins[top] = here, heavy, begin
+        above, heavy_above = here, heavy
+    begins[top + 1] = len(pull)
+    return top
+
+
+@kernel
+def _answer(
+    mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, prices: Floats, gap: Floats, pools: Pools
+) -> float:
+    """Write the gap and the free pools at these prices; the dual function but for a constant is returned."""
+    children, sizes = mean.shape
+    first, stop, slope = pools.first, pools.stop, pools.slope
+    pull, weight = np.empty(sizes), np.empty(sizes)
+    sums, weights, begins = np.empty(sizes + 1), np.empty(sizes + 1), np.empty(sizes + 2, np.int64)
+    change = np.zeros(sizes + 1)
+    count, value = 0, 0.0
+    for child in range(children):
+        most = np.inf if bounds[child] < 0 else float(bounds[child])
+        for size in range(sizes):
+            weight[size] = 1.0 / (deviation[child, size] * deviation[child, size])
+            pull[size] = mean[child, size] * weight[size] + prices[size]
+        top = pooled(pull, weight, sums, weights, begins)
         for pool in range(1, top + 1):
             if sums[pool] <= 0.0:
                 break
