@@ -61,30 +61,30 @@ def borrowed(
     alive = np.flatnonzero(~empty)
     if not len(alive) or not 0 < sizes <= MOST_SIZES:
         return Borrowed(mean, variance, 0.0)
-    shape = above / np.maximum(groups_above, 1.0)[:, None]
-    expected = groups[:, None] * shape
-    free = np.clip(1.0 - groups / np.maximum(groups_above, 1.0), 0.0, 1.0)
-    common = np.clip(np.average(shape[alive], axis=0, weights=groups[alive]), 0.0, 1.0)
+    groups_above = np.maximum(groups_above, 1.0)
+    alone = noisy - (groups / groups_above)[:, None] * above
+    free = groups * np.clip(1.0 - groups / groups_above, 0.0, 1.0)
+    common = np.clip((groups / groups_above)[alive] @ above[alive] / groups[alive].sum(), 0.0, 1.0)
     chance = np.minimum.outer(common, common) - np.outer(common, common)
     taken = 0.0
     for together in _alike(groups, alive, max(FEWEST_LEAVES, LEAVES_PER_SIZE * sizes)):
-        roots, apart = [], []
-        for members in together:
-            drawn = float(np.mean(groups[members] * free[members])) * chance
-            root = np.linalg.cholesky(drawn + np.diag(noise))
-            roots.append((drawn, root))
-            apart.append(np.linalg.solve(root, (noisy[members] - expected[members]).T).T)
+        drawn = np.array([free[members].mean() for members in together])[:, None, None] * chance
+        roots = np.linalg.cholesky(drawn + np.diag(noise))
+        apart = [
+            alone[members] @ inverse.T for members, inverse in zip(together, np.linalg.inv(roots), strict=True)
+        ]
         real = _real_differences(np.concatenate(apart))
-        for members, (drawn, root) in zip(together, roots, strict=True):
-            signal = drawn + root @ real @ root.T
-            gain = np.linalg.solve(signal + np.diag(noise), signal)
+        signals = drawn + roots @ real @ roots.transpose(0, 2, 1)
+        gains = np.linalg.solve(signals + np.diag(noise), signals)
+        for members, signal, gain in zip(together, signals, gains, strict=True):
             left = np.clip(np.diag(gain), LEAST_LEFT, 1.0)
             worth = left < WORTH_IT
-            pull = _root_of_gain(signal, noise) if apart_as_true else gain
-            drawn_rows = expected[members] + (noisy[members] - expected[members]) @ pull
-            mean[members] = np.where(worth, drawn_rows, noisy[members])
-            variance[members] = np.where(worth, left, 1.0) * noise
-            taken += len(members) * float(np.mean(np.where(worth, 1.0 - left, 0.0)))
+            if worth.any():
+                pull = _root_of_gain(signal, noise) if apart_as_true else gain
+                # what is expected, n p, and the drawn rest: the row less what it does not keep of its own difference
+                mean[members] -= np.where(worth, alone[members] - alone[members] @ pull, 0.0)
+                variance[members] = np.where(worth, left, 1.0) * noise
+                taken += len(members) * float(np.mean(np.where(worth, 1.0 - left, 0.0)))
     return Borrowed(mean, variance, taken / len(alive))
 
 

@@ -143,24 +143,23 @@ def _relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers
 def _share(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, shared: Integers) -> None:
     """Share a parent's row out, from the largest size down."""
     children, sizes = mean.shape
-    held = np.zeros(children, dtype=np.int64)
-    most = np.empty(children, dtype=np.int64)
+    held, most = np.zeros(children), np.empty(children)  # whole numbers, as floats are quicker to compare with means
     middle, spread = np.empty(children), np.empty(children)
-    given = 0
+    given = 0.0
     for size in range(sizes - 1, -1, -1):
-        wanted = parent[size]
+        wanted = float(parent[size])
         if given < wanted:
             for child in range(children):
-                most[child] = wanted if bounds[child] < 0 else min(bounds[child], wanted)
+                most[child] = min(_limit(bounds[child]), wanted)
                 middle[child], spread[child] = mean[child, size] + 0.5, deviation[child, size]
             _give(middle, spread, wanted, most, held)
             given = wanted
         for child in range(children):
-            shared[child, size] = held[child]
+            shared[child, size] = np.int64(held[child])
 
 
 @kernel
-def _give(middle: Floats, spread: Floats, wanted: int, most: Integers, held: Integers) -> None:
+def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Floats) -> None:
     """Raise `held` to `wanted` in all, no child beyond `most`: the likeliest units first. `middle` is m + ½.
 
     The threshold is sought from 0 on, where it is if means add up, by the slope of what is given; and halfway between
@@ -169,12 +168,11 @@ def _give(middle: Floats, spread: Floats, wanted: int, most: Integers, held: Int
     children = len(held)
     low, high, threshold = -np.inf, np.inf, 0.0  # at `low` too much is given, at `high` not
     for turn in range(MOST_TURNS):
-        given, slope = 0, 0.0
+        given, slope = 0.0, 0.0
         for child in range(children):
             value = _reach(middle[child], spread[child], threshold, held[child], most[child])
             given += value
-            if held[child] < value < most[child]:
-                slope += spread[child]
+            slope += spread[child] if held[child] < value < most[child] else 0.0
         if given > wanted:
             low = threshold
         else:
@@ -195,7 +193,7 @@ def _give(middle: Floats, spread: Floats, wanted: int, most: Integers, held: Int
             threshold = 0.5 * (low + high)
             if not low < threshold < high:
                 break
-    given = 0
+    given = 0.0
     for child in range(children):
         held[child] = _reach(middle[child], spread[child], high, held[child], most[child])
         given += held[child]
@@ -210,9 +208,6 @@ def _give(middle: Floats, spread: Floats, wanted: int, most: Integers, held: Int
 
 
 @kernel
-def _reach(middle: float, spread: float, threshold: float, held: int, most: int) -> int:
+def _reach(middle: float, spread: float, threshold: float, held: float, most: float) -> float:
     """How many units lie above a threshold: the largest j with (m + ½ − j) / d ≥ threshold, from `held` to `most`."""
-    value = np.floor(middle - threshold * spread)
-    if value <= held:
-        return held
-    return most if value >= most else int(value)
+    return min(max(np.floor(middle - threshold * spread), held), most)
