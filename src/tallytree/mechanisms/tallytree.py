@@ -220,10 +220,12 @@ def _from_at_least(
     tree, totals = measurements.hierarchy, measurements.known_totals
     values, noise = _measured(measurements)
     mean, variance = subtree_estimates(values, noise, tree)
-    deviation = np.sqrt(variance)
-    first = settled(mean, deviation, tree, totals)
+    del values
+    deviation = np.sqrt(variance, out=variance)
     if not settings.borrow or tree.depth == 1:
-        return first, "leaves borrow nothing from the regions above them"
+        return settled(mean, deviation, tree, totals), "leaves borrow nothing from the regions above them"
+    # Rows of leaves are settled before they borrow only where their numbers of groups are to be read from them.
+    first = settled(mean, deviation, tree, totals, above_leaves=totals is not None)
     leaves = tree.level_slice(tree.depth - 1)
     above = first[tree.parents[leaves]].astype(np.float64)
     # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
@@ -236,7 +238,8 @@ def _from_at_least(
     rows = mean[leaves, begin:], noise[-1, begin:], groups, above[:, begin:], groups_above
     drawn = borrowed(*rows, apart_as_true=apart_as_true)
     if drawn.part == 0:
-        return first, "leaves borrow nothing from the regions above them: it would not pay"
+        whole = first if len(first) == len(tree) else settled(mean, deviation, tree, totals, top=first)
+        return whole, "leaves borrow nothing from the regions above them: it would not pay"
     mean[leaves, begin:], deviation[leaves, begin:] = drawn.mean, np.sqrt(drawn.variance)
     whole = settled(mean, deviation, tree, totals, top=first[: leaves.start])
     return whole, f"of their rows, leaves borrow {100 * drawn.part:.0f} % from the shapes of the regions above them"

@@ -61,30 +61,26 @@ def borrowed(
     alive = np.flatnonzero(~empty)
     if not len(alive) or not 0 < sizes <= MOST_SIZES:
         return Borrowed(mean, variance, 0.0)
-    groups_above = np.maximum(groups_above, 1.0)
-    alone = noisy - (groups / groups_above)[:, None] * above
-    free = groups * np.clip(1.0 - groups / groups_above, 0.0, 1.0)
-    common = np.clip((groups / groups_above)[alive] @ above[alive] / groups[alive].sum(), 0.0, 1.0)
+    share = groups / np.maximum(groups_above, 1.0)
+    common = np.clip(share[alive] @ above[alive] / groups[alive].sum(), 0.0, 1.0)
     chance = np.minimum.outer(common, common) - np.outer(common, common)
+    free = groups * np.clip(1.0 - share, 0.0, 1.0)
     taken = 0.0
     for together in _alike(groups, alive, max(FEWEST_LEAVES, LEAVES_PER_SIZE * sizes)):
+        own = [noisy[members] - share[members, None] * above[members] for members in together]
         drawn = np.array([free[members].mean() for members in together])[:, None, None] * chance
         roots = np.linalg.cholesky(drawn + np.diag(noise))
-        apart = [
-            alone[members] @ inverse.T for members, inverse in zip(together, np.linalg.inv(roots), strict=True)
-        ]
-        real = _real_differences(np.concatenate(apart))
+        inverses = np.linalg.inv(roots)
+        real = _real_differences(np.concatenate([rows @ inverse.T for rows, inverse in zip(own, inverses, strict=True)]))
         signals = drawn + roots @ real @ roots.transpose(0, 2, 1)
         gains = np.linalg.solve(signals + np.diag(noise), signals)
-        for members, signal, gain in zip(together, signals, gains, strict=True):
-            left = np.clip(np.diag(gain), LEAST_LEFT, 1.0)
-            worth = left < WORTH_IT
-            if worth.any():
-                pull = _root_of_gain(signal, noise) if apart_as_true else gain
-                # what is expected, n p, and the drawn rest: the row less what it does not keep of its own difference
-                mean[members] -= np.where(worth, alone[members] - alone[members] @ pull, 0.0)
-                variance[members] = np.where(worth, left, 1.0) * noise
-                taken += len(members) * float(np.mean(np.where(worth, 1.0 - left, 0.0)))
+        left = np.clip(np.diagonal(gains, axis1=1, axis2=2), LEAST_LEFT, 1.0)
+        left[left >= WORTH_IT] = 1.0
+        for members, difference, signal, gain, rest in zip(together, own, signals, gains, left, strict=True):
+            pull = _root_of_gain(signal, noise) if apart_as_true else gain
+            mean[members] += np.where(rest < 1.0, difference @ pull - difference, 0.0)
+            variance[members] = rest * noise
+            taken += len(members) * float(np.mean(1.0 - rest))
     return Borrowed(mean, variance, taken / len(alive))
 
 

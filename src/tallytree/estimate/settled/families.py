@@ -38,12 +38,13 @@ def settled(
     *,
     orderly_leaves: bool = False,
     top: Integers | None = None,
+    above_leaves: bool = False,
 ) -> Integers:
     """Whole numbers `[regions, sizes]` near `mean`: non-increasing, adding up, from 0 to the region's total.
 
     `deviation` is positive and has the shape of `mean`. Without `totals` nothing bounds a row but its parent's. With
     `orderly_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top`
-    gives the rows of all levels but the last, if they are settled already.
+    gives the rows of all levels but the last, if they are settled already; with `above_leaves` no others are returned.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> settled(np.array([[9.2, 5.0], [5.4, 6.0], [3.1, -2.0]]), np.ones((3, 2)), tree, np.array([10, 6, 4]))
@@ -51,7 +52,8 @@ def settled(
            [6, 5],
            [3, 0]])
     """
-    values = np.empty(mean.shape, dtype=np.int64)
+    last = hierarchy.depth - 1
+    values = np.empty((hierarchy.level_slice(last).start if above_leaves else len(mean), mean.shape[1]), dtype=np.int64)
     bounds = np.full(len(hierarchy), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
     if top is None:
         row = np.empty(mean.shape[1])
@@ -59,10 +61,9 @@ def settled(
         values[0] = np.floor(row + 0.5)
     else:
         values[: len(top)] = top
-    first = 0 if top is None else hierarchy.depth - 2
-    for level in range(first, hierarchy.depth - 1):
+    for level in range(0 if top is None else last - 1, last - above_leaves):
         parents = hierarchy.level_slice(level)
-        relax = not (orderly_leaves and level == hierarchy.depth - 2)
+        relax = not (orderly_leaves and level == last - 1)
         count, start_of = parents.stop - parents.start, parents.start
 
         def work(start: int, stop: int, start_of: int = start_of, relax: bool = relax) -> None:
