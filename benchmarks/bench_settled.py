@@ -10,6 +10,8 @@ machine matters less. Drawing the noise is drawing as many values with NumPy.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import subprocess
 import sys
 from itertools import product
@@ -53,9 +55,7 @@ def seconds(measurements: Measurements, by: str, borrow: bool, times: int) -> fl
 
 def drawing(measurements: Measurements) -> float:
     """Seconds to draw the noise of all measurements with NumPy."""
-    return best_of(
-        5, lambda: [drawn(part.values.shape, (part.variance / 2) ** 0.5) for part in measurements.measured]
-    )
+    return best_of(5, lambda: [drawn(part.values.shape, (part.variance / 2) ** 0.5) for part in measurements.measured])
 
 
 def name_of(shape: tuple[int, ...], sizes: int) -> str:
@@ -84,9 +84,7 @@ def compare(shape: tuple[int, ...], sizes: int, times: int) -> None:
             )
 
 
-def growth(
-    what: str, cases: dict[str, Measurements], times: int, *, borrow: bool = True
-) -> None:
+def growth(what: str, cases: dict[str, Measurements], times: int, *, borrow: bool = True) -> None:
     """Each case's time over that of the first."""
     found = {name: seconds(measurements, "at_least", borrow, times) for name, measurements in cases.items()}
     first = next(iter(found.values()))
@@ -137,6 +135,8 @@ def peak(shape: tuple[int, ...], sizes: int) -> float:
     estimate = mechanism("at_least", True).estimate
     estimate(measured(shape, 8, by="at_least"))
     measurements = measured(shape, sizes, by="at_least")
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what making the data up has left behind would hide what the estimate takes
     return rise_of_peak(lambda: estimate(measurements)) / sum(8 * part.values.size for part in measurements.measured)
 
 
@@ -153,11 +153,15 @@ def main() -> None:
     compare(shape, many, times)
     compare(shape, few, 2 * times)
     for sizes in (few, many // 4):
-        noise = {f"ε = {epsilon:g}": measured(shape, sizes, epsilon=epsilon, by="at_least") for epsilon in (1, 0.1, 0.01)}
+        noise = {
+            f"ε = {epsilon:g}": measured(shape, sizes, epsilon=epsilon, by="at_least") for epsilon in (1, 0.1, 0.01)
+        }
         growth(f"more noise, {name_of(shape, sizes)}", noise, times)
         levels = {f"{len(one) + 1} levels": measured(one, sizes, by="at_least") for one in DEPTHS}
         growth(f"more levels, 3,143 leaves × {sizes:,}", levels, times)
-        families = {f"{one[-2] if len(one) > 1 else 1:,} families": measured(one, sizes, by="at_least") for one in FAMILIES}
+        families = {
+            f"{one[-2] if len(one) > 1 else 1:,} families": measured(one, sizes, by="at_least") for one in FAMILIES
+        }
         growth(f"fewer families, 3,143 leaves × {sizes:,}", families, times)
     lists(shape, many, 1)
     memory((12, 300), 2000 if options.quick else 10_000)

@@ -55,11 +55,13 @@ def borrowed(
     """
     leaves, sizes = noisy.shape
     noise = np.maximum(noise, LEAST_NOISE)
+    if not 0 < sizes <= MOST_SIZES:
+        return Borrowed(noisy, np.broadcast_to(noise, noisy.shape), 0.0)
     mean, variance = noisy.copy(), np.tile(noise, (leaves, 1))
     empty = groups <= 0
     mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise
     alive = np.flatnonzero(~empty)
-    if not len(alive) or not 0 < sizes <= MOST_SIZES:
+    if not len(alive):
         return Borrowed(mean, variance, 0.0)
     share = groups / np.maximum(groups_above, 1.0)
     common = np.clip(share[alive] @ above[alive] / groups[alive].sum(), 0.0, 1.0)
@@ -71,7 +73,9 @@ def borrowed(
         drawn = np.array([free[members].mean() for members in together])[:, None, None] * chance
         roots = np.linalg.cholesky(drawn + np.diag(noise))
         inverses = np.linalg.inv(roots)
-        real = _real_differences(np.concatenate([rows @ inverse.T for rows, inverse in zip(own, inverses, strict=True)]))
+        real = _real_differences(
+            np.concatenate([rows @ inverse.T for rows, inverse in zip(own, inverses, strict=True)])
+        )
         signals = drawn + roots @ real @ roots.transpose(0, 2, 1)
         gains = np.linalg.solve(signals + np.diag(noise), signals)
         left = np.clip(np.diagonal(gains, axis1=1, axis2=2), LEAST_LEFT, 1.0)
