@@ -89,8 +89,9 @@ def growth(what: str, cases: dict[str, Measurements], times: int, *, borrow: boo
     found = {name: seconds(measurements, "at_least", borrow, times) for name, measurements in cases.items()}
     first = next(iter(found.values()))
     relative = {name: value / first for name, value in found.items()}
+    listed = ", ".join(f"{name} {ratio:.2f}" for name, ratio in relative.items())
     report(
-        f"{what}, CPU time relative to the first: {', '.join(f'{name} {ratio:.2f}' for name, ratio in relative.items())}",
+        f"{what}, CPU time relative to the first: {listed}",
         case=what,
         relative_time={name: round(ratio, 3) for name, ratio in relative.items()},
     )

@@ -211,4 +211,5 @@ def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Flo
 @kernel
 def _reach(middle: float, spread: float, threshold: float, held: float, most: float) -> float:
     """How many units lie above a threshold: the largest j with (m + ½ − j) / d ≥ threshold, from `held` to `most`."""
-    return min(max(np.floor(middle - threshold * spread), held), most)
+    value: float = np.floor(middle - threshold * spread)
+    return min(max(value, held), most)

@@ -30,9 +30,9 @@ MOST_GRADIENTS, SHARP = 30, 0.1  # conjugate gradients: how many, and the part o
 
 
 class Pools(NamedTuple):
-    """The free pools of all children, one child after another, as far as `count` says."""
+    """The free pools of all children, one child after another, as far as `filled` says."""
 
-    count: Integers  # [1]
+    filled: Integers  # [1]
     first: Integers
     stop: Integers
     slope: Floats  # 1 / W
@@ -143,7 +143,7 @@ def _answer(
             value += here * (0.5 * here * weights[pool] - sums[pool])
             change[begin] += here
             change[end] -= here
-    pools.count[0] = count
+    pools.filled[0] = count
     held = 0.0
     for size in range(sizes):
         held += change[size]
@@ -157,7 +157,7 @@ def _newton_step(pools: Pools, variances: Floats, damping: float, gap: Floats, s
     """Write δ with (H + μ V) δ = gap, nearly: conjugate gradients with the diagonal as preconditioner."""
     sizes = len(gap)
     diagonal, moved, sums = np.zeros(sizes + 1), np.empty(sizes + 1), np.empty(sizes + 1)
-    for pool in range(pools.count[0]):
+    for pool in range(pools.filled[0]):
         diagonal[pools.first[pool]] += pools.slope[pool]
         diagonal[pools.stop[pool]] -= pools.slope[pool]
     rest, ahead = gap.copy(), np.empty(sizes)
@@ -197,7 +197,7 @@ def _move(pools: Pools, vector: Floats, sums: Floats, moved: Floats) -> None:
     for size in range(sizes):
         sums[size + 1] = sums[size] + vector[size]
     moved[:] = 0.0
-    for pool in range(pools.count[0]):
+    for pool in range(pools.filled[0]):
         first, stop = pools.first[pool], pools.stop[pool]
         share = pools.slope[pool] * (sums[stop] - sums[first])
         moved[first] += share
