@@ -220,12 +220,14 @@ def _from_at_least(
     tree, totals = measurements.hierarchy, measurements.known_totals
     values, noise = _measured(measurements)
     mean, variance = subtree_estimates(values, noise, tree)
-    deviation = np.sqrt(variance)
-    first = settled(mean, deviation, tree, totals)
+    del values
+    deviation = np.sqrt(variance, out=variance)
     if not settings.borrow or tree.depth == 1:
-        return first, "leaves borrow nothing from the regions above them"
+        return settled(mean, deviation, tree, totals), "leaves borrow nothing from the regions above them"
+    # Rows of leaves are settled before they borrow only where their numbers of groups are to be read from them.
+    first = settled(mean, deviation, tree, totals, above_leaves=totals is not None)
     leaves = tree.level_slice(tree.depth - 1)
-    above = first[tree.parents[leaves]].astype(np.float64)
+    above = first[: leaves.start].astype(np.float64)[tree.parents[leaves]]
     # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
     begin = 0 if totals is not None else 1
     groups, groups_above = (
@@ -236,10 +238,14 @@ def _from_at_least(
     rows = mean[leaves, begin:], noise[-1, begin:], groups, above[:, begin:], groups_above
     drawn = borrowed(*rows, apart_as_true=apart_as_true)
     if drawn.part == 0:
-        return first, "leaves borrow nothing from the regions above them: it would not pay"
-    mean[leaves, begin:], deviation[leaves, begin:] = drawn.mean, np.sqrt(drawn.variance)
+        whole = first if len(first) == len(tree) else settled(mean, deviation, tree, totals, top=first)
+        return whole, "leaves borrow nothing from the regions above them: it would not pay"
+    mean[leaves, begin:] = drawn.mean
+    np.sqrt(drawn.variance, out=deviation[leaves, begin:])
+    part = drawn.part
+    del above, rows, drawn  # as large as the measurements each
     whole = settled(mean, deviation, tree, totals, top=first[: leaves.start])
-    return whole, f"of their rows, leaves borrow {100 * drawn.part:.0f} % from the shapes of the regions above them"
+    return whole, f"of their rows, leaves borrow {100 * part:.0f} % from the shapes of the regions above them"
 
 
 def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
