@@ -85,9 +85,12 @@ class Mechanism:
         """What follows from measured totals and a measured largest size, for one that asks for them first."""
         return Settled()
 
-    def played(self, measurements: Measurements, counts: Integers) -> Integers:
-        """Counts that stand for the truth where data like the released ones are simulated: the released ones."""
-        return counts
+    def played(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+        """For each replicate, counts that stand for the truth where data like the released ones are simulated.
+
+        These are the released ones, unless a mechanism knows better.
+        """
+        return lambda replicate: counts
 
     def divided(self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
         """The shares that were given, or those of a priority; not both."""
