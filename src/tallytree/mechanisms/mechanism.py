@@ -58,6 +58,11 @@ class Mechanism:
     leaves_only: ClassVar[bool] = False  # is nothing but the lowest level measured? Then there is nothing to divide.
 
     @property
+    def divides_itself(self) -> bool:
+        """Do its options say how the budget is divided over the levels, so that neither shares nor priorities do?"""
+        return False
+
+    @property
     def measures(self) -> str:
         """What it measures, in words."""
         return f"{self.view}, on every level"

@@ -61,6 +61,11 @@ class Tallytree(Mechanism):
     settings: Settings = field(default_factory=Settings)
 
     @property
+    def divides_itself(self) -> bool:
+        """Bands say how."""
+        return self.settings.bands is not None
+
+    @property
     def measures(self) -> str:
         """What it measures, in words."""
         if self.settings.leaves is None:

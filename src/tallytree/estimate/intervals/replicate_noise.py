@@ -38,7 +38,8 @@ def digest_of(measurements: Measurements) -> bytes:
 def chances(seed: bytes, replicate: int, count: int) -> Floats:
     """Numbers that are uniform from 0 to 1 (and less than 1), for one replicate; independent of its noise."""
     key = hashlib.sha256(seed + b"chances" + replicate.to_bytes(8, "little")).digest()
-    uniform: Floats = (KeyedWords(key).words(count) >> np.uint64(11)) * 2.0**-53
+    uniform: Floats = (KeyedWords(key).words(count) >> np.uint64(11)).astype(np.float64)
+    uniform *= 2.0**-53
     return uniform
 
 

@@ -116,12 +116,14 @@ def typical(
     if isinstance(replicates, bool) or not isinstance(replicates, int | np.integer) or replicates < 2:
         raise SpecError(f"the number of replicates is {replicates!r}; expected a whole number of at least 2")
     squares = np.zeros(counts.shape)
-    truth, views, true_values, function_squares = None, [], [], []
+    truth: Integers | None = None
+    function_squares: list[Floats] = []
     seed = digest_of(measurements)
     progress(Stage(STAGE, 0, int(replicates)))
     for replicate in range(int(replicates)):
-        before, truth = truth, counts if played is None else checked_counts(played(replicate), measurements)
-        if truth is not before:
+        now = counts if played is None else checked_counts(played(replicate), measurements)
+        if now is not truth:
+            truth = now
             views = views_of(truth, measurements)
             true_values = [np.asarray(function(truth), dtype=np.float64) for function in functions]
             function_squares = function_squares or [np.zeros(value.shape) for value in true_values]

@@ -65,9 +65,7 @@ def believed(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int =
     return _fitted(lists, hierarchy, max_size, rounds)[0]
 
 
-def drawing(
-    lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int = ROUNDS
-) -> Callable[[Floats], Integers]:
+def drawing(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int = ROUNDS) -> Callable[[Floats], Integers]:
     """A function that draws lists from what is believed, and gives their counts `[leaves, sizes from 0]`.
 
     It takes numbers that are uniform from 0 to 1, one for each place; the same numbers give the same lists.
