@@ -119,9 +119,13 @@ class ReleaseSpec(Spec):
 
     @property
     def mechanism_options(self) -> dict[str, dict[str, Any]]:
-        """The options of the mechanism that the spec names, by its name."""
+        """The options of the mechanism that the spec names, or that `auto` stands for with options, by its name."""
         release = self.release
-        return {} if release.options is None or release.mechanism == "auto" else {release.mechanism: release.options}
+        if release.options is None:
+            return {}
+        from tallytree.mechanisms import choose
+
+        return {choose(release.mechanism, self.neighbours()).name: release.options}
 
     def hierarchy(self) -> Hierarchy | None:
         """The public hierarchy, if the spec names a table for it."""

@@ -58,6 +58,11 @@ class Mechanism:
     leaves_only: ClassVar[bool] = False  # is nothing but the lowest level measured? Then there is nothing to divide.
 
     @property
+    def divides_itself(self) -> bool:
+        """Do its options say how the budget is divided over the levels, so that neither shares nor priorities do?"""
+        return False
+
+    @property
     def measures(self) -> str:
         """What it measures, in words."""
         return f"{self.view}, on every level"
@@ -85,9 +90,12 @@ class Mechanism:
         """What follows from measured totals and a measured largest size, for one that asks for them first."""
         return Settled()
 
-    def played(self, measurements: Measurements, counts: Integers) -> Integers:
-        """Counts that stand for the truth where data like the released ones are simulated: the released ones."""
-        return counts
+    def played(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+        """For each replicate, counts that stand for the truth where data like the released ones are simulated.
+
+        These are the released ones, unless a mechanism knows better.
+        """
+        return lambda replicate: counts
 
     def divided(self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
         """The shares that were given, or those of a priority; not both."""

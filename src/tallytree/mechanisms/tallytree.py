@@ -12,7 +12,7 @@ crowded front and a long sparse tail.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -23,16 +23,16 @@ import numpy as np
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import BudgetError, SpecError
+from tallytree.estimate.intervals.replicate_noise import chances, digest_of
 from tallytree.estimate.settled.borrowed import borrowed
 from tallytree.estimate.settled.families import settled
-from tallytree.estimate.settled.lists import ROUNDS, Lists, believed
+from tallytree.estimate.settled.lists import ROUNDS, Lists, believed, drawing
 from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.estimate.tree.nearest import nearest_consistent
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import counts_from_at_least
+from tallytree.histogram import at_least, counts_from_at_least
 from tallytree.mechanisms.bands import DividedBand, Division, Leaves, divisions, read_bands, read_leaves, up_to
-from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, precisions
+from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism
 from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
@@ -59,6 +59,11 @@ class Tallytree(Mechanism):
 
     estimate: partial[Estimate]
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def divides_itself(self) -> bool:
+        """Bands say how."""
+        return self.settings.bands is not None
 
     @property
     def measures(self) -> str:
@@ -165,12 +170,18 @@ class Tallytree(Mechanism):
             [settings.leaves] if settings.bands is None else [band.leaves or settings.leaves for band in settings.bands]
         )
 
-    def played(self, measurements: Measurements, counts: Integers) -> Integers:
-        """Leaves that are as different as they are believed to be: released ones that borrow are closer together."""
-        if not self.settings.borrow or any(part.view == "sorted_sizes" for part in measurements.measured):
-            return counts
+    def played(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+        """Leaves that are as different as they are believed to be: released ones that borrow are closer together.
+
+        For lists these are draws of what is believed, another for each replicate.
+        """
+        if any(part.view == "sorted_sizes" for part in measurements.measured):
+            return _played_lists(self.settings, measurements, counts)
+        if not self.settings.borrow:
+            return super().played(measurements, counts)
         values, _ = _from_at_least(self.settings, measurements, apart_as_true=True)
-        return counts_from_at_least(values, measurements.region_totals)
+        apart = counts_from_at_least(values, measurements.region_totals)
+        return lambda replicate: apart
 
     def settle(self, measurements: Measurements) -> Settled:
         """Consistent totals from what was measured of them."""
@@ -270,6 +281,31 @@ def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integer
     )
 
 
+def _played_lists(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+    """Draws of the lists. Sizes that were counted in the leaves are as released, but no less than what is drawn above.
+
+    Released counts are settled from means of beliefs, which are smoother than any truth: what is estimated from those
+    once more errs less than a release does.
+    """
+    tree, totals = measurements.hierarchy, measurements.known_totals
+    leaves = tree.level_slice(tree.depth - 1)
+    lists, seed = _lists(measurements), digest_of(measurements)
+    draw = drawing(lists, tree, measurements.max_size, rounds=ROUNDS if settings.borrow else 1)
+    front = np.isfinite(_measured(measurements)[1][-1])
+    released = at_least(counts[leaves], measurements.first_size)
+
+    def play(replicate: int) -> Integers:
+        values = at_least(draw(chances(seed, replicate, lists.values.shape[1])), 0)
+        values[:, front] = released[:, front]
+        values = np.ascontiguousarray(np.maximum.accumulate(values[:, ::-1], axis=1)[:, ::-1])
+        if measurements.region_totals is None and totals is not None:
+            values[:, 0] = totals[leaves]
+        public = None if measurements.region_totals is None else measurements.region_totals[leaves]
+        return tree.aggregate(counts_from_at_least(values, public))
+
+    return play
+
+
 def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> None:
     """Weigh sums of beliefs against what was measured of them, in place.
 
@@ -331,16 +367,17 @@ def _added_up(leaf: Floats, tree: Hierarchy) -> Floats:
 
 
 def _totals(measurements: Measurements) -> Integers | None:
-    """The consistent totals nearest to the measured ones; where only leaves were measured, none of them negative."""
-    measured = [part for part in measurements.measured if part.view == "totals"]
-    tree = measurements.hierarchy
-    if not measured:
+    """Whole totals that add up, settled from the top as everything else: clipping small leaves moves nothing above."""
+    if not any(part.view == "totals" for part in measurements.measured):
         return None
-    if len(measured) == tree.depth:
-        weights = precisions(measurements, "totals")
-        return nearest_consistent(measurements.stacked("totals"), tree, weights=weights)[:, 0]
-    leaves = next(part for part in measured if part.level == tree.depth - 1)
-    return tree.aggregate(np.maximum(leaves.values[:, 0], 0))
+    tree = measurements.hierarchy
+    values, noise = np.zeros((len(tree), 1)), np.full((tree.depth, 1), inf)
+    for part in measurements.measured:
+        if part.view == "totals":
+            values[tree.level_slice(part.level)] = part.values
+            noise[part.level] = max(part.variance, LEAST_VARIANCE)
+    mean, variance = subtree_estimates(values, noise, tree)
+    return settled(mean, np.sqrt(variance), tree, None)[:, 0]
 
 
 def _checked(option: str, value: Any) -> Any:

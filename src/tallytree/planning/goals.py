@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
@@ -108,17 +108,21 @@ def suggest(
     goals: str | Sequence[str],
     *,
     mechanism: str = "auto",
+    options: Mapping[str, Any] | None = None,
     totals: Integers | None = None,
 ) -> Suggestion:
     """Find shares for goals; from public facts alone and without simulation.
 
-    `totals` are the public numbers of groups of all regions, which some mechanisms decide by what to measure.
+    `options` are the mechanism's. `totals` are the public numbers of groups of all regions, which some mechanisms
+    decide by what to measure.
     """
     texts = [goals] if isinstance(goals, str) else list(goals)
     aims = tuple(Goal.parse(part, hierarchy) for text in texts for part in text.split(";") if part.strip())
     if not aims:
         raise SpecError('there is no goal; expected one such as "county within 20 at 95%"')
-    chosen = choose(mechanism, neighbours).suited_to(neighbours, hierarchy, totals)
+    chosen = choose(mechanism, neighbours, options).suited_to(neighbours, hierarchy, totals)
+    if chosen.divides_itself:
+        raise SpecError("bands divide the budget over the levels, each in its way: there are no shares to suggest")
     if chosen.leaves_only or chosen.view not in ("counts", "at_least"):
         raise SpecError(f"shares cannot be suggested for {chosen.name}: it does not measure counts of every level")
 

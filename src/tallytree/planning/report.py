@@ -39,6 +39,7 @@ AUTO_CANDIDATES = ("tallytree", "joint-cumulative", "joint-counts", "pgsr-hierar
 LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to be taken instead
 LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
+BANDS = "bands"  # the name of a division that bands of sizes say
 
 
 @expecting(
@@ -131,16 +132,15 @@ def planned(
     names, skipped = _candidates(mechanisms)
     rows: list[tuple[Scenario, str, Plan]] = []
     for name in names:
-        # One that measures leaves only does not depend on the split, and is put with the last one.
-        own: dict[str, Shares | None] = {list(ways)[-1]: None} if MECHANISMS[name].leaves_only else ways
+        given = (options or {}).get(name) or {}
         try:
-            for budget, (split, shares) in product(budgets, own.items()):
-                by_name = shares is None and not MECHANISMS[name].leaves_only
-                by: dict[str, Any] = {"shares": shares, "priority": split if by_name else None}
-                chosen, asked = prepare(name, (options or {}).get(name), **facts, budget=budget, **by)
+            own = _own_ways(MECHANISMS[name].configured(given), ways)
+            for budget, (split, (shares, priority)) in product(budgets, own.items()):
+                by: dict[str, Any] = {"shares": shares, "priority": priority}
+                chosen, asked = prepare(name, given, **facts, budget=budget, **by)
                 rows.append((Scenario(chosen, budget, _divided(chosen, hierarchy, **by)), split, asked))
         except (SpecError, BudgetError) as error:
-            if mechanisms is not None:
+            if mechanisms is not None or given:
                 raise
             skipped[name] = str(error)
     if not rows:
@@ -165,7 +165,7 @@ def planned(
                 Prediction(
                     mechanism=scenario.mechanism.name,
                     split=split,
-                    shares=_spent(asked, hierarchy),
+                    shares=_spent(asked, hierarchy, neighbours.max_size),
                     budget=scenario.budget,
                     level=level,
                     depth=depth,
@@ -196,6 +196,22 @@ def splits_with(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares
     """
     usual: dict[str, Shares | None] = dict.fromkeys(get_args(Priority))
     return usual if shares is None else {AS_GIVEN: level_shares(hierarchy, shares, some_without=True), **usual}
+
+
+def _own_ways(mechanism: Mechanism, ways: Mapping[str, Shares | None]) -> dict[str, tuple[Shares | None, str | None]]:
+    """By the name of each split that a mechanism is predicted with, the shares or the priority to divide by.
+
+    One that measures leaves only does not depend on the split, and is put with the last one. Bands divide by
+    themselves, once; shares that are given beside them are left to `prepare`, which refuses them as a release would.
+    """
+    if mechanism.leaves_only:
+        return {list(ways)[-1]: (None, None)}
+    given: dict[str, tuple[Shares | None, str | None]] = {
+        split: (shares, None) for split, shares in ways.items() if shares is not None
+    }
+    if mechanism.divides_itself:
+        return given or {BANDS: (None, None)}
+    return {split: given.get(split, (None, split)) for split in ways}
 
 
 def _divided(chosen: Mechanism, hierarchy: Hierarchy, *, shares: Shares | None, priority: str | None) -> Shares | None:
@@ -302,11 +318,14 @@ def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int]
     return found.astype(np.int64)
 
 
-def _spent(asked: Plan, hierarchy: Hierarchy) -> tuple[Fraction, ...]:
-    """What each level gets of the budget, in all its questions."""
+def _spent(asked: Plan, hierarchy: Hierarchy, max_size: int) -> tuple[Fraction, ...]:
+    """What each level gets of the budget, in all its questions; where bands divide it, the mean over the sizes."""
     spent = [Fraction(0)] * hierarchy.depth
     for question in asked.questions:
-        spent[question.level] += question.share
+        band = question.sizes
+        spent[question.level] += question.share * (
+            1 if band is None else Fraction(band.last - band.first + 1, max_size)
+        )
     return tuple(spent)
 
 

@@ -15,12 +15,17 @@ rare ones, the more so the longer the list. On real tables they made errors up t
 *Counts.* At least j groups have size s or more if and only if the j-th place from the end does, so the marginals of the
 places are the exact distribution of every `at_least` count: its mean and variance follow.
 
+*A draw* of the lists themselves comes from the same passes: the last place from its own distribution, and each one
+before it from forward(i, ·) up to the size that was drawn after it. Beliefs' means are more alike than true lists are;
+a draw is as rough as they are believed to be.
+
 *Shapes* come from the measurements alone (empirical Bayes): the expected numbers of groups by size, added up over a
 region of an upper level, smoothed over neighbouring sizes, and drawn towards the shape of the region above it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +62,29 @@ class Beliefs(NamedTuple):
 
 def believed(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int = ROUNDS) -> Beliefs:
     """What is believed of every leaf, with shapes fitted to all of them."""
+    return _fitted(lists, hierarchy, max_size, rounds)[0]
+
+
+def drawing(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int = ROUNDS) -> Callable[[Floats], Integers]:
+    """A function that draws lists from what is believed, and gives their counts `[leaves, sizes from 0]`.
+
+    It takes numbers that are uniform from 0 to 1, one for each place; the same numbers give the same lists.
+    """
+    _, of, shapes = _fitted(lists, hierarchy, max_size, rounds)
+
+    def draw(chances: Floats) -> Integers:
+        counts = np.zeros((len(of), max_size + 1), dtype=np.int64)
+        in_threads(
+            lambda start, stop: _draws(lists, of, shapes, chances, counts, start, stop),
+            blocks(len(of), max(1, len(of) // 16)),
+        )
+        return counts
+
+    return draw
+
+
+def _fitted(lists: Lists, hierarchy: Hierarchy, max_size: int, rounds: int) -> tuple[Beliefs, Integers, Floats]:
+    """Beliefs, with the shapes that they rest on and which of those each leaf has."""
     leaves = hierarchy.level_slice(hierarchy.depth - 1)
     families = max(1, hierarchy.depth - 2) if hierarchy.depth > 1 else 0
     upper = min(families, 1)
@@ -68,7 +96,7 @@ def believed(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int =
         _believe(lists, of, shapes, found)
         if turn < rounds - 1:
             shapes = _shapes(found.counts, hierarchy, upper)
-    return found
+    return found, of, shapes
 
 
 def _believe(lists: Lists, of: Integers, shapes: Floats, found: Beliefs) -> None:
@@ -140,16 +168,10 @@ def _smoothed(sums: Floats, smooth: Floats) -> None:
 @kernel
 def _posteriors(lists: Lists, of: Integers, shapes: Floats, found: Beliefs, start: int, stop: int) -> None:
     sizes = shapes.shape[1]
-    prior = np.empty(sizes)
-    longest = 1
-    for region in range(start, stop):
-        longest = max(longest, lists.starts[region + 1] - lists.starts[region])
-    sums = np.empty((longest, sizes))
+    prior, sums = np.empty(sizes), np.empty((_longest(lists, start, stop), sizes))
     for region in range(start, stop):
         groups = lists.starts[region + 1] - lists.starts[region]
-        for size in range(sizes):
-            mean = groups * shapes[of[region], size]
-            prior[size] = mean / (1.0 + mean)
+        _prior(groups, shapes[of[region]], prior)
         _posterior(
             lists,
             lists.starts[region],
@@ -160,6 +182,39 @@ def _posteriors(lists: Lists, of: Integers, shapes: Floats, found: Beliefs, star
             found.variance[region],
             found.counts[region],
         )
+
+
+@kernel
+def _draws(
+    lists: Lists, of: Integers, shapes: Floats, chances: Floats, counts: Integers, start: int, stop: int
+) -> None:
+    sizes = shapes.shape[1]
+    prior, sums = np.empty(sizes), np.empty((_longest(lists, start, stop), sizes))
+    for region in range(start, stop):
+        first, groups = lists.starts[region], lists.starts[region + 1] - lists.starts[region]
+        _prior(groups, shapes[of[region]], prior)
+        _forward(lists, first, groups, prior, sums)
+        size = sizes - 1
+        for place in range(groups - 1, -1, -1):
+            row = sums[place, : size + 1]
+            size = min(size, np.searchsorted(row, chances[first + place] * row[size], side="right"))
+            counts[region, size] += 1
+
+
+@kernel
+def _longest(lists: Lists, start: int, stop: int) -> int:
+    longest = 1
+    for region in range(start, stop):
+        longest = max(longest, lists.starts[region + 1] - lists.starts[region])
+    return longest
+
+
+@kernel
+def _prior(groups: int, shape: Floats, prior: Floats) -> None:
+    """The weights q of a region with that many groups."""
+    for size in range(len(shape)):
+        mean = groups * shape[size]
+        prior[size] = mean / (1.0 + mean)
 
 
 @kernel
@@ -179,20 +234,10 @@ def _likelihoods(lists: Lists, place: int, prior: Floats, found: Floats) -> None
 
 
 @kernel
-def _posterior(
-    lists: Lists,
-    start: int,
-    groups: int,
-    prior: Floats,
-    sums: Floats,
-    mean: Floats,
-    variance: Floats,
-    counts: Floats,
-) -> None:
-    """The two passes for one list; `sums[i, s]` is the forward weight of all sizes up to s at place i."""
+def _forward(lists: Lists, start: int, groups: int, prior: Floats, sums: Floats) -> None:
+    """The pass forward for one list: `sums[i, s]` is the weight of all sizes up to s at place i."""
     sizes = len(prior)
-    mean[:], variance[:], counts[:] = 0.0, 0.0, 0.0
-    weights, behind, chances = np.empty(sizes), np.ones(sizes), np.empty(sizes)
+    weights = np.empty(sizes)
     for place in range(groups):
         _likelihoods(lists, start + place, prior, weights)
         total = 0.0
@@ -205,6 +250,24 @@ def _posterior(
             total = sums[place, sizes - 1]
         for size in range(sizes):
             sums[place, size] /= total
+
+
+@kernel
+def _posterior(
+    lists: Lists,
+    start: int,
+    groups: int,
+    prior: Floats,
+    sums: Floats,
+    mean: Floats,
+    variance: Floats,
+    counts: Floats,
+) -> None:
+    """The two passes for one list."""
+    sizes = len(prior)
+    mean[:], variance[:], counts[:] = 0.0, 0.0, 0.0
+    weights, behind, chances = np.empty(sizes), np.ones(sizes), np.empty(sizes)
+    _forward(lists, start, groups, prior, sums)
     for place in range(groups - 1, -1, -1):
         total = 0.0
         for size in range(sizes):
