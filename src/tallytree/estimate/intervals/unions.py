@@ -13,8 +13,8 @@ leaves' sums, 0 or 1, are what they were.
 
 *Guaranteed intervals.* Where least squares is linear, its estimate of a union does not depend on the cover: estimates
 of children add up to those of their parents. Its variance is exact (`linear`), so it is one interval and not a sum of
-many. Where there are only bounds of `at_least` counts (`at_least_bounds`), the counts of n nodes lie within their 4 n bounds
-unless one of these fails, so each has the n-th part of the error probability, and the sum lies between
+many. Where there are only bounds of `at_least` counts (`at_least_bounds`), the counts of n nodes lie within their 4 n
+bounds unless one of these fails, so each has the n-th part of the error probability, and the sum lies between
 
     Σ₊ low − Σ₋ high   and   Σ₊ high − Σ₋ low.
 
