@@ -14,6 +14,7 @@ from tallytree import Budget, Hierarchy, Ledger, Release, SpecError, one_entity,
 from tallytree.long_table import for_spreadsheets
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.release import areas as areas_module
+from tallytree.publish.release import files
 from tallytree.publish.release.area_files import AREA_FILES
 from tallytree.publish.release.areas import CountedOnce, read_areas
 from tallytree.publish.release.keeping import Kept
@@ -143,6 +144,15 @@ def test_a_release_without_areas_has_no_files_of_them(tmp_path):
     assert verify(tmp_path / "release").ok
 
 
+def test_areas_of_a_release_without_its_zero_cells_verify_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "CELLS_WITH_ZEROS", 10)
+    counts = np.zeros((4, 3), dtype=np.int64)
+    made = release(GroupSizes(TREE, 3, Sealed(counts)), areas={"k": {"Ash": ["Ash"], "odd": ["=x", "Ash"]}}, **OPTIONS)
+    made.save(tmp_path / "release")
+    assert json.loads((tmp_path / "release" / "privacy.json").read_text())["zero_cells"] == "left out"
+    assert verify(tmp_path / "release").faults == ()
+
+
 def test_everything_that_can_be_asked_of_a_region_can_be_asked_of_an_area(made):
     for kind in ("share", "mean", "ratio", "difference"):
         sizes = None if kind == "mean" else "2-3"
@@ -236,8 +246,9 @@ def test_what_cannot_be_published_is_refused_before_anything_is_spent(tmp_path, 
         with pytest.raises(SpecError):
             release(data, areas=bad, ledger=ledger, **OPTIONS)
     for name, limit in {"MOST_CELLS": 4 * 7 - 1, "MOST_BYTES": 100, "MOST_WORK": 4 * 11}.items():
-        with monkeypatch.context() as patch, pytest.raises(SpecError, match="publish fewer"):
-            patch.setattr(areas_module, name, limit)
+        monkeypatch.undo()
+        monkeypatch.setattr(areas_module, name, limit)
+        with pytest.raises(SpecError, match="publish fewer"):
             release(data, areas={"k": AREAS}, ledger=ledger, **OPTIONS)
     assert ledger.account("d").spent == 0
 
