@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv as pa_csv
 
-from tallytree import Budget, Hierarchy, Ledger, Release, SpecError, one_entity, release, resume, verify
+from tallytree import Budget, Hierarchy, Ledger, Release, ReleaseError, SpecError, one_entity, release, resume, verify
 from tallytree.long_table import for_spreadsheets
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.release import areas as areas_module
@@ -135,6 +135,39 @@ def test_forged_lists_and_files_without_a_statement_are_found(tmp_path):
         resealed(tmp_path / name)
         found = verify(tmp_path / name)
         assert any(words in fault for fault in found.faults), found.faults
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "area_leaves.csv",
+            b'"kind","area","region"\n"k","\xff","1"\n',
+            "area_leaves.csv cannot be used: 'utf-8' codec",
+        ),
+        ("area_leaves.csv", b'"kind","area","region"\n"k","a","A"\n', "a leaf that the release does not have"),
+        ("area_leaves.csv", b'"kind","area","region"\n"k","a"\n', "too many or too few cells"),
+        ("area_leaves.csv", b'"area","region"\n', "its columns are not kind, area, region"),
+        ("area_leaves.csv", None, "area_leaves.csv is missing"),
+        ("areas.parquet", b"PAR1", "areas.parquet cannot be read"),
+        ("areas.parquet", None, "areas.parquet is missing"),
+        ("areas.csv", b"kind,area\n", "areas.csv is not what follows"),
+    ],
+)
+def test_files_of_areas_that_strangers_wrote_are_refused(tmp_path, name, content, message):
+    made = release(made_up(11, public_totals=False), areas={"districts": AREAS}, intervals="guaranteed", **OPTIONS)
+    made.save(tmp_path / "release")
+    path = tmp_path / "release" / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+        resealed(tmp_path / "release")
+    found = verify(tmp_path / "release")
+    assert any(message in fault for fault in found.faults), found.faults
+    if name != "areas.csv":  # which is not loaded
+        with pytest.raises(ReleaseError, match=message):
+            Release.load(tmp_path / "release")
 
 
 def test_a_release_without_areas_has_no_files_of_them(tmp_path):

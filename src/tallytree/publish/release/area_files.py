@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.errors import SpecError
+from tallytree.errors import ReleaseError, SpecError
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.unions import guaranteed_unions, largest_regions
 from tallytree.estimate.intervals.value import Intervals, Kind
 from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import for_spreadsheets
 from tallytree.names import for_a_spreadsheet, from_a_spreadsheet
+from tallytree.publish.folder import UNUSABLE, reason
 from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular
 from tallytree.publish.release.areas import MOST_CELLS, Area, check_number
 from tallytree.publish.release.contents import ReleaseContents
@@ -64,20 +65,30 @@ def _write_leaves(release: ReleaseContents, path: Path) -> None:
 
 
 def read_published(folder: Path, statement: Mapping[str, Any], hierarchy: Hierarchy, sizes: int) -> tuple[Area, ...]:
-    """The areas whose totals a release says it publishes."""
+    """The areas whose totals a release says it publishes, or a ReleaseError."""
+    try:
+        return read_leaves(folder, statement, hierarchy, sizes)
+    except ReleaseError:
+        raise
+    except UNUSABLE as error:
+        raise ReleaseError(f"{folder / LEAVES} cannot be used: {reason(error)}") from None
+
+
+def read_leaves(folder: Path, statement: Mapping[str, Any], hierarchy: Hierarchy, sizes: int) -> tuple[Area, ...]:
+    """The same; what is wrong with the file is an error of any kind."""
     if "areas" not in statement:
         return ()
     check_regular(folder / LEAVES, most=MOST_TEXT)
     with (folder / LEAVES).open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file)
         if tuple(next(reader, ())) != LEAF_COLUMNS:
-            raise SpecError(f"{LEAVES}: its columns are not {', '.join(LEAF_COLUMNS)}")
+            raise SpecError(f"its columns are not {', '.join(LEAF_COLUMNS)}")
         rows = [[from_a_spreadsheet(cell) for cell in row] for row in reader]
     first, index = int(hierarchy.level_starts[-2]), hierarchy.index
     if any(len(row) != len(LEAF_COLUMNS) for row in rows):
-        raise SpecError(f"{LEAVES}: a row has too many or too few cells")
+        raise SpecError("a row has too many or too few cells")
     if any(index.get(leaf, -1) < first for _, _, leaf in rows):
-        raise SpecError(f"{LEAVES}: an area has a leaf that the release does not have")
+        raise SpecError("an area has a leaf that the release does not have")
     check_number(len({(kind, name) for kind, name, _ in rows}), sizes, len(hierarchy))
     return tuple(
         Area(name, largest_regions(np.unique([index[leaf] for _, _, leaf in listed]), hierarchy), kind)

@@ -15,7 +15,7 @@ from tallytree.mechanisms import Estimate, Mechanism
 from tallytree.numbers import short
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
-from tallytree.publish.release.area_files import AREA_FILES, LEAVES, read_published, with_area_bars
+from tallytree.publish.release.area_files import AREA_FILES, LEAVES, read_leaves, with_area_bars
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import ErrorBars
@@ -122,9 +122,7 @@ class StoredRelease(Stored):
     @property
     def areas(self) -> tuple[Area, ...]:
         """area_leaves.csv, where areas are published."""
-        return self.once(
-            LEAVES, lambda: read_published(self.directory, self.statement, self.hierarchy, len(self.sizes))
-        )
+        return self.once(LEAVES, lambda: read_leaves(self.directory, self.statement, self.hierarchy, len(self.sizes)))
 
     @property
     def estimate(self) -> Estimate:
