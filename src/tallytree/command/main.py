@@ -269,6 +269,10 @@ def query(
         list[str] | None, typer.Option(metavar="REGION", help="Subtract the same sizes there.")
     ] = None,
     level: Annotated[str | None, typer.Option(help="Answer for every region of a level (within --region).")] = None,
+    regions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Answer for every area of a CSV or Parquet file: columns area and region."),
+    ] = None,
     confidence: Annotated[float | None, typer.Option(help="Of the intervals; the release's own if left out.")] = None,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Size by size, with intervals that hold for all sizes together.")
@@ -292,6 +296,7 @@ def query(
         size,
         ratio_to or difference_to,
         level=level,
+        areas=regions,
         confidence=confidence,
         typical=not no_typical,
         as_json=as_json,

@@ -1,7 +1,7 @@
 """A release's spec.
 
 Every key is an argument of the Python function of the same name: `[regions]` of `Hierarchy`, `[data]` of `read`,
-`[privacy]` and `[release]` of `release`, `[plan]` of `Prior`.
+`[privacy]`, `[release]` and `[areas]` of `release`, `[plan]` of `Prior`.
 """
 
 from __future__ import annotations
@@ -84,6 +84,12 @@ class ReleaseSection(Section):
     confidence: int | Decimal = Decimal("0.95")  # of the intervals
 
 
+class AreasSection(Section):
+    """Areas of one kind, whose totals are published beside the counts."""
+
+    file: PathText  # CSV or Parquet with the columns area and region
+
+
 class PlanSection(Section):
     """What may be expected, from public facts alone: for `plan` and for the mechanism `auto`."""
 
@@ -102,6 +108,7 @@ class ReleaseSpec(Spec):
     regions: RegionsSection | None = None
     release: ReleaseSection = Field(default_factory=ReleaseSection)
     plan: PlanSection | None = None
+    areas: dict[str, AreasSection] = Field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -147,6 +154,13 @@ class ReleaseSpec(Spec):
         if regions.name is not None:
             raise SpecError("[regions] takes a name only together with leaf")
         return Hierarchy.from_levels(table, regions.levels, root=regions.root)
+
+    def area_files(self) -> dict[str, Path]:
+        """The files of areas, by what these are called."""
+        found = {kind: self.folder / section.file for kind, section in self.areas.items()}
+        for kind, path in found.items():
+            refuse_private_file(path, self.placed(self.data.source), f"[areas.{kind}] file")
+        return found
 
     def public_regions(self) -> tuple[Hierarchy, Integers | None]:
         """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""

@@ -26,11 +26,13 @@ from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
+from tallytree.estimate.intervals.unions import chance_each, fewest_nodes, guaranteed_unions, sums_over
 from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.histogram import size_label
 from tallytree.long_table import key_columns
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.answer import Answer
+from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import replicated
 from tallytree.publish.release.questions import (
@@ -93,6 +95,29 @@ def bands(release: ReleaseContents, regions: Regions, sizes: Sizes = None, *, co
     return pa.concat_tables(tables)
 
 
+def area_bands(
+    release: ReleaseContents, areas: Sequence[Area], sizes: Sizes = None, *, confidence: float | None = None
+) -> Any:
+    """Guaranteed intervals that hold together for all sizes of an area: area, size, count, lower, upper."""
+    import pyarrow as pa
+
+    level = release.error_bars.confidence if confidence is None else checked_level(confidence)
+    columns = [size - release.sizes.start for size in sizes_in(sizes, release.sizes)]
+    cells = guaranteed(release.measurements, release.counts, level=level, simultaneous=True)
+    if cells is None:
+        raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
+    unions = [area.regions for area in areas]
+    found = guaranteed_unions(release.measurements, release.counts, unions, cells)
+    values = {"count": sums_over(unions, release.counts), "lower": found.lower, "upper": found.upper}
+    return pa.table(
+        {
+            "area": [area.name for area in areas for _ in columns],
+            "size": pa.array([release.sizes[column] for _ in areas for column in columns], pa.int32()),
+            **{name: ends[:, columns].ravel() for name, ends in values.items()},
+        }
+    )
+
+
 # -------------------------------------------------------------------- how questions are answered
 
 
@@ -149,6 +174,7 @@ class _Answering:
             confidence=self.confidence,
             notes=tuple(notes),
             regions=tuple(ids[region] for region in question.one.regions),
+            area=question.area,
         )
 
     # ---------------------------------------------------------------- released
@@ -245,6 +271,7 @@ class _Answering:
         """An interval from bounds of `at_least` counts, where there is no unbiased estimate; and what to say if not.
 
         A run of sizes in a region is the difference of two of them, so a sum of n runs fails if one of 4 n bounds does.
+        The union is made up of as few regions as can be, some of them taken away (`unions`).
         """
         if question.cell is not None:
             return self._of_cell(self._cells, question.cell), []
@@ -255,15 +282,16 @@ class _Answering:
             total = int(self._bounds(question)[1])
             return self._possible(question, (total, total), released), []
         runs = [list(run) for run in np.split(np.array(sizes), np.flatnonzero(np.diff(sizes) > 1) + 1)]
-        chance = (1 - self.confidence) / (4 * len(runs) * len(question.one.regions))
+        plus, minus = fewest_nodes(question.one.regions, self.release.hierarchy)
+        chance = chance_each(len(plus) + len(minus), len(runs), self.confidence)
         if chance not in self._at_least:
             self._at_least[chance] = at_least_bounds(measurements, chance)
-        ends = [
-            between(self._at_least[chance], measurements, region, int(run[0]), int(run[-1]))
-            for region in question.one.regions
-            for run in runs
-        ]
-        low, high = (sum(end) for end in zip(*ends, strict=True))
+        low, high = 0, 0
+        for run in runs:
+            for nodes, sign in ((plus, 1), (minus, -1)):
+                for region in nodes:
+                    ends = between(self._at_least[chance], measurements, region, int(run[0]), int(run[-1]))
+                    low, high = low + sign * ends[sign < 0], high + sign * ends[sign > 0]
         return self._possible(question, (low, high), released), []
 
     @cached_property

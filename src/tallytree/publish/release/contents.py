@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tallytree.arrays import Integers
+from tallytree.estimate.intervals.unions import sums_over
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import size_label
 from tallytree.long_table import key_columns, region_blocks, region_names
 from tallytree.mechanisms import Mechanism
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
+from tallytree.publish.release.areas import Area
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
 from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.truncation import count_description
@@ -32,6 +36,7 @@ class ReleaseContents:
     title: str
     error_bars: ErrorBars = NO_ERROR_BARS
     fallback: Fallback | None = None  # where the mechanism that was asked for failed
+    areas: tuple[Area, ...] = ()  # whose totals are published beside the counts
 
     __repr__ = briefly
 
@@ -63,14 +68,15 @@ class ReleaseContents:
     @property
     def schema(self) -> Any:
         """The pyarrow schema of `table`; descriptions and the level of confidence are in its metadata."""
+        return self._schema("level", "region", "name")
+
+    def _schema(self, *keys: str) -> Any:
         import pyarrow as pa
 
         confidence = str(self.error_bars.confidence)
         return pa.schema(
             [
-                ("level", pa.string()),
-                ("region", pa.string()),
-                ("name", pa.string()),
+                *((key, pa.string()) for key in keys),
                 pa.field("size", pa.int32(), metadata={"description": size_description(self.sizes[-1])}),
                 pa.field(
                     "count", pa.int64(), metadata={"description": count_description(self.measurements.neighbours)}
@@ -97,6 +103,21 @@ class ReleaseContents:
         for block in region_blocks(range(len(self.hierarchy)), len(self.sizes)):
             rows = self._rows(block)
             yield rows if zeros else rows.filter(pa.array(self.counts[block.start : block.stop].ravel() != 0))
+
+    def area_table(self) -> Any:
+        """One row per published area and size: a pyarrow Table with kind, area, size, count and the same intervals."""
+        import pyarrow as pa
+
+        unions, width = [area.regions for area in self.areas], len(self.sizes)
+        columns: dict[str, Any] = {
+            "kind": [area.kind for area in self.areas for _ in self.sizes],
+            "area": [area.name for area in self.areas for _ in self.sizes],
+            "size": np.tile(np.array(self.sizes, np.int32), len(self.areas)),
+            "count": sums_over(unions, self.counts).ravel(),
+        }
+        for name, cells in self.error_bars.area_columns.items():
+            columns[name] = pa.nulls(len(self.areas) * width, pa.int64()) if cells is None else cells.ravel()
+        return pa.table(columns, schema=self._schema("kind", "area"))
 
     def _rows(self, block: range) -> Any:
         import pyarrow as pa

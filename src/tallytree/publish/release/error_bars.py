@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tallytree.arguments import told
@@ -21,11 +23,22 @@ if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
 
 Which = Literal["all", "guaranteed", "none"]
+Unions = Sequence[Sequence[int]]  # of regions, none within another
 
 CONFIDENCE = 0.95
 GUARANTEED, TYPICAL = ("lower", "upper"), ("typical_lower", "typical_upper")
 COLUMNS: dict[str, tuple[str, ...]] = {"all": (*GUARANTEED, *TYPICAL), "guaranteed": GUARANTEED, "none": ()}
 LONG_WAIT = 60  # seconds; whoever waits longer for typical intervals is told
+
+
+@dataclass(frozen=True, eq=False)
+class AreaBars:
+    """Intervals `[areas, sizes]` of the areas that are published with a release."""
+
+    guaranteed: Intervals | None = None
+    typical: Intervals | None = None
+
+    __repr__ = briefly
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +55,23 @@ class ErrorBars:
     no_guaranteed: str = ""
     no_typical: str = ""
     truncation: str = ""  # what was left out before counting, if anything may have been
+    of_areas: AreaBars = AreaBars()
 
     __repr__ = briefly
 
     @property
     def columns(self) -> dict[str, Integers | None]:
         """`[regions, sizes]` for every column that a release with these error bars has; None for an empty one."""
+        return self._columns(self.guaranteed, self.typical)
+
+    @property
+    def area_columns(self) -> dict[str, Integers | None]:
+        """`[areas, sizes]` for the same columns."""
+        return self._columns(self.of_areas.guaranteed, self.of_areas.typical)
+
+    def _columns(self, guaranteed: Intervals | None, typical: Intervals | None) -> dict[str, Integers | None]:
         ends = {}
-        for names, found in ((GUARANTEED, self.guaranteed), (TYPICAL, self.typical)):
+        for names, found in ((GUARANTEED, guaranteed), (TYPICAL, typical)):
             ends[names[0]] = None if found is None else found.lower
             ends[names[1]] = None if found is None else found.upper
         return {name: ends[name] for name in COLUMNS[self.which]}
@@ -113,10 +135,13 @@ def error_bars(
     *,
     which: Which = "all",
     confidence: float = CONFIDENCE,
+    unions: Unions = (),
     seconds: float = 0.0,
     progress: Progress = silent,
 ) -> ErrorBars:
     """Both kinds of intervals from public values alone, so that nothing is spent.
+
+    `unions` are the regions of every area that is published: their intervals come from the same replicates.
 
     `seconds` is how long one estimate took: typical intervals take 25 of them, and `progress` says so where that is
     long. An estimate that fails on fresh noise leaves the typical columns empty; the release itself stands.
@@ -125,18 +150,29 @@ def error_bars(
     if which == "none":
         return ErrorBars(confidence=confidence, truncation=told)
     from tallytree.estimate.intervals.guaranteed import guaranteed
+    from tallytree.estimate.intervals.unions import guaranteed_unions, sums_over, typical_unions
 
     progress(Stage("guaranteed intervals"))
     sure = guaranteed(measurements, counts, level=confidence)
     why = no_guarantee(measurements) or ""
+    of_areas = AreaBars(None if sure is None else guaranteed_unions(measurements, counts, unions, sure))
     if which == "guaranteed":
-        return ErrorBars(which, confidence, sure, None, why, truncation=told)
+        return ErrorBars(which, confidence, sure, None, why, truncation=told, of_areas=of_areas)
     try:
-        likely = replicated(measurements, counts, mechanism, confidence=confidence, seconds=seconds, progress=progress)
+        likely = replicated(
+            measurements,
+            counts,
+            mechanism,
+            confidence=confidence,
+            functions=[partial(sums_over, unions)],
+            seconds=seconds,
+            progress=progress,
+        )
     except Exception as error:  # of public values alone; whatever a solver raises, the release stands
         unable = f"there are no typical intervals: {mechanism.name} cannot estimate from fresh noise ({error})"
-        return ErrorBars(which, confidence, sure, None, why, unable, told)
-    return ErrorBars(which, confidence, sure, likely.intervals, why, truncation=told)
+        return ErrorBars(which, confidence, sure, None, why, unable, told, of_areas)
+    of_areas = replace(of_areas, typical=typical_unions(measurements, unions, likely, likely.deviations[0]))
+    return ErrorBars(which, confidence, sure, likely.intervals, why, truncation=told, of_areas=of_areas)
 
 
 def replicated(

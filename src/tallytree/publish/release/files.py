@@ -31,6 +31,7 @@ from tallytree.publish.folder import (
     write_whole,
 )
 from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular, check_room, read_json
+from tallytree.publish.release.area_files import read_published, with_area_bars, write_areas
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Fallback
@@ -60,7 +61,7 @@ def write_release(release: ReleaseContents, target: Path, *, replace: bool = Fal
         save_measurements(release.measurements, folder / MEASUREMENTS)
         write_json(folder / PRIVACY, privacy_statement(release, zeros=zeros))
         write_json(folder / PACKAGE, data_package(release, zeros=zeros))
-        return FILES
+        return (*FILES, *write_areas(release, folder))
 
     return write_whole(target, fill, replace=replace)
 
@@ -111,6 +112,8 @@ def read_release(folder: Path) -> ReleaseContents:
         cells = read_cells(folder / COUNTS, measurements.hierarchy, sizes, statement)
         if cells.problems:
             raise ReleaseError(f"{folder / COUNTS} is damaged: {cells.problems[0]}")
+        areas = read_published(folder, statement, measurements.hierarchy, len(sizes))
+        bars = stored_error_bars(cells, statement.get("intervals"), truncation(measurements.neighbours))
         return ReleaseContents(
             counts=cells.counts,
             measurements=measurements,
@@ -118,7 +121,8 @@ def read_release(folder: Path) -> ReleaseContents:
             certificate=statement["certificate"],
             title=statement["title"],
             fallback=stated_fallback(statement),
-            error_bars=stored_error_bars(cells, statement.get("intervals"), truncation(measurements.neighbours)),
+            error_bars=with_area_bars(folder, bars, areas, sizes),
+            areas=areas,
         )
     except (KeyError, TypeError) as error:
         raise ReleaseError(f"{folder / PRIVACY} lacks {error}") from None

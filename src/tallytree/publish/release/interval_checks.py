@@ -9,10 +9,11 @@ import numpy as np
 
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import no_guarantee
-from tallytree.estimate.intervals.value import most_groups
+from tallytree.estimate.intervals.value import Intervals, most_groups
 from tallytree.progress import Progress
 from tallytree.publish.folder import PACKAGE, PRIVACY
 from tallytree.publish.reading import read_json
+from tallytree.publish.release.area_files import AREAS
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, error_bars
 from tallytree.publish.release.files import (
     COUNTS,
@@ -97,7 +98,13 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
     counts, stated = stored.counts, stored.error_bars
     assert stored.intervals is not None  # else nobody asks
     again = error_bars(
-        stored.measurements, counts, stored.mechanism, which="all", confidence=stated.confidence, progress=progress
+        stored.measurements,
+        counts,
+        stored.mechanism,
+        which="all",
+        confidence=stated.confidence,
+        unions=[area.regions for area in stored.areas],
+        progress=progress,
     )
     if again.no_typical != stated.no_typical:
         yield f"{PRIVACY}: it is not true of typical intervals that: {stated.no_typical or 'they are given'}"
@@ -109,5 +116,13 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
             wrong &= counts != 0
         fault = f"{name} is not what follows from the measurements at a confidence of {stated.confidence}"
         yield from faults_at(wrong, fault, stored)
+    if stored.areas and not _same_ends(stated.of_areas.typical, again.of_areas.typical):
+        yield f"{AREAS}: typical intervals are not what follows from the measurements"
     if not stored.zeros_written and stored.intervals["left_out_at_most"] != again.beyond_zero(counts, stored.hierarchy):
         yield f"{PRIVACY}: intervals of left-out cells do not reach as far as is stated"
+
+
+def _same_ends(one: Intervals | None, other: Intervals | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one.lower, other.lower) and np.array_equal(one.upper, other.upper)

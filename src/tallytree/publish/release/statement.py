@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import groupby, pairwise
@@ -29,6 +30,8 @@ LEFT_OUT = (
     "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
     "each level, and guaranteed ones can be computed exactly from the measurements"
 )
+SUMS = "sums of the released counts over the leaves of each area, so they agree with these and cost no privacy"
+LISTED = "which leaves belong to which area is public; areas may overlap, and need not cover everything"
 # Said of names; it holds for all texts in CSV files.
 MARKED = (
     "; in CSV files a text that a spreadsheet would take for a formula has an apostrophe (') in front, in Parquet "
@@ -68,6 +71,7 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
         "zero_cells": "written" if zeros else "left out",
         **({} if release.error_bars.which == "none" else {"intervals": intervals_statement(release, zeros=zeros)}),
+        **({} if not release.areas else {"areas": areas_statement(release)}),
         "software": software(),
     }
 
@@ -173,6 +177,39 @@ def intervals_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, A
     return stated
 
 
+def areas_statement(release: ReleaseContents) -> dict[str, Any]:
+    """What is published of areas: how many there are of each kind, and what their totals are."""
+    return {"kinds": dict(Counter(area.kind for area in release.areas)), "totals": SUMS, "leaves": LISTED}
+
+
+def area_resources(release: ReleaseContents, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tables of areas in the data package; `cells` are the fields of sizes, counts and intervals."""
+    if not release.areas:
+        return []
+    keys = [
+        {"name": "kind", "type": "string", "description": f"what such areas are called{MARKED}"},
+        {"name": "area", "type": "string", "description": f"name of the area, unique within its kind{MARKED}"},
+    ]
+    totals = {
+        "description": f"totals of areas: {SUMS}",
+        "schema": {"fields": [*keys, *cells], "primaryKey": ["kind", "area", "size"]},
+    }
+    leaf = {"name": "region", "type": "string", "description": "id of a leaf, as in regions.csv"}
+    leaves = {
+        "description": f"the leaves of every area; {LISTED}",
+        "schema": {
+            "fields": [*keys, leaf],
+            "primaryKey": ["kind", "area", "region"],
+            "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
+        },
+    }
+    return [
+        resource("areas.csv", totals),
+        resource("areas.parquet", totals, name="areas-parquet"),
+        resource("area_leaves.csv", leaves),
+    ]
+
+
 def interval_fields(release: ReleaseContents) -> list[dict[str, Any]]:
     """The columns of intervals as fields of the data package."""
     bars = release.error_bars
@@ -203,13 +240,14 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
         "description": count_description(release.measurements.neighbours),
         "constraints": {"required": True, "minimum": 0},
     }
+    cells: list[dict[str, Any]] = [*keys[2:], count, *interval_fields(release)]
     told = "" if zeros else "; cells that are zero are left out"
     if told and release.error_bars.which != "none":
         told += f" ({LEFT_OUT}: see privacy.json)"
     counts = {
         "description": f"the released counts{told}",
         "schema": {
-            "fields": [*keys[:2], shown, *keys[2:], count, *interval_fields(release)],
+            "fields": [*keys[:2], shown, *cells],
             "primaryKey": ["region", "size"],
             "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
         },
@@ -256,5 +294,6 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
             resource("counts.parquet", counts, name="counts-parquet"),
             resource("regions.csv", regions),
             resource("measurements.parquet", measurements),
+            *area_resources(release, cells),
         ],
     }

@@ -15,6 +15,8 @@ from tallytree.mechanisms import Estimate, Mechanism
 from tallytree.numbers import short
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
+from tallytree.publish.release.area_files import AREA_FILES, LEAVES, read_leaves, with_area_bars
+from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import ErrorBars
 from tallytree.publish.release.files import (
@@ -58,6 +60,7 @@ class StoredRelease(Stored):
     """The files of a release directory."""
 
     expected = FILES
+    optional = AREA_FILES
 
     @property
     def regions(self) -> tuple[Hierarchy, list[str]]:
@@ -113,7 +116,13 @@ class StoredRelease(Stored):
     @property
     def error_bars(self) -> ErrorBars:
         """The released intervals."""
-        return stored_error_bars(self.cells, self.intervals, self.truncation)
+        bars = stored_error_bars(self.cells, self.intervals, self.truncation)
+        return with_area_bars(self.directory, bars, self.areas, self.sizes)
+
+    @property
+    def areas(self) -> tuple[Area, ...]:
+        """area_leaves.csv, where areas are published."""
+        return self.once(LEAVES, lambda: read_leaves(self.directory, self.statement, self.hierarchy, len(self.sizes)))
 
     @property
     def estimate(self) -> Estimate:
@@ -139,6 +148,7 @@ class StoredRelease(Stored):
             title=self.statement["title"],
             error_bars=self.error_bars,
             fallback=fallback,
+            areas=self.areas,
         )
 
     @property
@@ -154,6 +164,8 @@ class StoredRelease(Stored):
     def unchecked(self) -> Iterator[Unchecked]:
         """What is said and cannot be checked from the files."""
         yield from UNCHECKED
+        if self.areas:
+            yield Unchecked(f"{LEAVES}: rows", "which leaves belong to which area, as the data holder said")
         version = self.statement["software"]["tallytree"]
         if version != VERSION:
             told = (

@@ -19,9 +19,10 @@ from tallytree.privacy.measure import FIRST, variance_of
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Band, Question, shares_at_sizes
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, UNUSABLE, Stored
+from tallytree.publish.folder import MANIFEST, MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, UNUSABLE, Stored
 from tallytree.publish.reading import ParquetRows, read_json
 from tallytree.publish.release import restated
+from tallytree.publish.release.area_files import areas_differ
 from tallytree.publish.release.contents import size_description
 from tallytree.publish.release.files import (
     COUNTS,
@@ -273,6 +274,10 @@ def _tables_follow(stored: StoredRelease) -> Iterator[str]:
         yield from restated.rows_differ(contents, stored.directory, zeros=stored.zeros_written)
 
 
+def _areas_follow(stored: StoredRelease) -> Iterator[str]:
+    yield from areas_differ(stored.contents, stored.directory, read_json(stored.directory / MANIFEST)["files"])
+
+
 def _noise_fits(stored: StoredRelease) -> Iterator[str]:
     """The stated variance of each measurement is that of its noise, and its noise is of a release."""
     for part in stored.measurements.measured:
@@ -305,6 +310,7 @@ PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
 NEWER_PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {  # which releases of format 1 did not give
     "the data package describes these tables, and nothing else": _package_follows,
     "rows are in their order, and tables say what they hold": _tables_follow,
+    "areas, where there are any, are the sums of their leaves, with the intervals that follow": _areas_follow,
 }
 
 
