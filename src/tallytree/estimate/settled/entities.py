@@ -59,7 +59,7 @@ def keeping_sums(mean: Floats, noise: Floats, spread: Floats, totals: Integers |
     falling = orderly(mean + lift, np.ones_like(mean), None) - lift
     most = np.full(len(mean), np.inf) if totals is None else totals.astype(np.float64)
     wanted = mean.sum(axis=1)
-    stiff = 1 / spread - 1 / (sizes * noise)  # 1 / w; at least 0, for a sum that was measured is no worse known
+    stiff = np.maximum(1 / spread - 1 / (sizes * noise), 0.0)  # 1 / w
 
     def beyond(shift: Floats) -> Floats:
         """Σ x − S of rows that are moved down by `shift`, less what that shift should make of it."""
