@@ -23,6 +23,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds
 from tallytree.estimate.intervals.measured_view import MeasuredView, covers, no_guarantee, no_linear
 from tallytree.estimate.intervals.noise_tails import quantile
+from tallytree.estimate.intervals.typical import Typical
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.variances import LEAST_VARIANCE, TreeVariances
@@ -43,6 +44,14 @@ def guaranteed_entities(measurements: Measurements, counts: Integers, *, level: 
     low, high = entity_ends(measurements, (1 - level) / 2)
     low, high = np.clip(low, 0, most), np.clip(high, 0, most)
     return Intervals(np.minimum(low, released), np.maximum(high, released), level, "guaranteed")
+
+
+def typical_entities(measurements: Measurements, replicates: Typical, deviations: Floats) -> Intervals:
+    """Intervals `[regions]` from replicates whose numbers of entities had these root mean square `deviations`."""
+    released, most = entities(replicates.counts, measurements.first_size), most_entities(measurements)
+    half = np.maximum(1, np.ceil(replicates.factor * deviations - 1e-9)).astype(np.int64)
+    low, high = np.clip(released - half, 0, most), np.clip(released + half, 0, most)
+    return Intervals(np.minimum(low, released), np.maximum(high, released), replicates.level, "typical")
 
 
 def most_entities(measurements: Measurements) -> Integers:

@@ -16,10 +16,11 @@ from tallytree.numbers import short
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV
 from tallytree.publish.release.error_bars import ErrorBars
 from tallytree.publish.release.files import (
     COUNTS,
-    FILES,
+    OLDER_FILES,
     REGIONS,
     Cells,
     are_named,
@@ -28,6 +29,7 @@ from tallytree.publish.release.files import (
     stated_fallback,
     stated_mechanism,
     stored_error_bars,
+    with_entities,
 )
 from tallytree.publish.release.measurements_file import load_measurements
 from tallytree.publish.release.truncation import truncation
@@ -57,7 +59,8 @@ LARGEST_VALUE = 1 << 53  # of a measurement, either way: estimators compute with
 class StoredRelease(Stored):
     """The files of a release directory."""
 
-    expected = FILES
+    expected = OLDER_FILES
+    optional = (ENTITIES, ENTITIES_CSV)  # another promise is that they are there, but in releases of format 1
 
     @property
     def regions(self) -> tuple[Hierarchy, list[str]]:
@@ -113,7 +116,11 @@ class StoredRelease(Stored):
     @property
     def error_bars(self) -> ErrorBars:
         """The released intervals."""
-        return stored_error_bars(self.cells, self.intervals, self.truncation)
+        return self.once("the intervals", self._error_bars)
+
+    def _error_bars(self) -> ErrorBars:
+        bars = stored_error_bars(self.cells, self.intervals, self.truncation)
+        return bars if self.is_older else with_entities(bars, self.directory, len(self.hierarchy))
 
     @property
     def estimate(self) -> Estimate:
