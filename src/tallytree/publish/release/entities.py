@@ -1,8 +1,8 @@
 """The number of entities of every region beside its groups by size: entities.csv and entities.parquet, and their check.
 
-It is derived from the released table, Σ size · count, so the two agree whatever was measured. Groups of the last size or
-more count with that size, so the number is a lower bound where there are larger ones: what groups have beyond the last
-size is cut off when data are read and measured nowhere. `open_groups` says how many of a region's groups that may be.
+It is derived from the released table, Σ size · count, so the two agree whatever was measured. Groups of the last size
+or more count with that size, so the number is a lower bound where there are larger ones: what groups have beyond the
+last size is cut off when data are read, and measured nowhere. `open_groups` says how many groups that may be.
 """
 
 from __future__ import annotations
@@ -176,6 +176,6 @@ def _first_difference(right: Any, stated: Any, file: str) -> Iterator[str]:
         row = next((row for row, (left, also) in enumerate(zip(one, other, strict=True)) if left != also), None)
         if row is not None:
             yield (
-                f"{file}, region {right['region'][row].as_py()!r}: {name} is {other[row]}; what follows from the counts "
+                f"{file}, region {right['region'][row].as_py()!r}: {name} is {other[row]}; what follows from counts "
                 f"and measurements is {one[row]}"
             )

@@ -85,8 +85,9 @@ class ErrorBars:
         )
         likely = (
             f"for data like the released ones the interval from typical_lower to typical_upper holds the {true} "
-            f"with a probability of about {percent} over the noise, each {each} by itself and not all together; it fails "
-            f"where the release smoothed something away, such as ten groups of one odd size in one small region{after}"
+            f"with a probability of about {percent} over the noise, each {each} by itself and not all together; it "
+            "fails where the release smoothed something away, such as ten groups of one odd size in one small region"
+            f"{after}"
         )
         return {
             "lower": self.no_guaranteed or f"lower end of the guaranteed interval: {sure}",

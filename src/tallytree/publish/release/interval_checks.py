@@ -135,8 +135,8 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
         wrong = (one.lower != other.lower) | (one.upper != other.upper)
         for region in np.flatnonzero(wrong)[:MOST_FAULTS]:
             yield (
-                f"{ENTITIES}, region {stored.hierarchy.ids[region]!r}: the typical interval is not what follows from the "
-                f"measurements at a confidence of {stated.confidence}"
+                f"{ENTITIES}, region {stored.hierarchy.ids[region]!r}: the typical interval is not what follows from "
+                f"the measurements at a confidence of {stated.confidence}"
             )
     if not stored.zeros_written and stored.intervals["left_out_at_most"] != again.beyond_zero(counts, stored.hierarchy):
         yield f"{PRIVACY}: intervals of left-out cells do not reach as far as is stated"
