@@ -162,7 +162,7 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
         Text(),
         words(release.title, style="bold green"),
         words(
-            f"{release.total:,} groups in {hierarchy.names[0]} ({known}) with {release.entities[0]:,} entities, by size:"
+            f"{release.total:,} groups in {hierarchy.names[0]} ({known}), {release.entities[0]:,} entities, by size:"
         ),
         Text(),
         below(_histogram(release), space=1),

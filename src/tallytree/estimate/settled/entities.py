@@ -33,8 +33,8 @@ def with_measured_sums(
 ) -> tuple[Floats, Floats, Floats]:
     """`subtree_estimates` of rows (`mean` and `variance`, from `values` with `noise` `[levels]`) and of their sums.
 
-    `sums` `[regions]` were measured with noise of variance `sums_noise` `[levels]`; where nothing was measured a variance
-    is infinite. Gives means `[regions, sizes]`, the variances of their cells and those of their sums `[regions]`.
+    `sums` `[regions]` were measured with noise of variance `sums_noise` `[levels]`, infinite where nothing was
+    measured. Gives means `[regions, sizes]`, the variances of their cells and those of their sums `[regions]`.
     """
     sizes = values.shape[1]
     precision = 1 / (sizes * noise), 1 / sums_noise
