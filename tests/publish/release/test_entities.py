@@ -151,6 +151,14 @@ def test_rows_that_are_missing_or_in_another_order_and_other_columns_are_found(o
         assert not tt.verify(folder).ok
 
 
+def test_a_damaged_file_is_named_when_a_release_is_loaded(original, tmp_path):
+    folder = shutil.copytree(original, tmp_path / "r")
+    table = pq.read_table(folder / "entities.parquet")
+    pq.write_table(table.slice(1).drop_columns("upper"), folder / "entities.parquet")
+    with pytest.raises(tt.ReleaseError, match=r"entities\.parquet is damaged: it has 8 rows for 9 regions and lacks"):
+        tt.Release.load(folder)
+
+
 def test_what_is_counted_and_what_is_cut_off_is_said():
     people = Neighbours(tt.one_entity(), 7, public_totals=False)
     assert "each row of the data counts as one. Groups of 7 or more count as 7" in entity_description(people, 7)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tallytree.arrays import Integers
+from tallytree.errors import ReleaseError
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import entities
 from tallytree.long_table import for_spreadsheets, key_columns, region_names
@@ -125,7 +126,8 @@ def read_ends(path: Path, names: tuple[str, ...], regions: int) -> dict[str, Int
     with ParquetRows(path, most=2 * regions + 1000) as file:
         missing = [name for name in names if name not in file.schema.names]
         if missing or file.rows != regions:
-            raise ValueError(f"it has {file.rows:,} rows for {regions:,} regions, and lacks {missing or 'no column'}")
+            lacking = f" and lacks the column {missing[0]}" if missing else ""
+            raise ReleaseError(f"{path} is damaged: it has {file.rows:,} rows for {regions:,} regions{lacking}")
         groups = [file.group(group) for group in file.groups]
     found = {}
     for name in names:
