@@ -261,7 +261,9 @@ def query(
     ] = None,
     size: Annotated[str | None, typer.Option(help='">=6", "3-5", "0" or "1,2,7+". All sizes if left out.')] = None,
     share: Annotated[bool, typer.Option("--share", help="The sizes' share of all groups there.")] = False,
-    mean: Annotated[bool, typer.Option("--mean", help="The mean size, truncated at the largest one.")] = False,
+    mean: Annotated[
+        bool, typer.Option("--mean", help="Entities per group; those of the last size or more count as that size.")
+    ] = False,
     ratio_to: Annotated[
         list[str] | None, typer.Option(metavar="REGION", help="Divide by the same sizes there.")
     ] = None,

@@ -163,7 +163,9 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
     return Group(
         Text(),
         words(release.title, style="bold green"),
-        words(f"{release.total:,} groups in {hierarchy.names[0]} ({known}), by size:"),
+        words(
+            f"{release.total:,} groups in {hierarchy.names[0]} ({known}), {release.entities[0]:,} entities, by size:"
+        ),
         Text(),
         below(_histogram(release), space=1),
         below(levels, space=1),

@@ -25,6 +25,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import BudgetError, SpecError
 from tallytree.estimate.intervals.replicate_noise import chances, digest_of
 from tallytree.estimate.settled.borrowed import borrowed
+from tallytree.estimate.settled.entities import keeping_sums, with_measured_sums
 from tallytree.estimate.settled.families import settled
 from tallytree.estimate.settled.lists import ROUNDS, Lists, believed, drawing
 from tallytree.estimate.settled.subtrees import subtree_estimates
@@ -51,6 +52,7 @@ class Settings(NamedTuple):
     bands: tuple[DividedBand, ...] | None = None  # bands of sizes, each divided over the levels in its own way
     borrow: bool = True  # may a leaf learn from its parent's shape?
     totals_share: Fraction | None = None  # of the budget, for private totals; lists need them
+    entities_share: Fraction | None = None  # of the budget, for the number of entities of each region
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class Tallytree(Mechanism):
             self = self._set(self.settings._replace(bands=up_to(self.settings.bands, neighbours.max_size)))
         if self.settings.leaves is not None:
             return self
+        if self.settings.entities_share is not None:  # which only at_least counts agree with
+            return self._set(self.settings._replace(leaves="at_least"))
         sparse = False
         if totals is not None:
             groups = float(totals[hierarchy.level_slice(hierarchy.depth - 1)].mean())
@@ -117,6 +121,11 @@ class Tallytree(Mechanism):
         share = self.settings.totals_share
         if self.settings.bands is not None:
             up_to(self.settings.bands, neighbours.max_size)
+        if self.settings.entities_share is not None and (self.settings.bands is not None or "lists" in self._ways):
+            raise SpecError(
+                "entities_share needs at_least counts of all sizes with the same noise; leave out bands and lists, or "
+                "leave out entities_share: the number of entities is then derived from the sizes"
+            )
         if neighbours.public_totals and share is not None:
             raise SpecError("totals are public here, so totals_share would be spent for nothing; leave it out")
         if not neighbours.public_totals and share is None and "lists" in self._ways:
@@ -147,14 +156,19 @@ class Tallytree(Mechanism):
         if any(one.shares[-1] == 0 for one in every):
             raise BudgetError("the lowest level must have a share: all other levels are sums of it")
         aside, last = self.settings.totals_share or Fraction(0), hierarchy.depth - 1
+        entities = self.settings.entities_share or Fraction(0)
+        if aside + entities >= 1:
+            raise BudgetError("totals_share and entities_share must leave something for the sizes")
         first = [Question("totals", level, share * aside) for level, share in enumerate(every[0].shares) if share]
+        sums = [Question("entities", level, share * entities) for level, share in enumerate(every[0].shares) if share]
+        rest = 1 - aside - entities
         asks = [
-            Question("sorted_sizes" if lists and level == last else "at_least", level, share * (1 - aside), one.band)
+            Question("sorted_sizes" if lists and level == last else "at_least", level, share * rest, one.band)
             for one, lists in zip(every, (way == "lists" for way in self._ways), strict=True)
             for level, share in enumerate(one.shares)
             if share
         ]
-        return Plan(budget, unit, (*(first if aside else ()), *asks))
+        return Plan(budget, unit, (*(first if aside else ()), *(sums if entities else ()), *asks))
 
     def _divisions(self, hierarchy: Hierarchy, shares: Shares | None) -> list[Division]:
         """The bands of sizes, with the levels' shares in each; one of all sizes where none are given."""
@@ -231,8 +245,14 @@ def _from_at_least(
     tree, totals = measurements.hierarchy, measurements.known_totals
     values, noise = _measured(measurements)
     mean, variance = subtree_estimates(values, noise, tree)
+    counted = any(part.view == "entities" for part in measurements.measured)
+    if counted:
+        mean, variance = _with_entities(measurements, values, noise, mean, variance)
     del values
     deviation = np.sqrt(variance, out=variance)
+    if counted:
+        words = "rows are drawn to the numbers of entities that were measured; leaves borrow nothing"
+        return settled(mean, deviation, tree, totals), words
     if not settings.borrow or tree.depth == 1:
         return settled(mean, deviation, tree, totals), "leaves borrow nothing from the regions above them"
     # Rows of leaves are settled before they borrow only where their numbers of groups are to be read from them.
@@ -304,6 +324,29 @@ def _played_lists(settings: Settings, measurements: Measurements, counts: Intege
         return tree.aggregate(counts_from_at_least(values, public))
 
     return play
+
+
+def _with_entities(
+    measurements: Measurements, values: Floats, noise: Floats, mean: Floats, variance: Floats
+) -> tuple[Floats, Floats]:
+    """Means and variances of rows, with what was measured of their sums; a number of groups that is settled stays."""
+    tree, totals = measurements.hierarchy, measurements.known_totals
+    sums, sums_noise = np.zeros(len(tree)), np.full(tree.depth, inf)
+    for part in measurements.measured:
+        if part.view == "entities":
+            sums[tree.level_slice(part.level)] = part.values[:, 0]
+            sums_noise[part.level] = max(part.variance, LEAST_VARIANCE)
+    begin = 0
+    if measurements.region_totals is None and totals is not None:
+        begin, sums, mean[:, 0] = 1, sums - totals, totals
+    if begin == values.shape[1]:
+        return mean, variance
+    contrast, rows = variance[:, begin].copy(), slice(begin, None)
+    better, spread, of_sums = with_measured_sums(
+        mean[:, rows], variance[:, rows], values[:, rows], noise[:, begin], sums, sums_noise, tree
+    )
+    mean[:, rows], variance[:, rows] = keeping_sums(better, contrast, of_sums, totals), spread
+    return mean, variance
 
 
 def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> None:
@@ -381,10 +424,10 @@ def _totals(measurements: Measurements) -> Integers | None:
 
 
 def _checked(option: str, value: Any) -> Any:
-    if option == "totals_share":
+    if option in ("totals_share", "entities_share"):
         share = exact(value, option)
         if not 0 < share < 1:
-            raise SpecError(f"totals_share must lie between 0 and 1, not {value!r}")
+            raise SpecError(f"{option} must lie between 0 and 1, not {value!r}")
         return share
     if option == "borrow":
         if not isinstance(value, bool):

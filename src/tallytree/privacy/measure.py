@@ -19,7 +19,7 @@ import numpy as np
 from tallytree.arguments import FLAG, expecting, instance, optional
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.histogram import at_least
+from tallytree.histogram import at_least, entities
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurement, Measurements, Settle
@@ -187,6 +187,8 @@ def view_of(view: View, counts: Integers, first_size: int, band: Band | None = N
         return every if band is None else np.ascontiguousarray(every[:, band.first - 1 : band.last])
     if view == "chain":
         return _chain(counts)
+    if view == "entities":
+        return entities(counts, first_size)[:, np.newaxis]
     if view == "largest":
         sizes = np.arange(first_size, first_size + counts.shape[1])
         largest: Integers = np.where(counts > 0, sizes, 0).max(axis=1, keepdims=True)

@@ -20,6 +20,8 @@ from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
 from tallytree.privacy.plan import Band
 
+BESIDE_SIZES: tuple[View, ...] = ("totals", "entities", "largest")  # one number for each region, not one for each size
+
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
@@ -110,7 +112,7 @@ class Measurements:
 
     def sizes_of(self, view: View, band: Band | None = None) -> range | None:
         """What a view's columns stand for; None for views whose values have no size to stand under."""
-        if view in ("totals", "largest", "sorted_sizes"):
+        if view in (*BESIDE_SIZES, "sorted_sizes"):
             return None
         if band is not None:
             return range(band.first, band.last + 1)
@@ -124,7 +126,7 @@ class Measurements:
     @property
     def level_shares(self) -> list[Fraction] | None:
         """How what was spent on sizes was divided over the levels; None where each band of sizes has its own way."""
-        asked = [part for part in self.measured if part.view not in ("totals", "largest")]
+        asked = [part for part in self.measured if part.view not in BESIDE_SIZES]
         if any(part.sizes is not None for part in asked):
             return None
         shares = {part.level: part.share for part in asked}
@@ -132,7 +134,7 @@ class Measurements:
 
     def on_level(self, level: int) -> Measurement:
         """What was measured of the sizes on a level."""
-        found = [part for part in self.measured if part.level == level and part.view not in ("totals", "largest")]
+        found = [part for part in self.measured if part.level == level and part.view not in BESIDE_SIZES]
         if len(found) != 1:
             raise ReleaseError(f"expected one measurement of sizes on level {level}, found {len(found)}")
         return found[0]

@@ -4,8 +4,8 @@ Every answer has the released value, which agrees with the published table; the 
 measurements, since whole numbers that are not negative are a little biased; and two intervals. *Guaranteed* ones follow
 from least squares (`intervals.linear`), and for a single cell they are those of the table. *Typical* ones come
 from the replicates behind the table's, which are run once for all questions that are asked together. Where lists or
-bands of sizes were measured there is no unbiased estimate; sums are bounded nevertheless (`at_least_bounds`), and
-shares, means, ratios and differences are not.
+bands of sizes were measured there is no unbiased estimate; sums are bounded nevertheless (`at_least_bounds`), means by
+bounds of the numbers of entities and of groups, and shares, ratios and differences are not.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tallytree.errors import ReleaseError
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, between
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
+from tallytree.estimate.intervals.entities import entity_ends
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
@@ -186,7 +187,10 @@ class _Answering:
         release, notes = self.release, []
         last = release.sizes[-1]
         if question.kind == "mean":
-            notes.append(f"Groups of {size_label(last, last)} count as {last}, so the mean is truncated at {last}.")
+            notes.append(
+                f"Groups of {size_label(last, last)} count as {last}, so the mean is truncated at {last}: a lower "
+                "bound where there are larger ones."
+            )
         totals = release.measurements.region_totals
         if question.kind == "sum" and totals is not None and len(question.one.sizes) == len(release.sizes):
             public = int(totals[list(question.one.regions)].sum())
@@ -260,6 +264,8 @@ class _Answering:
             ends = _whole(gap.lower, gap.upper)
             return gap.estimate, self._possible(question, ends, released), gap.variance == 0, ""
         found = linear.ratio(one, other, level=self.confidence)
+        if question.kind == "mean" and self._entities_tell(question):
+            return found.estimate, self._possible(question, self._mean_ends(question), released), False, ""
         ends = self._possible(question, (found.lower, found.upper), released)
         if found.bounded:
             return found.estimate, ends, False, ""
@@ -275,6 +281,10 @@ class _Answering:
         """
         if question.cell is not None:
             return self._of_cell(self._cells, question.cell), []
+        if question.kind == "mean":
+            mean = self._mean_ends(question)
+            unbounded = ["The number of groups may be zero, so the measurements do not bound the mean."]
+            return self._possible(question, mean, released), unbounded if math.isinf(mean[1]) else []
         if question.kind != "sum":
             return None, [f"A {question.kind} has no guaranteed interval here. {self.not_linear}"]
         measurements, sizes = self.release.measurements, question.one.sizes
@@ -293,6 +303,36 @@ class _Answering:
                     ends = between(self._at_least[chance], measurements, region, int(run[0]), int(run[-1]))
                     low, high = low + sign * ends[sign < 0], high + sign * ends[sign > 0]
         return self._possible(question, (low, high), released), []
+
+    def _entities_tell(self, question: Asked) -> bool:
+        """Was the number of entities of the one region measured, with a public number of groups to divide it by?"""
+        measurements, regions = self.release.measurements, question.one.regions
+        public = measurements.region_totals is not None and bool(measurements.region_totals[regions[0]] > 0)
+        return public and len(regions) == 1 and any(part.view == "entities" for part in measurements.measured)
+
+    def _mean_ends(self, question: Asked) -> Ends:
+        """Ends of a mean: those of the number of entities, divided by the number of groups or its opposite end.
+
+        With public totals it fails if one of 2 n bounds does, n the number of regions; with private ones, one of 4 n.
+        """
+        measurements, regions = self.release.measurements, list(question.one.regions)
+        totals = measurements.region_totals
+        chance = (1 - self.confidence) / ((2 if totals is not None else 4) * len(regions))
+        if chance not in self._entity_ends:
+            self._entity_ends[chance] = entity_ends(measurements, chance)
+        low, high = (max(0, int(end[regions].sum())) for end in self._entity_ends[chance])
+        if totals is not None:
+            least = most = int(totals[regions].sum())
+        else:
+            if chance not in self._at_least:
+                self._at_least[chance] = at_least_bounds(measurements, chance)
+            least, most = (max(0, int(end[regions, 0].sum(dtype=object))) for end in self._at_least[chance])
+        return (low / most if most else 0.0), (high / least if least else math.inf)
+
+    @cached_property
+    def _entity_ends(self) -> dict[float, tuple[Integers, Integers]]:
+        """Bounds of numbers of entities, by the chance that each fails with."""
+        return {}
 
     @cached_property
     def _at_least(self) -> dict[float, tuple[Integers, Integers]]:

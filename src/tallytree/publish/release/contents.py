@@ -11,12 +11,13 @@ import numpy as np
 from tallytree.arrays import Integers
 from tallytree.estimate.intervals.unions import sums_over
 from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import size_label
+from tallytree.histogram import entities, size_label
 from tallytree.long_table import key_columns, region_blocks, region_names
 from tallytree.mechanisms import Mechanism
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.areas import Area
+from tallytree.publish.release.entities import entity_table
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
 from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.truncation import count_description
@@ -64,6 +65,19 @@ class ReleaseContents:
     def total(self) -> int:
         """How many groups were released in all; exact where the list of groups is public, otherwise an estimate."""
         return int(self.counts[0].sum())
+
+    @property
+    def entities(self) -> Integers:
+        """The number of entities of every region, `[regions]`: Σ size · count, so the last size counts as just that."""
+        return entities(self.counts, self.sizes.start)
+
+    def entities_table(self) -> Any:
+        """One row per region: a pyarrow Table with level, region (its id), name, entities, open_groups and intervals.
+
+        `open_groups` are those of the last size or more, which count as that size: where there are any, the number of
+        entities is a lower bound. Columns of intervals are as in `table`.
+        """
+        return entity_table(self.hierarchy, self.measurements.neighbours, self.sizes, self.counts, self.error_bars)
 
     @property
     def schema(self) -> Any:

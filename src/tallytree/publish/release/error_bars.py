@@ -13,6 +13,7 @@ from tallytree.errors import SpecError
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals
 from tallytree.hierarchy import Hierarchy
+from tallytree.histogram import entities
 from tallytree.mechanisms import Mechanism
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
@@ -56,6 +57,8 @@ class ErrorBars:
     no_typical: str = ""
     truncation: str = ""  # what was left out before counting, if anything may have been
     of_areas: AreaBars = AreaBars()
+    entities_guaranteed: Intervals | None = None  # of each region's number of entities, `[regions]`
+    entities_typical: Intervals | None = None
 
     __repr__ = briefly
 
@@ -69,6 +72,11 @@ class ErrorBars:
         """`[areas, sizes]` for the same columns."""
         return self._columns(self.of_areas.guaranteed, self.of_areas.typical)
 
+    @property
+    def entity_columns(self) -> dict[str, Integers | None]:
+        """The same columns for the regions' numbers of entities, `[regions]`."""
+        return self._columns(self.entities_guaranteed, self.entities_typical)
+
     def _columns(self, guaranteed: Intervals | None, typical: Intervals | None) -> dict[str, Integers | None]:
         ends = {}
         for names, found in ((GUARANTEED, guaranteed), (TYPICAL, typical)):
@@ -80,18 +88,24 @@ class ErrorBars:
         """One sentence for each column: what it promises, and where it does not hold."""
         return {name: text for name, text in self._sentences().items() if name in COLUMNS[self.which]}
 
-    def _sentences(self) -> dict[str, str]:
+    def describe_entities(self, max_size: int) -> dict[str, str]:
+        """One sentence for each column of the intervals of numbers of entities."""
+        what = f"true number of entities, no more than {max_size} of each group,"
+        return {name: text for name, text in self._sentences(what, "region").items() if name in COLUMNS[self.which]}
+
+    def _sentences(self, what: str = "true count", each: str = "cell") -> dict[str, str]:
         percent = in_percent(self.confidence)
-        true = f"true count {AS_TRUNCATED}" if self.truncation else "true count"
+        true = f"{what} {AS_TRUNCATED}" if self.truncation else what
         after = f". {self.truncation}" if self.truncation else ""
         sure = (
             f"for any truth the interval from lower to upper holds the {true} with a probability of at least "
-            f"{percent} over the noise, each cell by itself and not all together{after}"
+            f"{percent} over the noise, each {each} by itself and not all together{after}"
         )
         likely = (
             f"for data like the released ones the interval from typical_lower to typical_upper holds the {true} "
-            f"with a probability of about {percent} over the noise, each cell by itself and not all together; it fails "
-            f"where the release smoothed something away, such as ten groups of one odd size in one small region{after}"
+            f"with a probability of about {percent} over the noise, each {each} by itself and not all together; it "
+            "fails where the release smoothed something away, such as ten groups of one odd size in one small region"
+            f"{after}"
         )
         return {
             "lower": self.no_guaranteed or f"lower end of the guaranteed interval: {sure}",
@@ -149,30 +163,42 @@ def error_bars(
     told = truncation(measurements.neighbours)
     if which == "none":
         return ErrorBars(confidence=confidence, truncation=told)
+    from tallytree.estimate.intervals.entities import guaranteed_entities, typical_entities
     from tallytree.estimate.intervals.guaranteed import guaranteed
     from tallytree.estimate.intervals.unions import guaranteed_unions, sums_over, typical_unions
 
     progress(Stage("guaranteed intervals"))
     sure = guaranteed(measurements, counts, level=confidence)
-    why = no_guarantee(measurements) or ""
-    of_areas = AreaBars(None if sure is None else guaranteed_unions(measurements, counts, unions, sure))
+    bars = ErrorBars(
+        which,
+        confidence,
+        guaranteed=sure,
+        no_guaranteed=no_guarantee(measurements) or "",
+        truncation=told,
+        of_areas=AreaBars(None if sure is None else guaranteed_unions(measurements, counts, unions, sure)),
+        entities_guaranteed=guaranteed_entities(measurements, counts, level=confidence),
+    )
     if which == "guaranteed":
-        return ErrorBars(which, confidence, sure, None, why, truncation=told, of_areas=of_areas)
+        return bars
     try:
         likely = replicated(
             measurements,
             counts,
             mechanism,
             confidence=confidence,
-            functions=[partial(sums_over, unions)],
+            functions=[partial(sums_over, unions), partial(entities, first_size=measurements.first_size)],
             seconds=seconds,
             progress=progress,
         )
     except Exception as error:  # of public values alone; whatever a solver raises, the release stands
         unable = f"there are no typical intervals: {mechanism.name} cannot estimate from fresh noise ({error})"
-        return ErrorBars(which, confidence, sure, None, why, unable, told, of_areas)
-    of_areas = replace(of_areas, typical=typical_unions(measurements, unions, likely, likely.deviations[0]))
-    return ErrorBars(which, confidence, sure, likely.intervals, why, truncation=told, of_areas=of_areas)
+        return replace(bars, no_typical=unable)
+    return replace(
+        bars,
+        typical=likely.intervals,
+        of_areas=replace(bars.of_areas, typical=typical_unions(measurements, unions, likely, likely.deviations[0])),
+        entities_typical=typical_entities(measurements, likely, likely.deviations[1]),
+    )
 
 
 def replicated(

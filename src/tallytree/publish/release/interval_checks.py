@@ -7,13 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from tallytree.estimate.intervals.entities import guaranteed_entities
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals, most_groups
 from tallytree.progress import Progress
-from tallytree.publish.folder import PACKAGE, PRIVACY
+from tallytree.publish.folder import MOST_FAULTS, PACKAGE, PRIVACY
 from tallytree.publish.reading import read_json
 from tallytree.publish.release.area_files import AREAS
+from tallytree.publish.release.entities import ENTITIES
+from tallytree.publish.release.entities import differences as entity_differences
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, error_bars
 from tallytree.publish.release.files import (
     COUNTS,
@@ -72,6 +75,24 @@ def intervals_in_order(stored: StoredRelease) -> Iterator[str]:
         yield from faults_at((upper < counts) | (upper > most), fault, stored)
 
 
+def entities_follow(stored: StoredRelease) -> Iterator[str]:
+    """Numbers of entities are those of the counts, and their guaranteed intervals follow from the measurements."""
+    if stored.is_older:
+        for name in stored.optional:
+            if (stored.directory / name).exists():
+                yield f"{name} is there, and releases of format 1 had none"
+        return
+    bars, contents = stored.error_bars, stored.contents
+    if bars.which != "none":
+        again = guaranteed_entities(stored.measurements, stored.counts, level=bars.confidence)
+        bars = replace(bars, entities_guaranteed=again)
+    yield from entity_differences(replace(contents, error_bars=bars).entities_table(), stored.directory)
+    if (typical := bars.entities_typical) is not None:
+        wrong = (typical.lower < 0) | (typical.lower > contents.entities) | (typical.upper < contents.entities)
+        for region in np.flatnonzero(wrong)[:MOST_FAULTS]:
+            yield f"{ENTITIES}, region {stored.hierarchy.ids[region]!r}: the typical interval does not hold its number"
+
+
 def guaranteed_follow(stored: StoredRelease) -> Iterator[str]:
     """Guaranteed intervals are a pure function of measurements and counts."""
     if stored.intervals is None:
@@ -118,6 +139,14 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
         yield from faults_at(wrong, fault, stored)
     if stored.areas and not _same_ends(stated.of_areas.typical, again.of_areas.typical):
         yield f"{AREAS}: typical intervals are not what follows from the measurements"
+    if not stored.is_older and stated.entities_typical is not None and again.entities_typical is not None:
+        one, other = stated.entities_typical, again.entities_typical
+        wrong = (one.lower != other.lower) | (one.upper != other.upper)
+        for region in np.flatnonzero(wrong)[:MOST_FAULTS]:
+            yield (
+                f"{ENTITIES}, region {stored.hierarchy.ids[region]!r}: the typical interval is not what follows from "
+                f"the measurements at a confidence of {stated.confidence}"
+            )
     if not stored.zeros_written and stored.intervals["left_out_at_most"] != again.beyond_zero(counts, stored.hierarchy):
         yield f"{PRIVACY}: intervals of left-out cells do not reach as far as is stated"
 

@@ -14,6 +14,7 @@ from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.plan import Band, Question, shares_at_sizes
 from tallytree.publish.release.contents import ReleaseContents, size_description
+from tallytree.publish.release.entities import entity_description, entity_fields
 from tallytree.publish.release.truncation import count_description, truncation
 from tallytree.publish.statement import (
     FORMAT,
@@ -69,6 +70,7 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
         "totals": totals_in_words(measurements, mechanism),
         "max_size": measurements.max_size,
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
+        "entities": entity_description(measurements.neighbours, measurements.max_size),
         "zero_cells": "written" if zeros else "left out",
         **({} if release.error_bars.which == "none" else {"intervals": intervals_statement(release, zeros=zeros)}),
         **({} if not release.areas else {"areas": areas_statement(release)}),
@@ -252,6 +254,18 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
             "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
         },
     }
+    persons = {
+        "description": "the number of entities of each region, which agrees with the released counts",
+        "schema": {
+            "fields": [
+                *keys[:2],
+                shown,
+                *entity_fields(release.measurements.neighbours, release.measurements.max_size, release.error_bars),
+            ],
+            "primaryKey": ["region"],
+            "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
+        },
+    }
     columns = [
         {"name": "region", "type": "string", "description": "id, unique over all levels"},
         {"name": "name", "type": "string", "description": f"name to show{MARKED}"},
@@ -269,7 +283,8 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
             "name": "view",
             "type": "string",
             "description": "counts: groups of that size; at_least: of that size or more; sorted_sizes: sizes of the "
-            "groups, ascending; totals: number of groups; largest: size of the largest group; chain: groups of that "
+            "groups, ascending; totals: number of groups; entities: sum of the groups' sizes; largest: size of the "
+            "largest group; chain: groups of that "
             "size in that region or one after it, or of any larger size in any region of the level",
         },
         *keys,
@@ -292,6 +307,8 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
         "resources": [
             resource("counts.csv", counts),
             resource("counts.parquet", counts, name="counts-parquet"),
+            resource("entities.csv", persons),
+            resource("entities.parquet", persons, name="entities-parquet"),
             resource("regions.csv", regions),
             resource("measurements.parquet", measurements),
             *area_resources(release, cells),

@@ -18,10 +18,11 @@ from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY
 from tallytree.publish.release.area_files import AREA_FILES, LEAVES, read_leaves, with_area_bars
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV
 from tallytree.publish.release.error_bars import ErrorBars
 from tallytree.publish.release.files import (
     COUNTS,
-    FILES,
+    OLDER_FILES,
     REGIONS,
     Cells,
     are_named,
@@ -30,6 +31,7 @@ from tallytree.publish.release.files import (
     stated_fallback,
     stated_mechanism,
     stored_error_bars,
+    with_entities,
 )
 from tallytree.publish.release.measurements_file import load_measurements
 from tallytree.publish.release.truncation import truncation
@@ -59,8 +61,9 @@ LARGEST_VALUE = 1 << 53  # of a measurement, either way: estimators compute with
 class StoredRelease(Stored):
     """The files of a release directory."""
 
-    expected = FILES
-    optional = AREA_FILES
+    expected = OLDER_FILES
+    # That the numbers of entities are there, but in releases of format 1, is another promise.
+    optional = (*AREA_FILES, ENTITIES, ENTITIES_CSV)
 
     @property
     def regions(self) -> tuple[Hierarchy, list[str]]:
@@ -116,8 +119,12 @@ class StoredRelease(Stored):
     @property
     def error_bars(self) -> ErrorBars:
         """The released intervals."""
+        return self.once("the intervals", self._error_bars)
+
+    def _error_bars(self) -> ErrorBars:
         bars = stored_error_bars(self.cells, self.intervals, self.truncation)
-        return with_area_bars(self.directory, bars, self.areas, self.sizes)
+        bars = with_area_bars(self.directory, bars, self.areas, self.sizes)
+        return bars if self.is_older else with_entities(bars, self.directory, len(self.hierarchy))
 
     @property
     def areas(self) -> tuple[Area, ...]:

@@ -119,7 +119,10 @@ class Release(ReleaseContents):
         return self._ask("share", [(regions, sizes)], **how)[0]
 
     def mean_size(self, regions: Regions, **how: Any) -> Answer:
-        """Entities per group in the union of regions; the last size counts as itself, so the mean is truncated."""
+        """Entities per group in the union of regions.
+
+        The last size counts as itself, so the mean is truncated: a lower bound where there are larger groups.
+        """
         return self._ask("mean", [(regions, None)], **how)[0]
 
     def ratio(

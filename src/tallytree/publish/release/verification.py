@@ -31,7 +31,12 @@ from tallytree.publish.release.files import (
     count_columns,
     stated_fallback,
 )
-from tallytree.publish.release.interval_checks import guaranteed_follow, interval_words, intervals_in_order
+from tallytree.publish.release.interval_checks import (
+    entities_follow,
+    guaranteed_follow,
+    interval_words,
+    intervals_in_order,
+)
 from tallytree.publish.release.statement import described, measured_first
 from tallytree.publish.release.stored import StoredRelease
 from tallytree.publish.release.truncation import count_description
@@ -304,6 +309,7 @@ PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
     "what is said of intervals is the same everywhere": interval_words,
     "every interval holds its count and stays within what is possible": intervals_in_order,
     "guaranteed intervals follow from the measurements": guaranteed_follow,
+    "numbers of entities, where there are any, are those of the counts, with their intervals": entities_follow,
     "the noise has the stated variance": _noise_fits,
     "what is stated follows from measurements, counts and mechanism, and nothing else is stated": _statement_follows,
 }
