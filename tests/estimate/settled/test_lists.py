@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tallytree.estimate.settled import lists as module
-from tallytree.estimate.settled.lists import Beliefs, Lists, believed, drawing
+from tallytree.estimate.settled.lists import Lists, believed, drawing
+from tallytree.estimate.settled.shapes import Beliefs, fitted_shapes
 from tallytree.hierarchy import Hierarchy
 
 
@@ -126,7 +127,7 @@ def test_shapes_add_up_to_one_and_leave_nothing_out() -> None:
     tree = Hierarchy.from_levels({"a": ["x", "x", "y"], "b": ["p", "q", "r"]}, ["a", "b"])
     counts = np.zeros((3, 40))
     counts[:, 0], counts[0, 30] = 5, 2
-    shapes = module._shapes(counts, tree, 1)
+    shapes = fitted_shapes(counts, tree, 1)
     assert shapes.shape == (2, 40)
     assert shapes.sum(axis=1) == pytest.approx([1, 1])
     assert shapes.min() > 0

@@ -20,12 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.estimate.settled.lists import Beliefs, ROUNDS, _ancestors, _first_shape, _shapes
+from tallytree.estimate.settled.shapes import ROUNDS, Beliefs, fitted
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 
 REACH = 35.0
-STATES_AT_ONCE = 1 << 24
 
 
 class Counted(NamedTuple):
@@ -39,20 +38,14 @@ class Counted(NamedTuple):
 
 def believed(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROUNDS) -> Beliefs:
     """What is believed of every leaf, with shapes fitted to all of them."""
-    count, max_size = counted.values.shape
-    upper = min(max(1, hierarchy.depth - 2) if hierarchy.depth > 1 else 0, 1)
-    of = _ancestors(hierarchy, upper)
-    shapes = np.tile(_first_shape(max_size), (len(np.unique(of)), 1))
-    found = Beliefs(np.zeros((count, max_size)), np.zeros((count, max_size)), np.zeros((count, max_size + 1)))
-    for turn in range(rounds):
 
-        def work(start: int, stop: int) -> None:
-            _posteriors(counted, of, shapes, found, start, stop)
+    def believe(of: Integers, shapes: Floats, found: Beliefs) -> None:
+        in_threads(
+            lambda start, stop: _posteriors(counted, of, shapes, found, start, stop),
+            blocks(len(of), max(1, len(of) // 16)),
+        )
 
-        in_threads(work, blocks(count, max(1, count // 16)))
-        if turn < rounds - 1:
-            shapes = _shapes(found.counts, hierarchy, upper)
-    return found
+    return fitted(believe, hierarchy, counted.values.shape[1], rounds)[0]
 
 
 @kernel

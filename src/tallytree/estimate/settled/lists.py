@@ -19,8 +19,7 @@ places are the exact distribution of every `at_least` count: its mean and varian
 before it from forward(i, ·) up to the size that was drawn after it. Beliefs' means are more alike than true lists are;
 a draw is as rough as they are believed to be.
 
-*Shapes* come from the measurements alone (empirical Bayes): the expected numbers of groups by size, added up over a
-region of an upper level, smoothed over neighbouring sizes, and drawn towards the shape of the region above it.
+*Shapes* come from the measurements alone: `settled.shapes`.
 """
 
 from __future__ import annotations
@@ -31,12 +30,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
+from tallytree.estimate.settled.shapes import ROUNDS, Beliefs, fitted
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 
-ROUNDS = 3  # of fitting shapes; more would fit the noise
-WIDTH = 0.1  # of the smoothing, relative to the size
-GROUPS_FROM_ABOVE = 20.0  # as many groups does the shape above a region count for
 NEGLIGIBLE = 35.0  # e^−35: what is less likely than this beside the likeliest is left out
 CELLS_AT_ONCE = 1 << 26  # places × sizes of the longest list
 
@@ -50,14 +47,6 @@ class Lists(NamedTuple):
     above: Integers  # … up to this
     scales: Floats  # of Laplace noise; the variance of Gaussian noise
     gaussian: bool
-
-
-class Beliefs(NamedTuple):
-    """Of the `at_least` counts `[regions, sizes from 1]`: means, variances; and expected counts from size 0 on."""
-
-    mean: Floats
-    variance: Floats
-    counts: Floats
 
 
 def believed(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int = ROUNDS) -> Beliefs:
@@ -85,84 +74,14 @@ def drawing(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int = 
 
 def _fitted(lists: Lists, hierarchy: Hierarchy, max_size: int, rounds: int) -> tuple[Beliefs, Integers, Floats]:
     """Beliefs, with the shapes that they rest on and which of those each leaf has."""
-    leaves = hierarchy.level_slice(hierarchy.depth - 1)
-    families = max(1, hierarchy.depth - 2) if hierarchy.depth > 1 else 0
-    upper = min(families, 1)
-    of = _ancestors(hierarchy, upper)
-    shapes = np.tile(_first_shape(max_size), (len(np.unique(of)), 1))
-    count = leaves.stop - leaves.start
-    found = Beliefs(np.zeros((count, max_size)), np.zeros((count, max_size)), np.zeros((count, max_size + 1)))
-    for turn in range(rounds):
-        _believe(lists, of, shapes, found)
-        if turn < rounds - 1:
-            shapes = _shapes(found.counts, hierarchy, upper)
-    return found, of, shapes
 
+    def believe(of: Integers, shapes: Floats, found: Beliefs) -> None:
+        in_threads(
+            lambda start, stop: _posteriors(lists, of, shapes, found, start, stop),
+            blocks(len(of), max(1, len(of) // 16)),
+        )
 
-def _believe(lists: Lists, of: Integers, shapes: Floats, found: Beliefs) -> None:
-    count = len(of)
-
-    def work(start: int, stop: int) -> None:
-        _posteriors(lists, of, shapes, found, start, stop)
-
-    in_threads(work, blocks(count, max(1, count // 16)))
-
-
-def _ancestors(hierarchy: Hierarchy, level: int) -> Integers:
-    """For every leaf the place, within that level, of the region it lies in."""
-    regions = np.arange(len(hierarchy))[hierarchy.level_slice(hierarchy.depth - 1)]
-    for _ in range(hierarchy.depth - 1 - level):
-        regions = hierarchy.parents[regions]
-    found: Integers = regions - hierarchy.level_slice(level).start
-    return found
-
-
-def _first_shape(max_size: int) -> Floats:
-    """Half of all groups are empty, and sizes are the rarer the larger: a beginning that excludes nothing."""
-    shape: Floats = np.ones(max_size + 1)
-    shape /= 1.0 + np.arange(max_size + 1)
-    shape[0] = shape[1:].sum() if max_size > 0 else 1.0
-    shape /= shape.sum()
-    return shape
-
-
-def _shapes(counts: Floats, hierarchy: Hierarchy, upper: int) -> Floats:
-    """The shape of every region of level `upper`, drawn towards that of the region above."""
-    first = _first_shape(counts.shape[1] - 1)
-    shapes = first[None, :]
-    for level in range(upper + 1):
-        of = _ancestors(hierarchy, level)
-        regions = int(np.diff(hierarchy.level_starts)[level])
-        sums = np.zeros((regions, counts.shape[1]))
-        np.add.at(sums, of, counts)
-        smooth = np.zeros_like(sums)
-        _smoothed(sums, smooth)
-        weight = 1e-3 if level == 0 else GROUPS_FROM_ABOVE
-        above = shapes[hierarchy.parents[hierarchy.level_slice(level)] - hierarchy.level_slice(max(0, level - 1)).start]
-        if level == 0:
-            above = shapes
-        shapes = (smooth + weight * above) / (smooth.sum(axis=1, keepdims=True) + weight)
-    return shapes
-
-
-@kernel
-def _smoothed(sums: Floats, smooth: Floats) -> None:
-    """Spread each size's groups over its neighbours, normally, a tenth of the size to either side; small sizes stay."""
-    sizes = sums.shape[1]
-    for region in range(sums.shape[0]):
-        for size in range(sizes):
-            groups, width = sums[region, size], WIDTH * size
-            if groups <= 1e-9:
-                continue
-            if width < 0.35:
-                smooth[region, size] += groups
-                continue
-            low, high = max(1, int(size - 3 * width)), min(sizes - 1, int(size + 3 * width) + 1)
-            total = 0.0
-            for place in range(low, high + 1):
-                total += np.exp(-0.5 * ((place - size) / width) ** 2)
-            for place in range(low, high + 1):
-                smooth[region, place] += groups * np.exp(-0.5 * ((place - size) / width) ** 2) / total
+    return fitted(believe, hierarchy, max_size, rounds)
 
 
 @kernel
