@@ -31,10 +31,9 @@ from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism
 from tallytree.names import did_you_mean
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import FIRST
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, View
-from tallytree.privacy.plan import Plan, Shares
+from tallytree.privacy.plan import FIRST, Plan, Shares
 
 __all__ = ["MECHANISMS", "Estimate", "Mechanism", "choose", "instead_of", "mechanism_named", "prepare"]
 

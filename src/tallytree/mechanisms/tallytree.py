@@ -5,7 +5,8 @@ are unbiased from below (`settled.subtrees`), whole from the root down (`settled
 towards their parents' shapes where that pays (`settled.borrowed`). *Sparse* ones (fewer groups than sizes) are measured
 by sorted lists of the leaves; what is believed of each leaf, given the shapes around it (`settled.lists`), is added up,
 weighed against what was measured above if anything was, and made whole from the root down as well. Which of the two is
-decided from public facts. With `bands` each band of sizes has its own shares, and may have its
+decided from public facts where these tell, and otherwise by what a first small share of the budget measures: the number
+of groups in every leaf (`lists_below`). With `bands` each band of sizes has its own shares, and may have its
 own way to measure leaves: `at_least` up to a size and lists of what groups have above it, say, for regions with a
 crowded front and a long sparse tail.
 """
@@ -27,19 +28,23 @@ from tallytree.estimate.settled.borrowed import borrowed
 from tallytree.estimate.settled.families import settled
 from tallytree.estimate.settled.lists import ROUNDS, Lists, believed
 from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.estimate.tree.nearest import nearest_consistent
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.bands import DividedBand, Division, Leaves, divisions, read_bands, read_leaves, up_to
-from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, precisions
+from tallytree.mechanisms.leaf_totals import measured_totals, noise_of, places_for, with_totals
+from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism
 from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
-from tallytree.privacy.plan import Plan, Question, Shares, level_shares, priority_shares
+from tallytree.privacy.plan import EitherWay, Fork, Plan, Question, Shares, level_shares, priority_shares
 from tallytree.privacy.size_lists import list_starts
 
 SIZES_PER_GROUP = 4  # with fewer groups in a leaf than a largest size divided by this, lists are measured
+FIRST_SHARE = Fraction(1, 40)  # of the budget, to find out whether there are
+FEWEST_SIZES = 40  # with a smaller largest size lists do not pay, however few groups there are
+LISTS: Leaves = "lists"
+AT_LEAST: Leaves = "at_least"
 LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
 SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
 
@@ -51,6 +56,7 @@ class Settings(NamedTuple):
     bands: tuple[DividedBand, ...] | None = None  # bands of sizes, each divided over the levels in its own way
     borrow: bool = True  # may a leaf learn from its parent's shape?
     totals_share: Fraction | None = None  # of the budget, for private totals; lists need them
+    lists_below: Fraction | None = None  # with fewer measured groups in a leaf on average, lists; else at_least
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,10 @@ class Tallytree(Mechanism):
     def measures(self) -> str:
         """What it measures, in words."""
         if self.settings.leaves is None:
-            return "at_least, on every level; or sorted sizes of the lowest level alone, where groups are few"
+            return (
+                "at_least, on every level; or sorted sizes of the lowest level, with at_least at the top, where groups "
+                "are few; totals of the lowest level before that, where they would have to tell and are private"
+            )
         if self.settings.leaves == "lists":
             return "sorted sizes of the lowest level; at_least on upper levels that have a share"
         return "at_least, on every level that has a share"
@@ -94,17 +103,22 @@ class Tallytree(Mechanism):
         A list errs where groups have equal sizes, cumulative counts over the sizes that no group has, and beliefs about
         lists gain more from the shapes around them than `at_least` counts do. (On race by block, with 31 blocks to a
         leaf, lists had 0.5–0.8 of the error with a largest size of 200, and were even with one of 60.) Without public
-        totals no public fact tells: at_least.
+        totals no public fact tells. Where sizes are few lists would not pay, so it is at_least; otherwise totals are
+        measured first, and the same rule goes by them.
         """
         if self.settings.bands is not None:
             self = self._set(self.settings._replace(bands=up_to(self.settings.bands, neighbours.max_size)))
         if self.settings.leaves is not None:
             return self
-        sparse = False
         if totals is not None:
             groups = float(totals[hierarchy.level_slice(hierarchy.depth - 1)].mean())
             sparse = SIZES_PER_GROUP * groups < neighbours.max_size
-        return self._set(self.settings._replace(leaves="lists" if sparse else "at_least"))
+            return self._set(self.settings._replace(leaves="lists" if sparse else "at_least"))
+        if self.settings.lists_below is None:
+            if self.settings.bands is not None or neighbours.max_size < FEWEST_SIZES:
+                return self._set(self.settings._replace(leaves="at_least"))
+            self = self._set(self.settings._replace(lists_below=Fraction(neighbours.max_size, SIZES_PER_GROUP)))
+        return self._set(self.settings._replace(totals_share=self.settings.totals_share or FIRST_SHARE))
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
         """Refuse what cannot be released, from public facts alone: before anything is spent."""
@@ -112,8 +126,11 @@ class Tallytree(Mechanism):
         share = self.settings.totals_share
         if self.settings.bands is not None:
             up_to(self.settings.bands, neighbours.max_size)
-        if neighbours.public_totals and share is not None:
-            raise SpecError("totals are public here, so totals_share would be spent for nothing; leave it out")
+        if neighbours.public_totals and (share is not None or self.settings.lists_below is not None):
+            aside = "lists_below" if share is None else "totals_share"
+            raise SpecError(f"totals are public here, so {aside} would be spent for nothing; leave it out")
+        if self.settings.lists_below is not None and not (self.settings.leaves is None and self.settings.bands is None):
+            raise SpecError("lists_below decides how leaves are measured; leave out leaves and bands, or lists_below")
         if not neighbours.public_totals and share is None and "lists" in self._ways:
             raise SpecError(
                 "lists of sizes need the number of groups in every region, and here totals are private: read with a "
@@ -131,25 +148,34 @@ class Tallytree(Mechanism):
             return None
         if shares is not None and priority is not None:
             raise SpecError("shares and priority both divide the budget over the levels; give one of them")
-        return shares if shares is not None else _by_priority(hierarchy, priority or "balanced", self.settings.leaves)
+        if shares is not None:
+            return shares
+        few, many = (
+            level_shares(hierarchy, _by_priority(hierarchy, priority or "balanced", way), some_without=True)
+            for way in (LISTS, AT_LEAST)
+        )
+        if self.settings.lists_below is not None:
+            return EitherWay(few, many)
+        return few if self.settings.leaves == LISTS else many
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
         """Every level that has a share is measured, in each band of sizes; the last one must have one.
 
-        Where totals are measured, theirs is the division of the first band: they tell how many groups reach size 1.
+        Totals, where they are measured, are those of the lowest level: all others are sums of them.
         """
-        every = self._divisions(hierarchy, self.divided(hierarchy, shares, None))
-        if any(one.shares[-1] == 0 for one in every):
-            raise BudgetError("the lowest level must have a share: all other levels are sums of it")
-        aside, last = self.settings.totals_share or Fraction(0), hierarchy.depth - 1
-        first = [Question("totals", level, share * aside) for level, share in enumerate(every[0].shares) if share]
-        asks = [
-            Question("sorted_sizes" if lists and level == last else "at_least", level, share * (1 - aside), one.band)
-            for one, lists in zip(every, (way == "lists" for way in self._ways), strict=True)
-            for level, share in enumerate(one.shares)
-            if share
-        ]
-        return Plan(budget, unit, (*(first if aside else ()), *asks))
+        divided, last = self.divided(hierarchy, shares, None), hierarchy.depth - 1
+        if self.settings.lists_below is None:
+            aside = self.settings.totals_share or Fraction(0)
+            first = (Question("totals", last, aside),) if aside else ()
+            every = self._divisions(hierarchy, divided)
+            return Plan(budget, unit, (*first, *_questions(every, self._ways, 1 - aside)))
+        aside = self.settings.totals_share or FIRST_SHARE
+        few, many = (divided.few, divided.many) if isinstance(divided, EitherWay) else (divided, divided)
+        lots = (
+            _questions(self._divisions(hierarchy, one), [way], 1 - aside)
+            for one, way in ((few, LISTS), (many, AT_LEAST))
+        )
+        return Plan(budget, unit, (Question("totals", last, aside),), Fork(last, self.settings.lists_below, *lots))
 
     def _divisions(self, hierarchy: Hierarchy, shares: Shares | None) -> list[Division]:
         """The bands of sizes, with the levels' shares in each; one of all sizes where none are given."""
@@ -173,8 +199,28 @@ class Tallytree(Mechanism):
         return counts_from_at_least(values, measurements.region_totals)
 
     def settle(self, measurements: Measurements) -> Settled:
-        """Consistent totals from what was measured of them."""
-        return Settled(_totals(measurements))
+        """How long lists are to be, from what was measured of totals."""
+        tree, measured = measurements.hierarchy, measured_totals(measurements)
+        if measured is None:
+            return Settled()
+        return Settled(places=tree.aggregate(places_for(measured, measurements.max_size)))
+
+
+def _questions(every: Sequence[Division], ways: Sequence[Leaves | None], left: Fraction) -> tuple[Question, ...]:
+    """What is asked of sizes, with what is left of the budget."""
+    if any(one.shares[-1] == 0 for one in every):
+        raise BudgetError("the lowest level must have a share: all other levels are sums of it")
+    return tuple(
+        Question(
+            "sorted_sizes" if way == LISTS and level == len(one.shares) - 1 else "at_least",
+            level,
+            share * left,
+            one.band,
+        )
+        for one, way in zip(every, ways, strict=True)
+        for level, share in enumerate(one.shares)
+        if share
+    )
 
 
 def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> Shares:
@@ -204,21 +250,17 @@ def settled_from_the_top(settings: Settings, measurements: Measurements) -> Esti
     last = measurements.hierarchy.depth - 1
     lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
     values, words = (_from_lists if lists else _from_at_least)(settings, measurements)
-    totals = measurements.region_totals
-    if totals is None and measurements.known_totals is not None:
-        values[:, 0] = (
-            measurements.known_totals
-        )  # measured first: every group has at least size 1, and no row exceeds it
-    return Estimate(
-        counts_from_at_least(values, totals), f"whole numbers settled from the top, level by level; {words}"
-    )
+    words = f"whole numbers settled from the top, level by level; {words}"
+    if settings.lists_below is not None:
+        words += f"; {'lists were' if lists else 'at_least was'} measured, as the numbers of groups measured first told"
+    return Estimate(counts_from_at_least(values, measurements.region_totals), words)
 
 
 def _from_at_least(
     settings: Settings, measurements: Measurements, *, apart_as_true: bool = False
 ) -> tuple[Integers, str]:
-    tree, totals = measurements.hierarchy, measurements.known_totals
-    values, noise = _measured(measurements)
+    tree, totals = measurements.hierarchy, measurements.region_totals
+    values, noise = with_totals(measurements, *_measured(measurements))
     mean, variance = subtree_estimates(values, noise, tree)
     deviation = np.sqrt(variance)
     first = settled(mean, deviation, tree, totals)
@@ -243,14 +285,18 @@ def _from_at_least(
 
 
 def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
-    tree, totals = measurements.hierarchy, measurements.known_totals
+    tree, totals = measurements.hierarchy, measurements.region_totals
     leaves = tree.level_slice(tree.depth - 1)
     found = believed(_lists(measurements), tree, measurements.max_size, rounds=ROUNDS if settings.borrow else 1)
-    mean, variance = (_added_up(leaf, tree) for leaf in (found.mean, found.variance))
     values, noise = _measured(measurements)
     front = np.isfinite(noise[-1])  # sizes that were counted in the leaves: there the lists have nothing to add
+    if not front[0] and (measured := measured_totals(measurements)) is not None:
+        _weigh(found.mean[:, :1], found.variance[:, :1], measured.values, np.array([noise_of(measured)]))
+        np.maximum.accumulate(found.mean[:, 1::-1], axis=1, out=found.mean[:, 1::-1])  # what reaches 2 has reached 1
+    mean, variance = (_added_up(leaf, tree) for leaf in (found.mean, found.variance))
     if front.any():
-        mean[:, front], variance[:, front] = subtree_estimates(values[:, front], noise[:, front], tree)
+        known = with_totals(measurements, values, noise)
+        mean[:, front], variance[:, front] = subtree_estimates(known[0][:, front], known[1][:, front], tree)
     for level in range(tree.depth - 1):
         rows = tree.level_slice(level)
         _weigh(mean[rows], variance[rows], values[rows], np.where(front, inf, noise[level]))
@@ -294,7 +340,7 @@ def _measured(measurements: Measurements) -> tuple[Floats, Floats]:
         if part.view == "at_least":
             columns = slice(0, sizes) if part.sizes is None else slice(part.sizes.first - 1, part.sizes.last)
             values[tree.level_slice(part.level), columns] = part.values
-            noise[part.level, columns] = max(part.variance, LEAST_VARIANCE)
+            noise[part.level, columns] = noise_of(part)
     return values, noise
 
 
@@ -324,25 +370,17 @@ def _added_up(leaf: Floats, tree: Hierarchy) -> Floats:
     return rows
 
 
-def _totals(measurements: Measurements) -> Integers | None:
-    """The consistent totals nearest to the measured ones; where only leaves were measured, none of them negative."""
-    measured = [part for part in measurements.measured if part.view == "totals"]
-    tree = measurements.hierarchy
-    if not measured:
-        return None
-    if len(measured) == tree.depth:
-        weights = precisions(measurements, "totals")
-        return nearest_consistent(measurements.stacked("totals"), tree, weights=weights)[:, 0]
-    leaves = next(part for part in measured if part.level == tree.depth - 1)
-    return tree.aggregate(np.maximum(leaves.values[:, 0], 0))
-
-
 def _checked(option: str, value: Any) -> Any:
     if option == "totals_share":
         share = exact(value, option)
         if not 0 < share < 1:
             raise SpecError(f"totals_share must lie between 0 and 1, not {value!r}")
         return share
+    if option == "lists_below":
+        groups = exact(value, option)
+        if groups <= 0:
+            raise SpecError(f"lists_below is a number of groups in a leaf, more than 0, not {value!r}")
+        return groups
     if option == "borrow":
         if not isinstance(value, bool):
             raise SpecError(f"borrow must be true or false, not {value!r}")
