@@ -133,13 +133,13 @@ def _fork_in_words(measurements: Measurements, passed: Passed) -> str:
     """The rule by which questions followed totals, and which did."""
     level = measurements.hierarchy.levels[passed.level]
     part = next(one for one in measurements.measured if (one.view, one.level) == ("totals", passed.level))
-    ways = ["sorted lists of the sizes of the lowest level", "how many groups have each size or more, on every level"]
+    ways = ["sorted lists of the sizes of the lowest level", "how many groups have each size or more"]
     followed = ways[0 if passed.few else 1]
     return (
         "what was measured next was decided by a rule that reads these noisy numbers and nothing else: with fewer than "
         f"{as_decimal(passed.fewer_than)} groups in a region of level {level!r} on average, {ways[0]}; otherwise "
-        f"{ways[1]}. On average {float(part.values.mean()):.6g} were measured, so it was {followed}. Either way what is "
-        "measured costs the whole budget and no more, and it was charged before anything was measured"
+        f"{ways[1]}. On average {float(part.values.mean()):.6g} were measured, so it was {followed}. Either way all "
+        "measurements together cost the budget and no more"
     )
 
 
