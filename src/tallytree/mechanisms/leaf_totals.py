@@ -46,6 +46,20 @@ def with_totals(measurements: Measurements, values: Floats, noise: Floats) -> tu
     return values, noise
 
 
+def weigh_totals(mean: Floats, variance: Floats, measured: Measurement) -> None:
+    """Weigh beliefs of the leaves' T[1], `[leaves, sizes from 1]`, against their measured totals by variance, in place.
+
+    Rows stay orderly: as many reach size 1 as reach size 2, or more.
+    """
+    own = variance[:, 0] / (variance[:, 0] + noise_of(measured))
+    mean[:, 0] += own * (measured.values[:, 0] - mean[:, 0])
+    variance[:, 0] *= 1 - own
+    if mean.shape[1] > 1:
+        np.maximum(mean[:, 0], mean[:, 1], out=mean[:, 0])
+    else:
+        np.maximum(mean, 0, out=mean)
+
+
 def places_for(measured: Measurement, max_size: int) -> Integers:
     """How many places each leaf's list gets: as many as it is likely to have groups, and some more.
 

@@ -32,7 +32,7 @@ from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.bands import DividedBand, Division, Leaves, divisions, read_bands, read_leaves, up_to
-from tallytree.mechanisms.leaf_totals import measured_totals, noise_of, places_for, with_totals
+from tallytree.mechanisms.leaf_totals import measured_totals, noise_of, places_for, weigh_totals, with_totals
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism
 from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import Measurements, Settled
@@ -291,8 +291,7 @@ def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integer
     values, noise = _measured(measurements)
     front = np.isfinite(noise[-1])  # sizes that were counted in the leaves: there the lists have nothing to add
     if not front[0] and (measured := measured_totals(measurements)) is not None:
-        _weigh(found.mean[:, :1], found.variance[:, :1], measured.values, np.array([noise_of(measured)]))
-        np.maximum.accumulate(found.mean[:, 1::-1], axis=1, out=found.mean[:, 1::-1])  # what reaches 2 has reached 1
+        weigh_totals(found.mean, found.variance, measured)
     mean, variance = (_added_up(leaf, tree) for leaf in (found.mean, found.variance))
     if front.any():
         known = with_totals(measurements, values, noise)
