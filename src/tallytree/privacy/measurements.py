@@ -129,10 +129,14 @@ class Measurements:
 
     def passing(self, fork: Fork) -> Passed:
         """Which way a plan's fork is passed with these measured totals."""
-        read = [part for part in self.measured if part.view == "totals" and part.level == fork.level]
-        if len(read) != 1:
-            raise ReleaseError(f"the rule of a fork reads totals of level {fork.level}, and they were not measured")
-        return Passed(fork.level, fork.fewer_than, fork.takes_few(read[0].values[:, 0].tolist()))
+        return Passed(fork.level, fork.fewer_than, fork.takes_few(self.totals_of(fork.level)[:, 0].tolist()))
+
+    def totals_of(self, level: int) -> Integers:
+        """The measured totals of a level, noise and all, `[regions, 1]`."""
+        found = [part.values for part in self.measured if part.view == "totals" and part.level == level]
+        if len(found) != 1:
+            raise ReleaseError(f"the rule of a fork reads totals of level {level}, and they were not measured")
+        return found[0]
 
     def sizes_of(self, view: View, band: Band | None = None) -> range | None:
         """What a view's columns stand for; None for views whose values have no size to stand under."""

@@ -131,15 +131,14 @@ def measured_first(measurements: Measurements, shown: Callable[[Fraction], str] 
 
 def _fork_in_words(measurements: Measurements, passed: Passed) -> str:
     """The rule by which questions followed totals, and which did."""
-    level = measurements.hierarchy.levels[passed.level]
-    part = next(one for one in measurements.measured if (one.view, one.level) == ("totals", passed.level))
+    level, average = measurements.hierarchy.levels[passed.level], float(measurements.totals_of(passed.level).mean())
     ways = ["sorted lists of the sizes of the lowest level", "how many groups have each size or more"]
     followed = ways[0 if passed.few else 1]
     return (
         "what was measured next was decided by a rule that reads these noisy numbers and nothing else: with fewer than "
         f"{as_decimal(passed.fewer_than)} groups in a region of level {level!r} on average, {ways[0]}; otherwise "
-        f"{ways[1]}. On average {float(part.values.mean()):.6g} were measured, so it was {followed}. Either way all "
-        "measurements together cost the budget and no more"
+        f"{ways[1]}. On average {average:.6g} were measured, so it was {followed}. Either way all measurements "
+        "together cost the budget and no more"
     )
 
 
