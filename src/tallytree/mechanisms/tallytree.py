@@ -41,7 +41,7 @@ from tallytree.privacy.plan import EitherWay, Fork, Plan, Question, Shares, leve
 from tallytree.privacy.size_lists import list_starts
 
 SIZES_PER_GROUP = 4  # with fewer groups in a leaf than a largest size divided by this, lists are measured
-FIRST_SHARE = Fraction(1, 40)  # of the budget, to find out whether there are
+FIRST_SHARE = Fraction(1, 50)  # of the budget, to find out whether there are
 FEWEST_SIZES = 40  # with a smaller largest size lists do not pay, however few groups there are
 LISTS: Leaves = "lists"
 AT_LEAST: Leaves = "at_least"

@@ -216,7 +216,7 @@ def test_a_release_says_what_was_asked_first_by_which_rule_it_went_on_and_how(st
     made, statement = Release.load(stored), json.loads((stored / "privacy.json").read_text(encoding="utf-8"))
     few = made.measurements.passed.few
     told = " ".join(statement["measured_first"])
-    assert "the number of groups in every region of level 'county' was measured with 0.2 of the budget" in told
+    assert "the number of groups in every region of level 'county' was measured with 0.16 of the budget" in told
     assert "with fewer than 15 groups in a region of level 'county' on average, sorted lists" in told
     assert ("so it was sorted lists" if few else "so it was how many groups have each size or more") in told
     assert ("how long lists of sizes are" in told) == few
