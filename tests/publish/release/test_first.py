@@ -135,7 +135,7 @@ def measured(truth, seed=0, options=None, budget=HOW["budget"]):
 def leaf_error(truth, options=None, runs=4):
     errors = []
     for seed in range(runs):
-        mechanism, found = measured(truth, seed, options)
+        mechanism, found = measured(truth, seed, options, Budget(epsilon=3))
         off = earth_movers_distance(mechanism.estimate(found).counts, truth.all_levels(), 1)
         errors.append(off[TREE.level_slice(2)].sum())
     return np.mean(errors)
