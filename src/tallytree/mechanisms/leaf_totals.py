@@ -67,7 +67,8 @@ def places_for(measured: Measurement, max_size: int) -> Integers:
     the groups hold 0, which costs little. A leaf's measured total is drawn towards the mean of all leaves by as much as
     noise makes of the differences between them. Leaves are taken to differ by as much as their mean at least, by more
     if their variance exceeds that of the noise by more than chance would. No list has more than `max_size` spare
-    places, so that lists stay in bounds where the noise is large.
+    places, nor more places than that beyond what all leaves have together, so that lists stay in bounds where the noise
+    is large.
     """
     totals, noise, leaves = measured.values[:, 0].astype(np.float64), noise_of(measured), len(measured.values)
     mean = float(totals.mean())
@@ -76,4 +77,5 @@ def places_for(measured: Measurement, max_size: int) -> Integers:
     own = between / (between + noise)
     deviation = sqrt(own * noise + (1 - own) ** 2 * noise / leaves)
     longest = mean + own * (totals - mean) + min(DEVIATIONS_LONGER * deviation, max_size)
-    return np.maximum(0, np.ceil(longest)).astype(np.int64) + 1
+    together = max(mean, 0.0) * leaves + max_size
+    return np.ceil(np.clip(longest, 0, together)).astype(np.int64) + 1

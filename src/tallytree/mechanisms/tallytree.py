@@ -42,7 +42,7 @@ from tallytree.privacy.size_lists import list_starts
 
 SIZES_PER_GROUP = 4  # with fewer groups in a leaf than a largest size divided by this, lists are measured
 FIRST_SHARE = Fraction(1, 50)  # of the budget, to find out whether there are
-FEWEST_SIZES = 40  # with a smaller largest size lists do not pay, however few groups there are
+FEWEST_SIZES = 40  # with a smaller largest size lists hardly pay, however few groups there are
 LISTS: Leaves = "lists"
 AT_LEAST: Leaves = "at_least"
 LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain

@@ -178,6 +178,7 @@ def test_lists_have_places_for_nearly_all_groups_and_no_more_spare_ones_than_siz
         totals = measured_totals(found)
         assert np.array_equal(places, places_for(totals, SIZES))
         assert places.min() >= 1
+        assert places.max() <= max(0, totals.values.sum()) + SIZES + 2
         assert (places <= np.maximum(totals.values[:, 0], max(0, totals.values.mean())) + SIZES + 2).all()
     if Budget(epsilon=epsilon).amount >= Fraction(3, 10):
         assert lost <= groups / 50
