@@ -20,6 +20,7 @@ from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose, prepare
 from tallytree.mechanisms.mechanism import sizes_of
+from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.prior import ExpectedCounts, Prior
 from tallytree.planning.simulation import Scenario, simulated
 from tallytree.planning.value import PlanReport, Prediction
@@ -36,6 +37,7 @@ CELLS_IN_ALL = 200_000  # to simulate with each mechanism and split, in all repl
 REPLICATES = (3, 25)  # at the least and at the most
 AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES = 20_000, 80_000, (4, 20)  # the same for the choice of auto
 AUTO_CANDIDATES = ("tallytree", "joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "coc-matching", "bottom-up")
+TOLD: tuple[dict[str, Any], ...] = ({"leaves": "at_least"}, {"leaves": "lists", "totals_share": FIRST_SHARE})  # by it
 LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to be taken instead
 LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
@@ -130,6 +132,7 @@ def planned(
         for split, way in (splits or splits_with(hierarchy, None)).items()
     }
     names, skipped = _candidates(mechanisms)
+    told_of_forks: dict[str, None] = {}
     rows: list[tuple[Scenario, str, Plan]] = []
     for name in names:
         given = (options or {}).get(name) or {}
@@ -138,7 +141,10 @@ def planned(
             for budget, (split, (shares, priority)) in product(budgets, own.items()):
                 by: dict[str, Any] = {"shares": shares, "priority": priority}
                 chosen, asked = prepare(name, given, **facts, budget=budget, **by)
-                rows.append((Scenario(chosen, budget, _divided(chosen, hierarchy, **by)), split, asked))
+                scenario = Scenario(chosen, budget, _divided(chosen, hierarchy, **by))
+                rows.append((scenario, split, _likely_way(asked, expected)))
+                if asked.fork is not None:
+                    told_of_forks[_fork_in_words(chosen, rows[-1][2])] = None
         except (SpecError, BudgetError) as error:
             if mechanisms is not None or given:
                 raise
@@ -147,7 +153,7 @@ def planned(
         raise SpecError("no mechanism can be released on such data: " + "; ".join(skipped.values()))
     scenarios = [scenario for scenario, _, _ in rows]
     found = simulated(expected, neighbours, scenarios, replicates=replicates, most_cells=most_cells, progress=progress)
-    notes = list(expected.notes)
+    notes = [*expected.notes, *told_of_forks]
     if len(found.tree) < len(hierarchy):
         most = int(np.diff(found.tree.child_starts).max())
         notes.append(
@@ -240,16 +246,17 @@ def predicted_best(
     usual = choose("auto", neighbours)
     parts = level_shares(hierarchy, divided(hierarchy, shares, priority), some_without=True)
     facts = _facts(hierarchy, neighbours, leaf_totals)
-    scenarios = []
+    scenarios: list[Scenario] = []
+    by: dict[str, Any] = {"shares": shares, "priority": priority}
     for name in dict.fromkeys([usual.name, *AUTO_CANDIDATES]):
         if MECHANISMS[name].leaves_only and priority != "leaves":
             continue
-        by: dict[str, Any] = {"shares": shares, "priority": priority}
         try:
-            chosen, _ = prepare(name, **facts, budget=budget, **by)
+            chosen, asked = prepare(name, **facts, budget=budget, **by)
+            told = [] if asked.fork is None else [prepare(name, way, **facts, budget=budget, **by)[0] for way in TOLD]
         except (SpecError, BudgetError):
             continue
-        scenarios.append(Scenario(chosen, budget, _divided(chosen, hierarchy, **by)))
+        scenarios += [Scenario(one, budget, _divided(one, hierarchy, **by)) for one in (chosen, *told)]
     expected = _expected(prior, hierarchy, neighbours, leaf_totals)
     replicates = _replicates(hierarchy, neighbours, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
     found = simulated(
@@ -316,6 +323,22 @@ def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int]
     if found.shape != (len(ids),) or not np.issubdtype(found.dtype, np.integer) or np.any(found < 0):
         raise SpecError(f"totals must be {len(ids):,} whole numbers of at least 0, one for each leaf")
     return found.astype(np.int64)
+
+
+def _likely_way(asked: Plan, expected: ExpectedCounts) -> Plan:
+    """The way that a plan takes at its fork if totals are as the prior says; the plan itself where it has none."""
+    if asked.fork is None:
+        return asked
+    return asked.branch(few=bool(expected.totals.mean() < float(asked.fork.fewer_than)))
+
+
+def _fork_in_words(chosen: Mechanism, likely: Plan) -> str:
+    lists = any(question.view == "sorted_sizes" for question in likely.questions)
+    return (
+        f"{chosen.name} first measures the number of groups in every leaf, and with such data then most likely "
+        f"{'lists of sizes' if lists else 'at_least counts'}: widths and shares are those, and errors are those of "
+        "what each simulation took"
+    )
 
 
 def _spent(asked: Plan, hierarchy: Hierarchy, max_size: int) -> tuple[Fraction, ...]:

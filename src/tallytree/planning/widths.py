@@ -21,10 +21,9 @@ from tallytree.estimate.tree.variances import TreeVariances
 from tallytree.hierarchy import Hierarchy
 from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
-from tallytree.privacy.measure import FIRST
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
-from tallytree.privacy.plan import Band, Plan
+from tallytree.privacy.plan import FIRST, Band, Plan
 
 VARIANCE_CLASSES = 256  # that parts of the variance are rounded to
 

@@ -35,8 +35,9 @@ from tallytree.estimate.intervals.value import Intervals, checked_counts, checke
 from tallytree.estimate.layout import row_blocks
 from tallytree.kernels import in_threads, kernel
 from tallytree.notebook import briefly
-from tallytree.privacy.measure import FIRST, view_of
+from tallytree.privacy.measure import view_of
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
+from tallytree.privacy.plan import FIRST
 from tallytree.privacy.size_lists import noisy_lists
 from tallytree.progress import Progress, Stage, silent
 
@@ -177,14 +178,15 @@ def remeasured(
     """What might have been measured if `counts`, whose `views` are given, were the truth. Nothing is spent.
 
     Lists of sizes are as long as the settled totals say, so these are settled first, from their own noise; a
-    largest size that was settled stays, for it decides which sizes there are.
+    largest size that was settled stays, for it decides which sizes there are, and so does the way that a plan took at
+    its fork, for it decides what there is to measure.
     """
     parts = list(zip(measurements.measured, views, strict=True))
     again = {part: _noisy(part, view, noise) for part, view in parts if view is not None}
     settled = measurements.settled
-    if settle is not None and settled.totals is not None:
+    if settle is not None and (settled.totals is not None or settled.places is not None):
         first = tuple(again[part] for part, _ in parts if part.view in FIRST)
-        settled = replace(settled, totals=settle(replace(measurements, measured=first, settled=Settled())).totals)
+        settled = replace(settle(replace(measurements, measured=first, settled=Settled())), max_size=settled.max_size)
     known = replace(measurements, settled=settled, receipt=None)
     for part, view in parts:
         if view is None:

@@ -11,7 +11,7 @@ from typing import Any
 from tallytree.histogram import size_label
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
-from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.privacy.measurements import Measurement, Measurements, Passed
 from tallytree.privacy.plan import Band, Question, shares_at_sizes
 from tallytree.publish.release.contents import ReleaseContents, size_description
 from tallytree.publish.release.entities import entity_description, entity_fields
@@ -125,7 +125,27 @@ def measured_first(measurements: Measurements, shown: Callable[[Fraction], str] 
             facts.append(f"the number of groups in every region of level {level!r} was measured {paid}")
     if measurements.settled.totals is not None:
         facts.append("measured numbers of groups were made to add up, and the counts keep the result")
+    if measurements.settled.places is not None and any(part.view == "sorted_sizes" for part in measurements.measured):
+        facts.append(
+            "from the measured numbers of groups it follows how long lists of sizes are, a little longer than there "
+            "are likely to be groups; a list holds the largest sizes of its region, and zeros where there are fewer"
+        )
+    if measurements.passed is not None:
+        facts.append(_fork_in_words(measurements, measurements.passed))
     return facts
+
+
+def _fork_in_words(measurements: Measurements, passed: Passed) -> str:
+    """The rule by which questions followed totals, and which did."""
+    level, average = measurements.hierarchy.levels[passed.level], float(measurements.totals_of(passed.level).mean())
+    ways = ["sorted lists of the sizes of the lowest level", "how many groups have each size or more"]
+    followed = ways[0 if passed.few else 1]
+    return (
+        "what was measured next was decided by a rule that reads these noisy numbers and nothing else: with fewer than "
+        f"{as_decimal(passed.fewer_than)} groups in a region of level {level!r} on average, {ways[0]}; otherwise "
+        f"{ways[1]}. On average {average:.6g} were measured, so it was {followed}. Either way all measurements "
+        "together cost the budget and no more"
+    )
 
 
 def public_facts(measurements: Measurements) -> list[str]:

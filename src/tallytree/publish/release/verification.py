@@ -15,10 +15,10 @@ from tallytree.mechanisms import instead_of
 from tallytree.numbers import exact_number, short
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import FIRST, variance_of
+from tallytree.privacy.measure import variance_of
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.privacy.plan import Band, Question, shares_at_sizes
+from tallytree.privacy.plan import FIRST, Band, Question, shares_at_sizes
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, UNUSABLE, Stored
 from tallytree.publish.reading import ParquetRows, read_json
 from tallytree.publish.release import restated
@@ -235,13 +235,21 @@ def _follows(stored: StoredRelease) -> Iterator[str]:
     asking.check(measurements.neighbours, measurements.hierarchy)
     shares = None if asking.leaves_only else measurements.level_shares
     plan = asking.plan(measurements.hierarchy, measurements.budget, measurements.neighbours.unit, shares)
+    passed = None if plan.fork is None else measurements.passing(plan.fork)
+    if passed != measurements.passed:
+        yield f"which questions were asked after the totals does not follow from these by the rule of {asking.name}"
+    if passed is not None:
+        plan = plan.branch(few=passed.few)
     asked = {(ask.view, ask.level, ask.share, ask.sizes) for ask in plan.questions}
     if asked != {(part.view, part.level, part.share, part.sizes) for part in measurements.measured}:
         yield f"{asking.name} with the options in {PRIVACY} does not ask for what was measured"
     first = replace(measurements, measured=tuple(part for part in measurements.measured if part.view in FIRST))
     settled = asking.settle(replace(first, settled=Settled()))
-    if settled.max_size != measurements.settled.max_size or not _same(settled.totals, measurements.settled.totals):
+    known = measurements.settled
+    if settled.max_size != known.max_size or not _same(settled.totals, known.totals):
         yield f"the totals or the largest size in {MEASUREMENTS} do not follow from what was measured of them"
+    if not _same(settled.places, known.places):
+        yield f"the lengths of lists in {MEASUREMENTS} do not follow from the totals that were measured"
     if fallback is not None:
         used = stored.mechanism
         if (used.name, used.options) not in [(one.name, one.options) for one in instead_of(asking, measurements)]:
