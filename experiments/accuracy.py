@@ -49,7 +49,7 @@ FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 EPSILONS = ("0.1", "0.3", "1", "3")
 SHOWN_EPSILON = 1.0  # in the picture
 TOTALS_SHARE = "1/10"  # of the budget, where a method needs totals that are private
-MOST_LIST_STEPS = 2_000_000_000  # groups × sizes; more take minutes for each run
+MOST_LIST_STEPS = 200_000_000  # groups × sizes; more take long for each run
 Half = Literal["tune", "held"]
 Ready = Literal["balanced", "leaves", "upper", "equal", "only leaves"]
 

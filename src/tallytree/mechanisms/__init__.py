@@ -33,7 +33,7 @@ from tallytree.names import did_you_mean
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
 from tallytree.privacy.neighbours import Neighbours, View
-from tallytree.privacy.plan import FIRST, Plan, Shares
+from tallytree.privacy.plan import Plan, Shares
 
 __all__ = ["MECHANISMS", "Estimate", "Mechanism", "choose", "instead_of", "mechanism_named", "prepare"]
 

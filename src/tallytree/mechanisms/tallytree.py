@@ -4,11 +4,11 @@
 are unbiased from below (`settled.subtrees`), whole from the root down (`settled.families`), and leaves are drawn
 towards their parents' shapes where that pays (`settled.borrowed`). *Sparse* ones (fewer groups than sizes) are measured
 by sorted lists of the leaves; what is believed of each leaf, given the shapes around it (`settled.lists`), is added up,
-weighed against what was measured above if anything was, and made whole from the root down as well. Which of the two is
-decided from public facts where these tell, and otherwise by what a first small share of the budget measures: the number
-of groups in every leaf (`lists_below`). With `bands` each band of sizes has its own shares, and may have its
-own way to measure leaves: `at_least` up to a size and lists of what groups have above it, say, for regions with a
-crowded front and a long sparse tail.
+weighed against what was measured above if anything was, and made whole from the root down as well. *In between*, with
+about as many sizes as groups, leaves are measured by `at_least` counts and read as lists are (`settled.counted`). Which
+it is, is decided from public facts, or where there are none from numbers of groups that are measured first. With
+`bands` each band of sizes has its own shares, and may have its own way to measure leaves: `at_least` up to a size and
+lists of what groups have above it, say, for regions with a crowded front and a long sparse tail.
 """
 
 from __future__ import annotations
@@ -460,8 +460,9 @@ def _with_entities(
 def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> None:
     """Weigh sums of beliefs against what was measured of them, in place.
 
-    `noise` is its variance, `[regions, sizes]` or the same for all regions, infinite where nothing was measured. Beliefs may be off by more than they say: where their squared distance from the measurements is larger than noise
-    and variances explain, over sizes of like magnitude, their variance is raised to what explains it.
+    `noise` is its variance, `[regions, sizes]` or one row for all regions, infinite where nothing was measured. Beliefs
+    may be off by more than they say: where their squared distance from the measurements is larger than noise and
+    variances explain, over sizes of like magnitude, their variance is raised to what explains it.
     """
     sizes = mean.shape[1]
     first = 1
