@@ -179,13 +179,12 @@ class Tallytree(Mechanism):
             raise SpecError("shares and priority both divide the budget over the levels; give one of them")
         if shares is not None:
             return shares
-        few, many = (
-            level_shares(hierarchy, _by_priority(hierarchy, priority or "balanced", way), some_without=True)
-            for way in (LISTS, AT_LEAST)
-        )
+        def divided(way: Leaves) -> tuple[Fraction, ...]:
+            return level_shares(hierarchy, _by_priority(hierarchy, priority or "balanced", way), some_without=True)
+
         if self.settings.lists_below is not None:
-            return EitherWay(few, many)
-        return few if self.settings.leaves == LISTS else many
+            return EitherWay(divided(LISTS), divided(AT_LEAST))
+        return divided(self.settings.leaves or AT_LEAST)
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
         """Every level that has a share is measured, in each band of sizes; the last one must have one.
