@@ -49,7 +49,7 @@ FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 EPSILONS = ("0.1", "0.3", "1", "3")
 SHOWN_EPSILON = 1.0  # in the picture
 TOTALS_SHARE = "1/10"  # of the budget, where a method needs totals that are private
-MOST_LIST_STEPS = 2_000_000_000  # groups × sizes; more take minutes for each run
+MOST_LIST_STEPS = 200_000_000  # groups × sizes; more take long for each run
 Half = Literal["tune", "held"]
 Ready = Literal["balanced", "leaves", "upper", "equal", "only leaves"]
 
@@ -123,14 +123,18 @@ class Divided(Tallytree):
 
 
 def ours(truth: Truth) -> list[Mechanism]:
-    """`tallytree` with each way to divide, and with the other way to measure leaves than it takes by itself, twice."""
+    """`tallytree` with each way to divide, and with other ways to measure leaves than it is bound to take, each twice.
+
+    Where totals are private and sizes many it takes either way, by what it measures first.
+    """
     row = MECHANISMS[DEFAULT]
     data = truth.group_sizes()
-    own = row.suited_to(Neighbours.of(data, one_entity()), truth.hierarchy, data.region_totals).options["leaves"]
+    own = row.suited_to(Neighbours.of(data, one_entity()), truth.hierarchy, data.region_totals).options.get("leaves")
     ways: tuple[Ready, ...] = ("balanced", "leaves", "upper", "equal", "only leaves")
     found = [_divided(row, DEFAULT if way == "balanced" else f"{DEFAULT} {way}", way) for way in ways]
-    other = "at_least" if own == "lists" else "lists"
-    if other == "at_least" or int(truth.counts.sum()) * truth.max_size <= MOST_LIST_STEPS:
+    for other in ("at_least", "lists"):
+        if other == own or (other == "lists" and int(truth.counts.sum()) * truth.max_size > MOST_LIST_STEPS):
+            continue
         options = {"leaves": other, **({"totals_share": TOTALS_SHARE} if _asks_totals(truth, other) else {})}
         found.append(_divided(row.configured(options), f"{DEFAULT} {other}", "balanced"))
         found.append(_divided(row.configured(options), f"{DEFAULT} {other} upper", "upper"))

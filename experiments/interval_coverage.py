@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,17 +46,35 @@ LEVELS = (0.9, 0.95)
 FEWEST_CELLS = 200
 ALLOWED = {"guaranteed": 0.01, "typical": 0.02}
 
-# File, options of its loader, privacy unit, runs.
-REAL: list[tuple[str, dict[str, Any], tt.PrivacyUnit, int]] = [
-    ("switzerland_2003_municipality_household_size.csv", {}, tt.one_entity(), 15),
-    ("switzerland_2003_municipality_household_size.csv", {}, tt.one_group(), 10),
-    ("us2010_county_household_size_2plus.csv", {"public_totals": False}, tt.one_entity(), 10),
-    ("us2010_county_household_size_2plus.csv", {"public_totals": False}, tt.one_group(), 8),
-    ("us_cps_2012_2014_households.parquet", {}, tt.one_entity(), 60),
-    ("oregon_2000_pums_households.parquet", {}, tt.one_entity(), 60),
-    ("ri_2010_block_race.csv", {"race": "nhpi"}, tt.one_entity(), 20),
-    ("ri_2010_block_race.csv", {"race": "white", "max_size": 1000}, tt.one_entity(), 5),  # measured by lists
-    ("nyc_taxi_medallion_pickups.csv", {"max_size": 2000}, tt.one_entity(), 10),
+BANDS = [{"to": 2, "shares": [1, 1, 1, 4]}, {"shares": [1, 0, 0, 4]}]
+FRONT_AND_TAIL = [{"to": 2, "shares": [1, 1, 1, 3], "leaves": "at_least"}, {"shares": [1, 0, 0, 9], "leaves": "lists"}]
+
+# File, options of its loader, privacy unit, runs, options of the mechanism.
+REAL: list[tuple[str, dict[str, Any], tt.PrivacyUnit, int, dict[str, Any]]] = [
+    ("switzerland_2003_municipality_household_size.csv", {}, tt.one_entity(), 2, {}),
+    ("switzerland_2003_municipality_household_size.csv", {}, tt.one_group(), 2, {}),
+    (
+        "switzerland_2003_municipality_household_size.csv",
+        {"public_totals": False},
+        tt.one_entity(),
+        1,
+        {"bands": BANDS},
+    ),
+    ("us2010_county_household_size_2plus.csv", {"public_totals": False}, tt.one_entity(), 1, {}),
+    ("us2010_county_household_size_2plus.csv", {"public_totals": False}, tt.one_group(), 1, {}),
+    ("us_cps_2012_2014_households.parquet", {}, tt.one_entity(), 20, {}),
+    ("oregon_2000_pums_households.parquet", {}, tt.one_entity(), 20, {}),
+    ("ri_2010_block_race.csv", {"race": "nhpi"}, tt.one_entity(), 2, {}),
+    ("ri_2010_block_race.csv", {"race": "nhpi"}, tt.one_entity(), 2, {"bands": FRONT_AND_TAIL}),
+    ("ri_2010_block_race.csv", {"race": "asian"}, tt.one_entity(), 1, {}),  # measured by lists
+    (
+        "ri_2010_block_race.csv",
+        {"race": "asian", "public_totals": False},
+        tt.one_entity(),
+        1,
+        {"leaves": "lists", "totals_share": "1/10"},
+    ),
+    ("nyc_taxi_medallion_pickups.csv", {"max_size": 2000}, tt.one_entity(), 2, {}),
 ]
 QUICK = {"switzerland_2003_municipality_household_size.csv", "us_cps_2012_2014_households.parquet"}
 KINDS = ("zero beyond the support", "zero within the support", "1–9", "10–99", "100 or more", "planted cluster")
@@ -135,37 +153,53 @@ def with_clusters(truth: Truth, *, clusters: int, groups: int = 10, seed: int = 
 # -------------------------------------------------------------------- the table
 
 
-def made_up() -> list[tuple[Truth, int]]:
-    """Two made-up data sets, and how many clusters of ten groups of one odd size are planted in each."""
-    return [(make("census", scale=0.05, max_size=200), 300), (make("race", scale=0.02), 300)]
+class Case(NamedTuple):
+    """A truth with the mask of what was planted in it, the privacy unit, the runs and the mechanism's options."""
+
+    truth: Truth
+    planted: NDArray[np.bool_] | None
+    unit: tt.PrivacyUnit
+    runs: int
+    options: dict[str, Any]
 
 
-def cases(data: Path | None, quick: bool, most_runs: int) -> Iterator[tuple[Truth, Any, tt.PrivacyUnit, int]]:
-    """Truths with the mask of what was planted in them, the privacy unit and the number of runs."""
-    for name, options, unit, runs in REAL:
+def made_up() -> list[tuple[Truth, int, dict[str, Any]]]:
+    """Made-up data sets, how many clusters of ten groups of one odd size are planted in each, and options."""
+    return [
+        (make("census", scale=0.05, max_size=200), 300, {}),
+        (make("race", scale=0.02, max_size=500), 300, {}),
+        (make("race", scale=0.001, max_size=300), 40, {"leaves": "lists"}),
+    ]
+
+
+def cases(data: Path | None, quick: bool, most_runs: int) -> Iterator[Case]:
+    """All cases, or the quick ones."""
+    for name, options, unit, runs, own in REAL:
         if quick and (name not in QUICK or unit.kind != "one_entity"):
             continue
         if data is None or not (data / name).exists():
             print(f"{name} is not there: left out", file=sys.stderr)
             continue
-        yield load(data / name, **options), None, unit, 1 if quick else min(runs, most_runs)
-    for truth, clusters in made_up()[: 1 if quick else 2]:
+        yield Case(load(data / name, **options), None, unit, 1 if quick else min(runs, most_runs), own)
+    for truth, clusters, own in made_up()[: 1 if quick else 3]:
         changed, planted = with_clusters(truth, clusters=clusters)
-        yield changed, planted, tt.one_entity(), 1 if quick else min(10, most_runs)
+        yield Case(changed, planted, tt.one_entity(), 1 if quick else min(2, most_runs), own)
 
 
-def intervals_of(truth: Truth, unit: tt.PrivacyUnit, epsilon: str, run: int) -> tuple[str, list[Intervals]]:
+def intervals_of(case: Case, epsilon: str, run: int) -> tuple[str, list[Intervals]]:
     """The default mechanism's release by seed, and all its intervals: one bootstrap serves every level."""
+    truth, unit = case.truth, case.unit
     neighbours = Neighbours.of(truth.group_sizes(), unit)
     totals = truth.all_levels().sum(axis=1) if truth.public_totals else None
     facts: dict[str, Any] = {"neighbours": neighbours, "hierarchy": truth.hierarchy, "totals": totals}
-    chosen, plan = prepare("auto", **facts, budget=tt.Budget(epsilon=epsilon))
+    chosen, plan = prepare("auto", case.options, **facts, budget=tt.Budget(epsilon=epsilon))
     measurements = seeded_measurements(truth, plan, truth.name, epsilon, run, settle=chosen.settle)
     counts = chosen.estimate(measurements).counts
     found = [each for level in LEVELS if (each := guaranteed(measurements, counts, level=level)) is not None]
     played = chosen.played(measurements, counts)
     replicated = typical(measurements, counts, chosen.estimate, settle=chosen.settle, played=played)
-    name = f"{chosen.name}, {chosen.options['leaves']}" if "leaves" in chosen.options else chosen.name
+    way = "bands" if "bands" in chosen.options else chosen.options.get("leaves")
+    name = chosen.name if way is None else f"{chosen.name}, {way}"
     return name, found + [replicated.intervals_at(level) for level in LEVELS]
 
 
@@ -175,14 +209,14 @@ def shortfall(kind: str, level: float, stratum: Stratum) -> float:
     return 100 * (level - ALLOWED[kind] - error - stratum.coverage)
 
 
-def rows(truth: Truth, planted: Any, unit: tt.PrivacyUnit, runs: int) -> Iterator[dict[str, Any]]:
+def rows(case: Case) -> Iterator[dict[str, Any]]:
     """One row per stratum of enough cells."""
-    true = truth.all_levels()
-    kinds = kinds_of(true, planted)
+    truth, true = case.truth, case.truth.all_levels()
+    kinds = kinds_of(true, case.planted)
     for epsilon in EPSILONS:
         found: dict[tuple[float, str, str, str], Stratum] = {}
-        for run in range(runs):
-            mechanism, all_intervals = intervals_of(truth, unit, epsilon, run)
+        for run in range(case.runs):
+            mechanism, all_intervals = intervals_of(case, epsilon, run)
             for intervals in all_intervals:
                 for each in strata(intervals, true, truth.hierarchy, kinds):
                     key = (intervals.level, intervals.kind, each.level, each.kind)
@@ -193,7 +227,7 @@ def rows(truth: Truth, planted: Any, unit: tt.PrivacyUnit, runs: int) -> Iterato
                 yield {
                     "data": truth.name,
                     "totals": "public" if truth.public_totals else "private",
-                    "unit": unit.kind,
+                    "unit": case.unit.kind,
                     "mechanism": mechanism,
                     "epsilon": epsilon,
                     "confidence": level,
@@ -215,10 +249,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.csv")
     options = parser.parse_args()
     table: list[dict[str, Any]] = []
-    for truth, planted, unit, runs in cases(options.data, options.quick, options.runs):
+    for case in cases(options.data, options.quick, options.runs):
         start = time.perf_counter()
-        table += rows(truth, planted, unit, runs)
-        print(f"{truth.name}, {unit.kind}, {runs} runs: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+        table += rows(case)
+        words = f"{case.truth.name}, {case.unit.kind}, {case.options or 'as it is'}, {case.runs} runs"
+        print(f"{words}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     with options.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(table[0]))
         writer.writeheader()

@@ -192,7 +192,8 @@ def test_the_line_of_a_release_says_what_it_is(values):
     release = values["release"]
     line = repr(release)
     assert line.startswith(f"Release({NASTY!r}, total 1 → state 2 → county")
-    assert f"sizes 1 to 5 or more, {release.mechanism}, ε = 1, id {release.release_id[:16]})" in line
+    counted = f"{release.counts[0].sum():,} groups with {release.counts[0] @ np.arange(1, 6):,} entities"
+    assert f"sizes 1 to 5 or more, {counted}, {release.mechanism}, ε = 1, id {release.release_id[:16]})" in line
 
 
 def test_a_release_knows_its_id_once_it_is_saved_or_loaded_and_a_changed_copy_does_not(tmp_path):

@@ -83,9 +83,12 @@ def on_level(values: NDArray[Any], tree: Hierarchy, level: int) -> NDArray[Any]:
 
 
 def margin_sums(values: NDArray[Any], tree: Hierarchy) -> NDArray[Any]:
-    """Sums `[margins × regions, …]` over the cells of every margin (see `categories.margins`), margin by margin."""
+    """Sums `[margins × regions, …]` over the cells of every margin (see `categories.margins`), margin by margin.
+
+    Without categories there is nothing to sum over, and no sum.
+    """
     if tree.by is None:
-        raise ValueError("expected a tree by category")
+        return values[:0]
     levels = [on_level(values, tree, level) for level in range(1, tree.depth)]
     sums = [level[list(margin.cells)].sum(axis=0) for margin in margins(tree.by) for level in levels]
     return np.concatenate(sums)

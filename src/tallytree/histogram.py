@@ -38,6 +38,17 @@ def counts_from_at_least(survivors: Integers, totals: Integers | None = None) ->
     return counts
 
 
+def entities(counts: Integers, first_size: int) -> Integers:
+    """Σ_s s · H[s]: how many entities the groups of each row have, where those of the last size count as just that.
+
+    >>> entities(np.array([[2, 0, 1], [0, 0, 0]]), first_size=1)
+    array([5, 0])
+    """
+    sizes = np.arange(first_size, first_size + counts.shape[-1], dtype=np.int64)
+    found: Integers = counts @ sizes
+    return found
+
+
 def l1_distance(one: Integers, other: Integers) -> Integers:
     """Σ_s |H[s] − H'[s]| for every region."""
     distance: Integers = np.abs(one - other).sum(axis=-1)

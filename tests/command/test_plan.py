@@ -28,6 +28,7 @@ epsilon = 1
 prior = "households"
 groups = 3000
 """
+BANDS = "[release.options]\nbands = [{ to = 2, shares = [1, 1, 3] }, { shares = [4, 0, 1] }]"
 LEAVES = [("A", "01"), ("A", "02"), ("B", "03"), ("B", "04"), ("B", "05")]
 
 
@@ -152,6 +153,9 @@ def test_groups_are_spread_by_a_public_column(folder):
         (("groups = 3000", "groups = 0"), [], "above 0"),
         (("[plan]", '[release]\npriority = "lower"\n[plan]'), [], "'upper', 'balanced' or 'leaves'"),
         (("[plan]", '[release]\npriority = "upper"\nshares = [1, 1, 1]\n[plan]'), [], "give one of them"),
+        (("[plan]", f'[release]\npriority = "upper"\n{BANDS}\n[plan]'), [], "leave out shares and priority"),
+        (("[plan]", f"[release]\nshares = [1, 1, 1]\n{BANDS}\n[plan]"), [], "leave out shares and priority"),
+        (("[plan]", f"{BANDS}\n[plan]"), ["--suggest", "county within 5 at 95%"], "no shares to suggest"),
         (('table = "regions.csv"', 'table = "nowhere.csv"'), [], "no region table"),
         (("", ""), ["--suggest", "counties within 5 at 95%"], "did you mean 'county'?"),
         (("", ""), ["--plot", "plan.gif"], "not as plan.gif"),

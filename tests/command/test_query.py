@@ -111,13 +111,14 @@ def test_releases_without_intervals_can_be_asked_too(query):
     assert "guaranteed" in query("--region", "A", "--size", 0, "--no-typical", of="older")
 
 
-def test_lists_bound_sums_and_bands_and_say_why_not_means(query):
+def test_lists_bound_sums_bands_and_means_and_say_why_not_shares(query):
     text = words(query("--region", "A", "--size", 1, of="lists"))
     assert "guaranteed" in text
     assert "unbiased" not in text
     assert "hold together" in words(query("--region", "A", "--simultaneous", of="lists"))
-    text = words(query("--region", "A", "--mean", of="lists"))
-    assert "A mean has no guaranteed interval here. Unbiased estimates of sums need noisy counts" in text
+    assert "guaranteed" in words(query("--region", "A", "--mean", "--no-typical", of="lists"))
+    text = words(query("--region", "A", "--size", 1, "--share", of="lists"))
+    assert "A share has no guaranteed interval here. Unbiased estimates of sums need noisy counts" in text
     assert "typical" in text
 
 

@@ -25,7 +25,18 @@ def typed(monkeypatch, name, *words):
 
 
 def test_these_are_the_experiments():
-    assert COMMANDS == ["accuracy", "audit", "coc", "figures", "hqr", "interval_coverage", "pgsr", "picture"]
+    assert COMMANDS == [
+        "accuracy",
+        "audit",
+        "borrowing",
+        "coc",
+        "figures",
+        "hqr",
+        "interval_coverage",
+        "pgsr",
+        "picture",
+        "root_bias",
+    ]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -9,7 +9,7 @@ from tallytree.estimate.categories.decomposition import PARTS, MeasuredMargin, m
 from tallytree.evaluate.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.mechanisms.by_category import believed_details
-from tallytree.mechanisms.tallytree import _measured
+from tallytree.mechanisms.settling import _measured
 from tallytree.privacy import Budget
 from tallytree.privacy.measure import measure_with
 from tallytree.tables import GroupSizes, Sealed

@@ -66,6 +66,8 @@ def view_of_level(
             cells += [sum(size >= least for size in groups) for least in range(1, max_size + 1)]
         elif view == "sorted_sizes":
             cells += ([0] * len(LEAF_OF_GROUP) + sorted(groups))[-len(LEAF_OF_GROUP) :]
+        elif view == "entities":
+            cells.append(sum(groups))
         else:
             cells.append(len(groups))
     return cells

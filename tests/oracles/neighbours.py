@@ -72,6 +72,8 @@ def view_of_level(
             cells += [sum(size >= least for size in sizes) for least in range(1, max_size + 1)]
         elif view == "sorted_sizes":
             cells += listed(sizes, len(sizes) if lengths is None else sum(lengths[leaf] for leaf in leaves))
+        elif view == "entities":
+            cells.append(sum(sizes))
         elif view == "largest":
             cells.append(max(sizes, default=0))
         else:

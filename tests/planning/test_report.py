@@ -106,6 +106,39 @@ def test_lists_are_predicted_and_promise_no_widths():
     assert report.suggest("county within 20 at 95%", mechanism="joint-cumulative").shares
 
 
+BANDS = [{"to": 3, "shares": [1, 1, 3]}, {"shares": [4, 0, 1]}]
+LISTS_ABOVE = [{"to": 3, "shares": [1, 1, 3], "leaves": "at_least"}, {"shares": [4, 0, 1], "leaves": "lists"}]
+
+
+def with_bands(bands, *, splits=None, public=False):
+    facts = Neighbours(ENTITY, 8, public)
+    totals = np.full(TREE.leaf_count, 50) if public else None
+    how = {"budgets": [ONE], "prior": Prior.of("households", groups=700), "leaf_totals": totals, "replicates": 3}
+    return planned(TREE, facts, mechanisms=["tallytree"], options={"tallytree": {"bands": bands}}, splits=splits, **how)
+
+
+def test_bands_are_predicted_once_with_shares_that_add_up_and_the_widths_of_the_widest():
+    report = with_bands(BANDS)
+    assert report.splits == ("bands",)
+    rows = report.of(split="bands")
+    wanted = (Fraction(3, 8) * Fraction(1, 5) + Fraction(5, 8) * Fraction(4, 5), Fraction(3, 40), Fraction(7, 20))
+    assert rows[0].shares == wanted
+    assert sum(rows[0].shares) == 1
+    alone = [with_bands([{"shares": band["shares"]}]).of(split="bands") for band in BANDS]
+    assert [row.half_width for row in rows] == [max(one[at].half_width for one in alone) for at in range(3)]
+
+
+def test_bands_with_lists_promise_no_widths():
+    assert [row.half_width for row in with_bands(LISTS_ABOVE, public=True).of(split="bands")] == [None] * 3
+
+
+def test_shares_beside_bands_are_refused_in_a_plan_as_in_a_release():
+    with pytest.raises(SpecError, match="leave out shares and priority"):
+        with_bands(BANDS, splits={"as given": [1, 1, 1]})
+    with pytest.raises(SpecError, match="there are no shares to suggest"):
+        suggest(TREE, Neighbours(ENTITY, 8, False), ONE, "county within 20 at 95%", options={"bands": BANDS})
+
+
 # -------------------------------------------------------------------- the smaller tree
 
 

@@ -24,7 +24,7 @@ RELATIONS = [
     )
     if not (public and who == "members") and not (unit == one_group() and quantity_bound > 1)
 ]
-VIEWS = ("counts", "at_least", "totals", "sorted_sizes")
+VIEWS = ("counts", "at_least", "totals", "sorted_sizes", "entities")
 
 
 @cache
@@ -70,7 +70,7 @@ def test_sensitivities_with_categories_are_the_exact_maxima_over_all_small_neigh
     relation, view, summed
 ):
     l1, l2, _ = worst_changes(relation, view, summed=summed)
-    if relation.categories.members_decide and not summed and view in ("at_least", "sorted_sizes"):
+    if relation.categories.members_decide and not summed and view in ("at_least", "sorted_sizes", "entities"):
         with pytest.raises(SpecError, match="cannot be measured by category where members decide it"):
             relation.sensitivity(view)
         return

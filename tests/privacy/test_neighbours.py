@@ -15,7 +15,7 @@ from tallytree.privacy.measure import _chain, view_of
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import neighbours as oracle
 
-VIEWS = ("counts", "at_least", "totals")
+VIEWS = ("counts", "at_least", "totals", "entities")
 RELATIONS = [
     Neighbours(one_entity(), max_size, public, quantity_bound, rows)
     for max_size, public, (quantity_bound, rows) in product(
@@ -141,7 +141,7 @@ def test_a_chain_is_as_many_times_as_sensitive_as_its_level_has_regions(relation
         assert relation.sensitivity("chain", regions).l1 == regions * relation.sensitivity("at_least").l1
 
 
-@pytest.mark.parametrize("view", ["counts", "at_least", "sorted_sizes", "chain"])
+@pytest.mark.parametrize("view", ["counts", "at_least", "sorted_sizes", "entities", "chain"])
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 def test_levels_compose_to_exactly_the_budget(relation, view):
     """The worst log-likelihood ratio of discrete Laplace noise is Σ |change| / scale over all levels together."""
@@ -169,6 +169,8 @@ def test_the_views_that_are_measured_are_the_views_of_the_oracle():
             assert _chain(rows).T.ravel().tolist() == oracle.view_of_level(data, "chain", level, 2, public)
             largest = view_of("largest", rows, 0 if public else 1)
             assert largest.ravel().tolist() == oracle.view_of_level(data, "largest", level, 2, public)
+            entities = view_of("entities", rows, 0 if public else 1)
+            assert entities.ravel().tolist() == oracle.view_of_level(data, "entities", level, 2, public)
 
 
 def test_group_privacy_on_counts_never_protects_an_entity_less():

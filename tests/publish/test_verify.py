@@ -13,6 +13,7 @@ import tallytree.publish.release.files
 from tallytree import Budget, Release, ReleaseError, SpecError, one_entity, release, save_measurements, verify
 from tallytree.privacy.measurements import Settled
 from tallytree.publish.folder import MANIFEST, digest
+from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV
 from tallytree.publish.release.files import FILES
 from tests.oracles.example import made_up
 
@@ -395,5 +396,13 @@ def test_a_release_from_before_there_were_options_still_verifies(folder):
         value["mechanism"].pop("options")
 
     edit(folder, "privacy.json", older)
+    assert any("entities.csv is there, and releases of format 1 had none" in one for one in verify(folder).faults)
+    package = json.loads((folder / "datapackage.json").read_text())
+    package["resources"] = [one for one in package["resources"] if not one["name"].startswith("entities")]
+    (folder / "datapackage.json").write_text(json.dumps(package))
+    for name in (ENTITIES, ENTITIES_CSV):
+        (folder / name).unlink()
+    files = {name: digest(folder / name) for name in FILES if name not in (ENTITIES, ENTITIES_CSV)}
+    (folder / MANIFEST).write_text(json.dumps({"files": files}))
     assert verify(folder).faults == ()
     assert Release.load(folder).options == {"borrow": True}  # which it has unless it is told otherwise

@@ -261,7 +261,9 @@ def query(
     ] = None,
     size: Annotated[str | None, typer.Option(help='">=6", "3-5", "0" or "1,2,7+". All sizes if left out.')] = None,
     share: Annotated[bool, typer.Option("--share", help="The sizes' share of all groups there.")] = False,
-    mean: Annotated[bool, typer.Option("--mean", help="The mean size, truncated at the largest one.")] = False,
+    mean: Annotated[
+        bool, typer.Option("--mean", help="Entities per group; those of the last size or more count as that size.")
+    ] = False,
     ratio_to: Annotated[
         list[str] | None, typer.Option(metavar="REGION", help="Divide by the same sizes there.")
     ] = None,
@@ -269,6 +271,10 @@ def query(
         list[str] | None, typer.Option(metavar="REGION", help="Subtract the same sizes there.")
     ] = None,
     level: Annotated[str | None, typer.Option(help="Answer for every region of a level (within --region).")] = None,
+    regions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Answer for every area of a CSV or Parquet file: columns area and region."),
+    ] = None,
     confidence: Annotated[float | None, typer.Option(help="Of the intervals; the release's own if left out.")] = None,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Size by size, with intervals that hold for all sizes together.")
@@ -292,6 +298,7 @@ def query(
         size,
         ratio_to or difference_to,
         level=level,
+        areas=regions,
         confidence=confidence,
         typical=not no_typical,
         as_json=as_json,

@@ -33,6 +33,7 @@ from tallytree.publish.microdata.kept import KeptRun, kept_run, remove_kept, sav
 from tallytree.publish.microdata.making import check, check_public, synthesize
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.recording import after_spending, warned_if_not_recorded
+from tallytree.publish.release.areas import areas_to_publish
 from tallytree.publish.release.keeping import Kept, SpentError
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
@@ -223,6 +224,7 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
         prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
         progress=progress,
     )
+    areas = areas_to_publish(spec.area_files(), group_sizes.hierarchy, group_sizes.max_size + 1)
     ready = screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism, spec.ledger_in_words())
     facts = {
         "regions": reports.regions_of(group_sizes.hierarchy),
@@ -231,6 +233,7 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
         "unit": spec.unit.kind,
         "protects": neighbours.describe(),
         "mechanism": mechanism.name,
+        "areas": len(areas),
         "ledger": spec.ledger_in_words(),
         "warnings": weak,
     }
@@ -332,6 +335,7 @@ def _released(
         "title": wanted.title,
         "intervals": wanted.intervals,
         "confidence": float(wanted.confidence),
+        "areas": spec.area_files(),
         "progress": progress,
     }
     if state is not None and state.stage == "measured":

@@ -56,6 +56,7 @@ def run_plan(
         if goals:
             known_totals = None if totals is None else hierarchy.aggregate(totals)
             by: dict[str, Any] = {"mechanism": spec.release.mechanism, "totals": known_totals}
+            by["options"] = spec.release.options
             found = [suggest(*facts, budget, goals, **by) for budget in budgets]
             content, parts = [one.to_json() for one in found], [suggestion(one) for one in found]
         else:
@@ -68,6 +69,8 @@ def run_plan(
                 )
             if plot is not None:
                 charts.check(plot)
+            for name, options in spec.mechanism_options.items():
+                mechanism_named(name).configured(options).divided(hierarchy, spec.release.shares, spec.release.priority)
             splits = splits_with(hierarchy, spec.release.shares)
             report = planned(*facts, budgets=budgets, splits=splits, options=spec.mechanism_options, **known)
             content, parts = report.to_json(), [plan_table(report)]

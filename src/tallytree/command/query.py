@@ -22,7 +22,8 @@ from tallytree.histogram import size_label
 from tallytree.names import for_a_spreadsheet
 from tallytree.progress import Stage
 from tallytree.publish.release.answer import Answer
-from tallytree.publish.release.answers import answers
+from tallytree.publish.release.answers import answers, area_bands
+from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.questions import Asked, places, regions_of_level
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
@@ -37,33 +38,43 @@ def run_query(
     other: list[str] | None,
     *,
     level: str | None,
+    areas: Path | None = None,
     confidence: float | None,
     typical: bool,
     as_json: bool,
     as_csv: bool,
     quiet: bool,
 ) -> None:
-    """Show the answer to a question, or to the same one for every region of a level; "simultaneous" is of all sizes."""
+    """Show the answer to a question, or to the same one for every region of a level or every area of a file.
+
+    "simultaneous" is of all sizes.
+    """
     if as_json and as_csv:
         raise SpecError("give --json or --csv, not both")
+    if areas is not None and (level is not None or regions):
+        raise SpecError("--regions names a file of areas; it goes without --level and --region")
     content: Any
     with shown(quiet) as progress:
         progress(Stage("reading the release"))
         release = Release.load(directory)
-        each = None if level is None else regions_of_level(release.hierarchy, level, regions)
+        asked_of = _asked_of(release, level, regions, areas)
         if kind == "simultaneous":
             progress(Stage("guaranteed intervals"))
-            rows = release.bands(each or regions, sizes, confidence=confidence).to_pylist()
+            if areas is not None:
+                rows = area_bands(release, asked_of, sizes, confidence=confidence).to_pylist()
+            else:
+                named = regions if level is None else [one for (one,) in asked_of]
+                rows = release.bands(named, sizes, confidence=confidence).to_pylist()
             content, text, table = rows, bands(release, rows, confidence), rows
         else:
             second = (other, sizes) if other else ()
-            asked_of = [regions] if each is None else [[one] for one in each]
             questions = [Asked.of(release, kind, one, sizes, *second) for one in asked_of]
             found = answers(release, questions, confidence=confidence, typical=typical, progress=progress)
             listed = [one.to_json() for one in found]
-            content = listed[0] if level is None else listed
+            many = level if areas is None else "area"
+            content = listed[0] if many is None else listed
             table = [as_row(one, release.hierarchy) for one in found]
-            text = answer(found[0]) if level is None else answer_table(release, found, level)
+            text = answer(found[0]) if many is None else answer_table(release, found, many)
     if as_json:
         show_json(content)
     elif as_csv:
@@ -72,16 +83,31 @@ def run_query(
         show(text, quiet=quiet)
 
 
+def _asked_of(release: Release, level: str | None, regions: list[str] | None, areas: Path | None) -> Sequence[Any]:
+    """What is asked about: some regions, every region of a level, or every area of a file."""
+    if areas is not None:
+        return read_areas(areas, release.hierarchy)
+    if level is None:
+        return [regions]
+    return [[one] for one in regions_of_level(release.hierarchy, level, regions)]
+
+
 # -------------------------------------------------------------------- for programs
 
 
 def as_row(found: Answer, tree: Hierarchy) -> dict[str, Any]:
-    """An answer as a row of a table; what is missing or infinite is empty. Several regions are joined by semicolons."""
+    """An answer as a row of a table; what is missing or infinite is empty. Several regions are joined by semicolons.
+
+    An area has its name in place of regions.
+    """
     values = found.to_json()
     guaranteed, typical = (values[kind] or [None, None] for kind in ("guaranteed", "typical"))
-    return {
+    joined = {
         "region": ";".join(found.regions),
         "name": ";".join(tree.names[tree.index[region]] for region in found.regions),
+    }
+    return {
+        **({"area": found.area} if found.area else joined),
         "kind": found.kind,
         "released": found.released,
         "unbiased": found.unbiased,
@@ -131,18 +157,19 @@ def answer(found: Answer) -> RenderableType:
 
 
 def answer_table(release: Release, found: Sequence[Answer], level: str) -> RenderableType:
-    """The same question for every region of a level, a row each."""
+    """The same question for every region of a level, or every area, a row each."""
     linear = found[0].kind in ("sum", "difference")
     headers = [level, "released", "unbiased" if linear else "measured", "guaranteed"]
     typical = any(one.typical is not None for one in found)
     table = plain_table(*headers, *(["typical"] if typical else []), right=range(1, 5))
     tree = release.hierarchy
     for one in found:
-        region = tree.index[one.regions[0]]
+        name = one.area or tree.names[tree.index[one.regions[0]]]
         unbiased = "none" if one.unbiased is None else one.shown(one.unbiased)
-        row = [tree.names[region], one.shown(one.released), unbiased, one.between(one.guaranteed)]
+        row = [name, one.shown(one.released), unbiased, one.between(one.guaranteed)]
         table.add_row(*row, *([one.between(one.typical)] if typical else []))
-    asked = found[0].question.replace(f" in {places([tree.index[found[0].regions[0]]], tree)}", "", 1)
+    place = f"the area {found[0].area}" if found[0].area else places([tree.index[found[0].regions[0]]], tree)
+    asked = found[0].question.replace(f" in {place}", "", 1)
     notes = list(dict.fromkeys(note for one in found for note in one.notes if not note.startswith("The public number")))
     return Group(
         words(f"{asked[0].upper()}{asked[1:]}, by {level}", style="bold green"),
@@ -153,24 +180,31 @@ def answer_table(release: Release, found: Sequence[Answer], level: str) -> Rende
 
 
 def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None) -> RenderableType:
-    """Intervals for all sizes of a region together."""
+    """Intervals for all sizes of a region or an area together."""
     tree, last = release.hierarchy, release.sizes[-1]
     level = in_percent(release.error_bars.confidence if confidence is None else confidence)
     parts: list[RenderableType] = []
-    for region in dict.fromkeys(row["region"] for row in rows):
+    what = "area" if "area" in rows[0] else "region"
+    for place in dict.fromkeys(row[what] for row in rows):
         table = plain_table("size", "groups", "guaranteed", right=(1, 2))
         for row in rows:
-            if row["region"] == region:
+            if row[what] == place:
                 ends = f"{row['lower']:,} … {row['upper']:,}"
                 table.add_row(size_label(row["size"], last), f"{row['count']:,}", ends)
         parts += [
-            words(f"Groups in {places([tree.index[region]], tree)}", style="bold green"),
+            words(
+                f"Groups in {f'the area {place}' if what == 'area' else places([tree.index[place]], tree)}",
+                style="bold green",
+            ),
             Padding(table, (1, 0, 1, 2)),
         ]
     told = truncation(release.measurements.neighbours)
+    article = "an" if what == "area" else "a"
     truth = f"the truth {AS_TRUNCATED}" if told else "the truth"
     parts.append(
-        Text(f"With at least {level} the intervals of all sizes of a region hold together, whatever {truth} is.")
+        Text(
+            f"With at least {level} the intervals of all sizes of {article} {what} hold together, whatever {truth} is."
+        )
     )
     if told:
         parts.append(Text(told))

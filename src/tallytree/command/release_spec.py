@@ -1,7 +1,7 @@
 """A release's spec.
 
 Every key is an argument of the Python function of the same name: `[regions]` of `Hierarchy`, `[data]` of `read`,
-`[by.NAME]` of `Category`, `[privacy]` and `[release]` of `release`, `[plan]` of `Prior`.
+`[by.NAME]` of `Category`, `[privacy]`, `[release]` and `[areas]` of `release`, `[plan]` of `Prior`.
 """
 
 from __future__ import annotations
@@ -96,6 +96,12 @@ class ReleaseSection(Section):
     confidence: int | Decimal = Decimal("0.95")  # of the intervals
 
 
+class AreasSection(Section):
+    """Areas of one kind, whose totals are published beside the counts."""
+
+    file: PathText  # CSV or Parquet with the columns area and region
+
+
 class PlanSection(Section):
     """What may be expected, from public facts alone: for `plan` and for the mechanism `auto`."""
 
@@ -115,6 +121,7 @@ class ReleaseSpec(Spec):
     by: dict[str, BySection] = Field(default_factory=dict)
     release: ReleaseSection = Field(default_factory=ReleaseSection)
     plan: PlanSection | None = None
+    areas: dict[str, AreasSection] = Field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -132,9 +139,13 @@ class ReleaseSpec(Spec):
 
     @property
     def mechanism_options(self) -> dict[str, dict[str, Any]]:
-        """The options of the mechanism that the spec names, by its name."""
+        """The options of the mechanism that the spec names, or that `auto` stands for with options, by its name."""
         release = self.release
-        return {} if release.options is None or release.mechanism == "auto" else {release.mechanism: release.options}
+        if release.options is None:
+            return {}
+        from tallytree.mechanisms import choose
+
+        return {choose(release.mechanism, self.neighbours()).name: release.options}
 
     def hierarchy(self) -> Hierarchy | None:
         """The public hierarchy, if the spec names a table for it."""
@@ -180,6 +191,13 @@ class ReleaseSpec(Spec):
         if categories is None or data.groups is None:
             return False
         return lists_categories(self.placed(data.groups), data.groups_table, categories)
+
+    def area_files(self) -> dict[str, Path]:
+        """The files of areas, by what these are called."""
+        found = {kind: self.folder / section.file for kind, section in self.areas.items()}
+        for kind, path in found.items():
+            refuse_private_file(path, self.placed(self.data.source), f"[areas.{kind}] file")
+        return found
 
     def public_regions(self) -> tuple[Hierarchy, Integers | None]:
         """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""

@@ -29,6 +29,7 @@ def released(release: Release, directory: Path, release_id: str) -> dict[str, An
         "sizes": [release.sizes[0], release.sizes[-1]],
         "groups": release.total,
         "groups_are_public": measurements.neighbours.public_totals,
+        "areas": len(release.areas),
         "intervals": bars.which,
         "confidence": bars.confidence,
     }

@@ -10,6 +10,7 @@ import csv
 import json
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -34,6 +35,7 @@ from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUES
 from tallytree.publish.microdata.making import Ready
 from tallytree.publish.microdata.statement import in_words, left_out_before
 from tallytree.publish.microdata.value import Synthesis
+from tallytree.publish.release.area_files import AREA_FILES
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
 from tallytree.publish.release.statement import public_totals, totals_in_words
@@ -162,7 +164,9 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
     return Group(
         Text(),
         words(release.title, style="bold green"),
-        words(f"{release.total:,} groups in {hierarchy.names[0]} ({known}), by size:"),
+        words(
+            f"{release.total:,} groups in {hierarchy.names[0]} ({known}), {release.entities[0]:,} entities, by size:"
+        ),
         Text(),
         below(_histogram(release), space=1),
         below(levels, space=1),
@@ -177,11 +181,18 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
                 "error bars": _error_bars(release),
                 "made by": f"{mechanism.name} ({' in '.join(filter(None, (mechanism.symbol, mechanism.paper)))})"
                 + (f": {release.fallback.in_words(mechanism)}" if release.fallback else ""),
-                "files": f"{directory}{os.sep} ({', '.join(FILES)})",
+                **({"areas": _areas(release)} if release.areas else {}),
+                "files": f"{directory}{os.sep} ({', '.join((*FILES, *(AREA_FILES if release.areas else ())))})",
                 "release id": release_id,
             }
         ),
     )
+
+
+def _areas(release: Release) -> str:
+    """How many areas of each kind have totals of their own."""
+    kinds = Counter(area.kind for area in release.areas)
+    return f"{', '.join(f'{number:,} {kind}' for kind, number in kinds.items())}: sums of the counts, with error bars"
 
 
 def _error_bars(release: Release) -> str:

@@ -31,8 +31,7 @@ from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism
 from tallytree.names import did_you_mean
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import FIRST
-from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
 from tallytree.privacy.neighbours import Neighbours, View
 from tallytree.privacy.plan import Plan, Shares
 
@@ -107,9 +106,9 @@ def instead_of(mechanism: Mechanism, measurements: Measurements) -> Iterator[Mec
     The nearest consistent counts where one view was measured on every level; then the leaves added up, which takes
     nothing but each leaf by itself. What was settled of totals is kept by the leaves alone. Bands of sizes: none can.
     """
-    parts = [part for part in measurements.measured if part.view not in FIRST and not part.summed]
     if measurements.listed_totals is not None:
         return iter(())  # no other mechanism keeps totals that are public over all categories alone
+    parts = [part for part in measurements.measured if part.view not in BESIDE_SIZES and not part.summed]
     if any(part.sizes is not None for part in parts):
         return iter(())  # no other mechanism works on bands of sizes
     views, settled = {part.view for part in parts}, measurements.settled

@@ -17,7 +17,7 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.budget import exact
 from tallytree.privacy.plan import Band, level_shares
 
-Leaves = Literal["at_least", "lists"]
+Leaves = Literal["at_least", "beliefs", "lists"]
 FORM = "a list such as [{to = 3, shares = [1, 1, 3]}, {shares = [4, 4, 1]}]"
 
 

@@ -26,9 +26,11 @@ from tallytree.estimate.categories.differences import tridiagonal_least_squares
 from tallytree.estimate.categories.transport import settled_tables
 from tallytree.estimate.settled.families import orderly
 from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
+from tallytree.mechanisms.bands import Leaves
+from tallytree.mechanisms.leaf_totals import noise_of
 from tallytree.mechanisms.mechanism import Estimate
+from tallytree.mechanisms.settings import BELIEFS, LISTS, Settings
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
@@ -37,16 +39,25 @@ from tallytree.privacy.plan import Plan, Question
 ALL_SHARE = Fraction(3, 10)  # of the budget, for the sums over categories that members decide
 
 
-def check_by_category(neighbours: Neighbours, all_share: Fraction | None, *, lists_or_bands: bool) -> None:
+def check_by_category(neighbours: Neighbours, settings: Settings, ways: Sequence[Leaves | None]) -> None:
     """Refuse options that do not go with the data's categories."""
-    categories = neighbours.categories
-    members = categories is not None and categories.members_decide
-    if all_share is not None and categories is None:
+    categories, summed = neighbours.categories, settings.all_share is not None
+    if summed and categories is None:
         raise SpecError("all_share measures the sums over categories, and here there are none")
-    if lists_or_bands and (members or all_share is not None):
+    first = settings.totals_share is not None or settings.lists_below is not None
+    others = LISTS in ways or first or settings.entities_share is not None
+    if (summed or (categories is not None and categories.members_decide)) and (
+        others or BELIEFS in ways or settings.bands is not None
+    ):
         raise SpecError(
             "sums over categories are measured besides the details (all_share; always where members decide a "
-            "category): leave out lists, bands and totals_share, which do not go with that"
+            "category): leave out lists, beliefs, bands, totals_share, lists_below and entities_share, which do not go "
+            "with that"
+        )
+    if neighbours.groups_listed and others:
+        raise SpecError(
+            "numbers of groups are public by region and not by category here: leave out lists, totals_share, "
+            "lists_below and entities_share, which do not go with that"
         )
 
 
@@ -131,7 +142,7 @@ def _measured_counts(measurements: Measurements) -> tuple[Floats, Floats]:
     for part in measurements.measured:
         if part.view == "counts" and not part.summed:
             values[tree.level_slice(part.level)] = part.values
-            noise[part.level] = max(part.variance, LEAST_VARIANCE)
+            noise[part.level] = noise_of(part)
     return values, noise
 
 

@@ -303,8 +303,9 @@ def _alone(part: Measurement, method: Method, measurements: Measurements) -> Int
     if method.view == "sorted_sizes":
         starts = list_starts(measurements.lengths(part.level))
         lists = part.values.copy()
-        non_decreasing_in_place(lists, starts, lower=first, upper=last, power=method.power)
-        return counts_of(lists, starts, first_size=first, max_size=last)
+        least = first if measurements.settled.places is None else 0  # spare places hold 0
+        non_decreasing_in_place(lists, starts, lower=least, upper=last, power=method.power)
+        return counts_of(lists, starts, first_size=least, max_size=last)[:, first - least :]
     if first == 0:
         return counts_from_at_least(non_increasing(part.values, totals, power=method.power), totals)
     if totals is None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from tallytree.notebook import briefly
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
-from tallytree.privacy.plan import Plan, Shares, divided, every_level
+from tallytree.privacy.plan import Plan, Question, Shares, divided, every_level
 
 PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Census Data (2021)"
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
@@ -59,6 +59,11 @@ class Mechanism:
     leaves_only: ClassVar[bool] = False  # is nothing but the lowest level measured? Then there is nothing to divide.
 
     @property
+    def divides_itself(self) -> bool:
+        """Do its options say how the budget is divided over the levels, so that neither shares nor priorities do?"""
+        return False
+
+    @property
     def measures(self) -> str:
         """What it measures, in words."""
         return f"{self.view}, on every level"
@@ -86,9 +91,12 @@ class Mechanism:
         """What follows from measured totals and a measured largest size, for one that asks for them first."""
         return Settled()
 
-    def played(self, measurements: Measurements, counts: Integers) -> Integers:
-        """Counts that stand for the truth where data like the released ones are simulated: the released ones."""
-        return counts
+    def played(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+        """For each replicate, counts that stand for the truth where data like the released ones are simulated.
+
+        These are the released ones, unless a mechanism knows better.
+        """
+        return lambda replicate: counts
 
     def divided(self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
         """The shares that were given, or those of a priority; not both."""
@@ -118,7 +126,7 @@ class Mechanism:
                 f"{self.name} cannot keep numbers of groups that are public by region and not by category; use "
                 "tallytree, or read without the groups table"
             )
-        for question in plan.questions if plan is not None and hierarchy is not None else ():
+        for question in _asked(plan) if plan is not None and hierarchy is not None else ():
             rows = hierarchy.level_slice(question.level)  # type: ignore[union-attr]
             neighbours.sensitivity(question.view, rows.stop - rows.start, summed=question.summed)  # may refuse the view
         if self.most_cells is not None and hierarchy is not None:
@@ -128,6 +136,11 @@ class Mechanism:
                     f"{self.name} is for at most {self.most_cells:,} cells (regions × sizes), and these are {cells:,}; "
                     "use pgsr-hierarchical-dp, pgsr-cumulative-dp or auto"
                 )
+
+
+def _asked(plan: Plan) -> Iterator[Question]:
+    """All questions of a plan, whichever way a fork is passed."""
+    return (question for branch in plan.branches for question in branch.questions)
 
 
 def sizes_of(neighbours: Neighbours) -> int:

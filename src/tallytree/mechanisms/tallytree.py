@@ -4,64 +4,39 @@
 are unbiased from below (`settled.subtrees`), whole from the root down (`settled.families`), and leaves are drawn
 towards their parents' shapes where that pays (`settled.borrowed`). *Sparse* ones (fewer groups than sizes) are measured
 by sorted lists of the leaves; what is believed of each leaf, given the shapes around it (`settled.lists`), is added up,
-weighed against what was measured above if anything was, and made whole from the root down as well. Which of the two is
-decided from public facts. With `bands` each band of sizes has its own shares, and may have its
-own way to measure leaves: `at_least` up to a size and lists of what groups have above it, say, for regions with a
-crowded front and a long sparse tail.
+weighed against what was measured above if anything was, and made whole from the root down as well. *In between*, with
+about as many sizes as groups, leaves are measured by `at_least` counts and read as lists are (`settled.counted`). Which
+it is, is decided from public facts, or where there are none from numbers of groups that are measured first. With
+`bands` each band of sizes has its own shares, and may have its own way to measure leaves: `at_least` up to a size and
+lists of what groups have above it, say, for regions with a crowded front and a long sparse tail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import numpy as np
-
-from tallytree.arrays import Floats, Integers
+from tallytree.arrays import Integers
 from tallytree.errors import BudgetError, SpecError
-from tallytree.estimate.settled.borrowed import borrowed
-from tallytree.estimate.settled.families import settled
-from tallytree.estimate.settled.lists import ROUNDS, Lists, believed
-from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.estimate.tree.nearest import nearest_consistent
-from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import counts_from_at_least
-from tallytree.mechanisms.bands import DividedBand, Division, Leaves, divisions, read_bands, read_leaves, up_to
-from tallytree.mechanisms.by_category import (
-    ALL_SHARE,
-    believed_details,
-    believed_sums,
-    check_by_category,
-    listed_by_category,
-    plan_by_category,
-    root_over_all,
-    settled_by_category,
-)
-from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, precisions
-from tallytree.privacy.budget import Budget, exact
+from tallytree.mechanisms.bands import Division, Leaves, divisions, up_to
+from tallytree.mechanisms.by_category import ALL_SHARE, check_by_category, plan_by_category
+from tallytree.mechanisms.leaf_totals import measured_totals, places_for
+from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism
+from tallytree.mechanisms.settings import AT_LEAST, BELIEFS, LISTS, Settings, read_option
+from tallytree.mechanisms.settling import played, settled_from_the_top
+from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
-from tallytree.privacy.plan import Plan, Question, Shares, level_shares, priority_shares
-from tallytree.privacy.size_lists import list_starts
+from tallytree.privacy.plan import EitherWay, Fork, Plan, Question, Shares, level_shares, priority_shares
 
 SIZES_PER_GROUP = 4  # with fewer groups in a leaf than a largest size divided by this, lists are measured
-LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
-SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
-
-
-class Settings(NamedTuple):
-    """The options of `tallytree`."""
-
-    leaves: Leaves | None = None  # how leaves are measured; None: decided from public facts
-    bands: tuple[DividedBand, ...] | None = None  # bands of sizes, each divided over the levels in its own way
-    borrow: bool = True  # may a leaf learn from its parent's shape?
-    totals_share: Fraction | None = None  # of the budget, for private totals; lists need them
-    all_share: Fraction | None = None  # of the budget, for sums over categories; members' categories need them
+FIRST_SHARE = Fraction(1, 50)  # of the budget, to find out whether there are
+FEWEST_SIZES = 40  # with a smaller largest size lists hardly pay, however few groups there are
+MOST_STATES = 1 << 26  # sizes × groups of a leaf that beliefs may have to go through
 
 
 @dataclass(frozen=True)
@@ -74,10 +49,18 @@ class Tallytree(Mechanism):
     settings: Settings = field(default_factory=Settings)
 
     @property
+    def divides_itself(self) -> bool:
+        """Bands say how."""
+        return self.settings.bands is not None
+
+    @property
     def measures(self) -> str:
         """What it measures, in words."""
         if self.settings.leaves is None:
-            return "at_least, on every level; or sorted sizes of the lowest level alone, where groups are few"
+            return (
+                "at_least, on every level; or sorted sizes of the lowest level, with at_least at the top, where groups "
+                "are few; totals of the lowest level before that, where they would have to tell and are private"
+            )
         if self.settings.leaves == "lists":
             return "sorted sizes of the lowest level; at_least on upper levels that have a share"
         return "at_least, on every level that has a share"
@@ -95,7 +78,7 @@ class Tallytree(Mechanism):
         """The mechanism with these options; wrong ones are refused."""
         if unknown := [name for name in options if name not in Settings._fields]:
             raise SpecError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(Settings._fields)}")
-        changed = {name: _checked(name, value) for name, value in options.items() if value is not None}
+        changed = {name: read_option(name, value) for name, value in options.items() if value is not None}
         return self._set(self.settings._replace(**changed))
 
     def _set(self, settings: Settings) -> Tallytree:
@@ -106,21 +89,32 @@ class Tallytree(Mechanism):
 
         A list errs where groups have equal sizes, cumulative counts over the sizes that no group has, and beliefs about
         lists gain more from the shapes around them than `at_least` counts do. (On race by block, with 31 blocks to a
-        leaf, lists had 0.5–0.8 of the error with a largest size of 200, and were even with one of 60.) Without public
-        totals no public fact tells: at_least.
+        leaf, lists had 0.5–0.8 of the error with a largest size of 200, and were even with one of 60.) Where there are
+        about as many sizes as groups, `at_least` counts are measured and read as lists are: as beliefs. Without public
+        totals no public fact tells. Where sizes are few lists would not pay, so it is at_least; otherwise totals are
+        measured first, and the same rule goes by them.
         """
         if self.settings.bands is not None:
             self = self._set(self.settings._replace(bands=up_to(self.settings.bands, neighbours.max_size)))
         if neighbours.categories is not None and neighbours.categories.members_decide:
-            share = self.settings.all_share or ALL_SHARE
-            return self._set(self.settings._replace(leaves="at_least", all_share=share))
+            share, way = self.settings.all_share or ALL_SHARE, self.settings.leaves or AT_LEAST
+            return self._set(self.settings._replace(leaves=way, all_share=share))
         if self.settings.leaves is not None:
             return self
-        sparse = False
+        besides = self.settings.entities_share is not None or self.settings.all_share is not None
+        if besides or neighbours.groups_listed:  # which only at_least counts agree with
+            return self._set(self.settings._replace(leaves=AT_LEAST))
         if totals is not None:
-            groups = float(totals[hierarchy.level_slice(hierarchy.depth - 1)].mean())
-            sparse = SIZES_PER_GROUP * groups < neighbours.max_size
-        return self._set(self.settings._replace(leaves="lists" if sparse else "at_least"))
+            leaves = hierarchy.level_slice(hierarchy.depth - 1)
+            groups = float(totals[leaves].mean())
+            return self._set(
+                self.settings._replace(leaves=_way(groups, int(totals[leaves].max()), neighbours.max_size))
+            )
+        if self.settings.lists_below is None:
+            if self.settings.bands is not None or neighbours.max_size < FEWEST_SIZES:
+                return self._set(self.settings._replace(leaves="at_least"))
+            self = self._set(self.settings._replace(lists_below=Fraction(neighbours.max_size, SIZES_PER_GROUP)))
+        return self._set(self.settings._replace(totals_share=self.settings.totals_share or FIRST_SHARE))
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
         """Refuse what cannot be released, from public facts alone: before anything is spent."""
@@ -128,10 +122,23 @@ class Tallytree(Mechanism):
         share = self.settings.totals_share
         if self.settings.bands is not None:
             up_to(self.settings.bands, neighbours.max_size)
-        other_ways = "lists" in self._ways or self.settings.bands is not None or share is not None
-        check_by_category(neighbours, self.settings.all_share, lists_or_bands=other_ways)
-        if neighbours.public_totals and share is not None:
-            raise SpecError("totals are public here, so totals_share would be spent for nothing; leave it out")
+        check_by_category(neighbours, self.settings, self._ways)
+        if self.settings.entities_share is not None and (
+            self.settings.bands is not None or LISTS in self._ways or share is not None
+        ):
+            raise SpecError(
+                "entities_share needs at_least counts of all sizes with the same noise; leave out bands, lists and "
+                "totals_share, or leave out entities_share: the number of entities is then derived from the sizes"
+            )
+        if BELIEFS in self._ways and not neighbours.public_totals:
+            raise SpecError('beliefs need public totals, and here they are private; say leaves = "at_least" or "lists"')
+        if BELIEFS in self._ways and self.settings.bands is not None:
+            raise SpecError('beliefs are about all sizes together; leave out bands, or say leaves = "at_least"')
+        if neighbours.public_totals and (share is not None or self.settings.lists_below is not None):
+            aside = "lists_below" if share is None else "totals_share"
+            raise SpecError(f"totals are public here, so {aside} would be spent for nothing; leave it out")
+        if self.settings.lists_below is not None and not (self.settings.leaves is None and self.settings.bands is None):
+            raise SpecError("lists_below decides how leaves are measured; leave out leaves and bands, or lists_below")
         if not neighbours.public_totals and share is None and "lists" in self._ways:
             raise SpecError(
                 "lists of sizes need the number of groups in every region, and here totals are private: read with a "
@@ -149,27 +156,41 @@ class Tallytree(Mechanism):
             return None
         if shares is not None and priority is not None:
             raise SpecError("shares and priority both divide the budget over the levels; give one of them")
-        return shares if shares is not None else _by_priority(hierarchy, priority or "balanced", self.settings.leaves)
+        if shares is not None:
+            return shares
+
+        def divided(way: Leaves) -> tuple[Fraction, ...]:
+            return level_shares(hierarchy, _by_priority(hierarchy, priority or "balanced", way), some_without=True)
+
+        if self.settings.lists_below is not None:
+            return EitherWay(divided(LISTS), divided(AT_LEAST))
+        return divided(self.settings.leaves or AT_LEAST)
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
         """Every level that has a share is measured, in each band of sizes; the last one must have one.
 
-        Where totals are measured, theirs is the division of the first band: they tell how many groups reach size 1.
+        Totals, where they are measured, are those of the lowest level: all others are sums of them.
         """
-        every = self._divisions(hierarchy, self.divided(hierarchy, shares, None))
+        divided, last = self.divided(hierarchy, shares, None), hierarchy.depth - 1
         if self.settings.all_share is not None and hierarchy.by is not None:
-            return plan_by_category(hierarchy, budget, unit, every[0].shares, self.settings.all_share)
-        if any(one.shares[-1] == 0 for one in every):
-            raise BudgetError("the lowest level must have a share: all other levels are sums of it")
-        aside, last = self.settings.totals_share or Fraction(0), hierarchy.depth - 1
-        first = [Question("totals", level, share * aside) for level, share in enumerate(every[0].shares) if share]
-        asks = [
-            Question("sorted_sizes" if lists and level == last else "at_least", level, share * (1 - aside), one.band)
-            for one, lists in zip(every, (way == "lists" for way in self._ways), strict=True)
-            for level, share in enumerate(one.shares)
-            if share
-        ]
-        return Plan(budget, unit, (*(first if aside else ()), *asks))
+            one_way = divided.many if isinstance(divided, EitherWay) else divided
+            levels = level_shares(hierarchy, one_way, some_without=True)
+            return plan_by_category(hierarchy, budget, unit, levels, self.settings.all_share)
+        if self.settings.lists_below is None:
+            aside, entities = self.settings.totals_share or Fraction(0), self.settings.entities_share or Fraction(0)
+            every = self._divisions(hierarchy, divided)
+            first = [Question("totals", last, aside)] if aside else []
+            sums = [Question("entities", level, share * entities) for level, share in enumerate(every[0].shares)]
+            left = 1 - aside - entities
+            asked = (*first, *(one for one in sums if one.share), *_questions(every, self._ways, left))
+            return Plan(budget, unit, asked)
+        aside = self.settings.totals_share or FIRST_SHARE
+        few, many = (divided.few, divided.many) if isinstance(divided, EitherWay) else (divided, divided)
+        lots = (
+            _questions(self._divisions(hierarchy, one), [way], 1 - aside)
+            for one, way in ((few, LISTS), (many, AT_LEAST))
+        )
+        return Plan(budget, unit, (Question("totals", last, aside),), Fork(last, self.settings.lists_below, *lots))
 
     def _divisions(self, hierarchy: Hierarchy, shares: Shares | None) -> list[Division]:
         """The bands of sizes, with the levels' shares in each; one of all sizes where none are given."""
@@ -185,27 +206,42 @@ class Tallytree(Mechanism):
             [settings.leaves] if settings.bands is None else [band.leaves or settings.leaves for band in settings.bands]
         )
 
-    def played(self, measurements: Measurements, counts: Integers) -> Integers:
-        """Leaves that are as different as they are believed to be: released ones that borrow are closer together."""
-        if not self.settings.borrow or any(
-            part.view == "sorted_sizes" or part.summed for part in measurements.measured
-        ):
-            return counts
-        measurements = _with_listed(measurements)
-        values, _ = _from_at_least(self.settings, measurements, apart_as_true=True)
-        return counts_from_at_least(values, measurements.region_totals)
+    def played(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+        """Leaves that are as different as they are believed to be."""
+        return played(self.settings, measurements, counts)
 
     def settle(self, measurements: Measurements) -> Settled:
-        """Consistent totals from what was measured of them."""
-        return Settled(_totals(measurements))
+        """How long lists are to be, from what was measured of totals."""
+        tree, measured = measurements.hierarchy, measured_totals(measurements)
+        if measured is None:
+            return Settled()
+        return Settled(places=tree.aggregate(places_for(measured, measurements.max_size)))
 
 
-def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> Shares:
+def _questions(every: Sequence[Division], ways: Sequence[Leaves | None], left: Fraction) -> tuple[Question, ...]:
+    """What is asked of sizes, with what is left of the budget."""
+    if any(one.shares[-1] == 0 for one in every):
+        raise BudgetError("the lowest level must have a share: all other levels are sums of it")
+    return tuple(
+        Question(
+            "sorted_sizes" if way == LISTS and level == len(one.shares) - 1 else "at_least",
+            level,
+            share * left,
+            one.band,
+        )
+        for one, way in zip(every, ways, strict=True)
+        for level, share in enumerate(one.shares)
+        if share
+    )
+
+
+def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> Sequence[Number]:
     """Shares from the top level down.
 
     `balanced` gives each upper level 1 / (2 L − 1) and the leaves the rest, so that no level is further behind a method
     that serves it alone than any other (2 − 1/L times, if errors go as 1 / share). With lists the root has a tenth, to
-    hold the sums of beliefs about leaves where they belong, and the leaves have the rest.
+    hold the sums of beliefs about leaves where they belong, and the leaves have the rest; with beliefs about counts, a
+    fifth.
     """
     if hierarchy.by is not None:  # the sum over all categories at its root is the sum of theirs
         return [0, *_by_priority(hierarchy.regions, priority, leaves)]
@@ -217,201 +253,19 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> 
     if priority == "upper":
         return priority_shares(hierarchy, "upper")
     priority_shares(hierarchy, priority)  # refuses an unknown one
-    if leaves == "lists":
-        return [0 if priority == "leaves" else 1] + [0] * (depth - 2) + [9]
+    if leaves in (LISTS, BELIEFS):
+        return [0 if priority == "leaves" else 1] + [0] * (depth - 2) + [9 if leaves == LISTS else 4]
     if priority == "leaves":
         return [9] + [1] * (depth - 2) + [100 - 9 - (depth - 2)] if depth <= 12 else [1] * (depth - 1) + [9 * depth]
     return [1] * (depth - 1) + [depth]
 
 
-def settled_from_the_top(settings: Settings, measurements: Measurements) -> Estimate:
-    """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
-    if any(part.summed for part in measurements.measured):
-        over = measurements.over_categories
-        if measurements.hierarchy.by is not None and not measurements.hierarchy.by.members_decide:
-            measurements = _with_listed(measurements)
-            known = believed_details(measurements, _measured(measurements), _measured(over))
-            return _settled_estimate(measurements, *_from_at_least(settings, measurements, known))
-        sums = believed_sums(measurements, subtree_estimates(*_measured(over), over.hierarchy))
-        return settled_by_category(measurements, _settled_estimate(over, *_from_at_least(settings, over, sums)))
-    measurements = _with_listed(measurements)
-    last = measurements.hierarchy.depth - 1
-    lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
-    return _settled_estimate(measurements, *(_from_lists if lists else _from_at_least)(settings, measurements))
-
-
-def _settled_estimate(measurements: Measurements, values: Integers, words: str) -> Estimate:
-    totals = measurements.region_totals
-    if totals is None and measurements.known_totals is not None:
-        values[:, 0] = (
-            measurements.known_totals
-        )  # measured first: every group has at least size 1, and no row exceeds it
-    return Estimate(
-        counts_from_at_least(values, totals), f"whole numbers settled from the top, level by level; {words}"
-    )
-
-
-def _with_listed(measurements: Measurements) -> Measurements:
-    """With numbers of groups by category settled, where those over all categories are public."""
-    if measurements.listed_totals is None:
-        return measurements
-    tree = measurements.hierarchy
-    believed = subtree_estimates(*_measured(measurements), tree)
-    return replace(measurements, settled=Settled(listed_by_category(*believed, tree, measurements.listed_totals)))
-
-
-def _from_at_least(
-    settings: Settings,
-    measurements: Measurements,
-    known: tuple[Floats, Floats] | None = None,
-    *,
-    apart_as_true: bool = False,
-) -> tuple[Integers, str]:
-    """Settled rows; from `known` means and variances `[regions, sizes]` instead of those of `at_least`, if given."""
-    tree, totals = measurements.hierarchy, measurements.known_totals
-    values, noise = _measured(measurements)
-    mean, variance = subtree_estimates(values, noise, tree) if known is None else known
-    if known is not None:
-        noise[-1] = variance[tree.level_slice(tree.depth - 1)].mean(axis=0)
-    deviation = np.sqrt(variance)
-    if tree.by is not None and known is None and np.isinf(noise[0]).all():
-        mean[0] = root_over_all(mean, deviation, tree, totals)
-    first = settled(mean, deviation, tree, totals)
-    if not settings.borrow or tree.depth == 1:
-        return first, "leaves borrow nothing from the regions above them"
-    leaves = tree.level_slice(tree.depth - 1)
-    above = first[tree.parents[leaves]].astype(np.float64)
-    # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
-    begin = 0 if totals is not None else 1
-    groups, groups_above = (
-        (totals[leaves].astype(np.float64), totals[tree.parents[leaves]].astype(np.float64))
-        if totals is not None
-        else (first[leaves, 0].astype(np.float64), above[:, 0])
-    )
-    part, kinds = 0.0, 1 if tree.by is None else len(tree.by)
-    width = (leaves.stop - leaves.start) // kinds
-    for kind in range(kinds):  # categories differ in how alike their leaves are
-        some = slice(kind * width, (kind + 1) * width)
-        own = slice(leaves.start + some.start, leaves.start + some.stop)
-        rows = mean[own, begin:], noise[-1, begin:], groups[some], above[some, begin:], groups_above[some]
-        drawn = borrowed(*rows, apart_as_true=apart_as_true)
-        if drawn.part > 0:
-            mean[own, begin:], deviation[own, begin:] = drawn.mean, np.sqrt(drawn.variance)
-            part += drawn.part / kinds
-    if part == 0:
-        return first, "leaves borrow nothing from the regions above them: it would not pay"
-    whole = settled(mean, deviation, tree, totals, top=first[: leaves.start])
-    return whole, f"of their rows, leaves borrow {100 * part:.0f} % from the shapes of the regions above them"
-
-
-def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
-    tree, totals = measurements.hierarchy, measurements.known_totals
-    leaves = tree.level_slice(tree.depth - 1)
-    found = believed(_lists(measurements), tree, measurements.max_size, rounds=ROUNDS if settings.borrow else 1)
-    mean, variance = (_added_up(leaf, tree) for leaf in (found.mean, found.variance))
-    values, noise = _measured(measurements)
-    front = np.isfinite(noise[-1])  # sizes that were counted in the leaves: there the lists have nothing to add
-    if front.any():
-        mean[:, front], variance[:, front] = subtree_estimates(values[:, front], noise[:, front], tree)
-    for level in range(tree.depth - 1):
-        rows = tree.level_slice(level)
-        _weigh(mean[rows], variance[rows], values[rows], np.where(front, inf, noise[level]))
-    deviation = np.sqrt(variance) + LEAST_DEVIATION
-    whole = settled(mean, deviation, tree, totals, orderly_leaves=not front.any())
-    changed = float(np.abs(whole[leaves] - found.mean)[:, ~front].mean())
-    light = "the shapes around them" if settings.borrow else "one shape for all data"
-    return whole, (
-        f"leaves are read from lists of sizes in the light of {light}, "
-        f"and moved by {changed:.2g} of a group on average to add up"
-    )
-
-
-def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> None:
-    """Weigh sums of beliefs against what was measured of them, in place.
-
-    Beliefs may be off by more than they say: where their squared distance from the measurements is larger than noise
-    and variances explain, over sizes of like magnitude, their variance is raised to what explains it.
-    """
-    sizes = mean.shape[1]
-    first = 1
-    while first <= sizes:
-        last = min(sizes, SIZES_PER_BAND * first - 1) if first > 1 else 1
-        columns = first - 1 + np.flatnonzero(np.isfinite(noise[first - 1 : last]))
-        first = last + 1
-        if len(columns) == 0:
-            continue
-        gap, spread = measured[:, columns] - mean[:, columns], variance[:, columns]
-        excess = max(0.0, float(np.mean(gap**2 - noise[columns] - spread)))
-        spread = spread + excess
-        own = spread / (spread + noise[columns])
-        mean[:, columns] += own * gap
-        variance[:, columns] = (1 - own) * spread
-
-
-def _measured(measurements: Measurements) -> tuple[Floats, Floats]:
-    """Measured `at_least` counts `[regions, sizes]`, zero where there are none, and the noise's variance by level."""
-    tree, sizes = measurements.hierarchy, measurements.max_size
-    values, noise = np.zeros((len(tree), sizes)), np.full((tree.depth, sizes), inf)
-    for part in measurements.measured:
-        if part.view == "at_least" and not part.summed:
-            columns = slice(0, sizes) if part.sizes is None else slice(part.sizes.first - 1, part.sizes.last)
-            values[tree.level_slice(part.level), columns] = part.values
-            noise[part.level, columns] = max(part.variance, LEAST_VARIANCE)
-    return values, noise
-
-
-def _lists(measurements: Measurements) -> Lists:
-    last = measurements.hierarchy.depth - 1
-    parts = [part for part in measurements.measured if part.view == "sorted_sizes" and part.level == last]
-    bands = [
-        (0, measurements.max_size) if part.sizes is None else (part.sizes.first - 1, part.sizes.last) for part in parts
-    ]
-    return Lists(
-        values=np.stack([part.values.astype(np.int64) for part in parts]),
-        starts=list_starts(measurements.lengths(last)),
-        below=np.array([below for below, _ in bands]),
-        above=np.array([above for _, above in bands]),
-        scales=np.array([max(float(part.scale), LEAST_VARIANCE) for part in parts]),
-        gaussian=parts[0].noise == "discrete_gaussian",
-    )
-
-
-def _added_up(leaf: Floats, tree: Hierarchy) -> Floats:
-    """Rows of all regions, `[regions, sizes]`, from those of the leaves."""
-    rows = np.empty((len(tree), leaf.shape[1]))
-    rows[tree.level_slice(tree.depth - 1)] = leaf
-    for level in range(tree.depth - 2, -1, -1):
-        regions, below = tree.level_slice(level), tree.level_slice(level + 1)
-        rows[regions] = np.add.reduceat(rows[below], tree.child_starts[regions] - below.start)
-    return rows
-
-
-def _totals(measurements: Measurements) -> Integers | None:
-    """The consistent totals nearest to the measured ones; where only leaves were measured, none of them negative."""
-    measured = [part for part in measurements.measured if part.view == "totals"]
-    tree = measurements.hierarchy
-    if not measured:
-        return None
-    if len(measured) == tree.depth:
-        weights = precisions(measurements, "totals")
-        return nearest_consistent(measurements.stacked("totals"), tree, weights=weights)[:, 0]
-    leaves = next(part for part in measured if part.level == tree.depth - 1)
-    return tree.aggregate(np.maximum(leaves.values[:, 0], 0))
-
-
-def _checked(option: str, value: Any) -> Any:
-    if option in ("totals_share", "all_share"):
-        share = exact(value, option)
-        if not 0 < share < 1:
-            raise SpecError(f"{option} must lie between 0 and 1, not {value!r}")
-        return share
-    if option == "borrow":
-        if not isinstance(value, bool):
-            raise SpecError(f"borrow must be true or false, not {value!r}")
-        return value
-    if option == "bands":
-        return read_bands(value)
-    return read_leaves(value)
+def _way(groups: float, most_groups: int, sizes: int) -> Leaves:
+    """How leaves are measured, by how many groups they have on average and at most."""
+    if SIZES_PER_GROUP * groups < sizes:
+        return LISTS
+    many = sizes >= FEWEST_SIZES and groups <= SIZES_PER_GROUP * sizes and most_groups * sizes <= MOST_STATES
+    return BELIEFS if many else AT_LEAST
 
 
 ROWS: Sequence[Mechanism] = (

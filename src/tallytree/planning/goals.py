@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
@@ -28,6 +28,7 @@ from tallytree.privacy.budget import Budget, epsilon_of
 from tallytree.privacy.neighbours import Neighbours
 
 GOAL = re.compile(r"\s*(.+?)\s+within\s+(?:±|\+/-)?\s*([0-9]+(?:\.[0-9]+)?)\s+at\s+([0-9]+(?:\.[0-9]+)?)\s*%?\s*")
+AT_LEAST: Mapping[str, str] = {"leaves": "at_least"}  # what is measured, whatever the data are
 LEAST_SHARE = Fraction(1, 4)  # of an equal share: what every level gets at the least
 SHARE_STEPS = 1000  # shares are whole numbers of thousandths
 MOST_ATTEMPTS = 12  # to find how many standard deviations wide an interval is
@@ -71,6 +72,7 @@ class Suggestion:
     shares: tuple[Fraction, ...]  # from the top level down
     half_widths: tuple[float, ...]  # at the first goal's confidence
     mechanism: str
+    options: Mapping[str, str]  # of the mechanism, without which the widths would not be these
 
     @property
     def enough(self) -> bool:
@@ -79,9 +81,10 @@ class Suggestion:
 
     @property
     def toml(self) -> str:
-        """The line for the `[release]` section of a spec."""
+        """What goes into the `[release]` section of a spec: a line, or two."""
         parts = ", ".join(f"{_key(level)} = {int(share * SHARE_STEPS)}" for level, share in self.by_level.items())
-        return f"shares = {{ {parts} }}"
+        told = ", ".join(f'{name} = "{value}"' for name, value in self.options.items())
+        return f"shares = {{ {parts} }}" + (f"\noptions = {{ {told} }}" if told else "")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -93,6 +96,7 @@ class Suggestion:
             "shares": {level: str(share) for level, share in self.by_level.items()},
             "half_widths": dict(zip(self.levels, self.half_widths, strict=True)),
             "mechanism": self.mechanism,
+            "options": dict(self.options),
         }
 
     @property
@@ -108,17 +112,26 @@ def suggest(
     goals: str | Sequence[str],
     *,
     mechanism: str = "auto",
+    options: Mapping[str, Any] | None = None,
     totals: Integers | None = None,
 ) -> Suggestion:
     """Find shares for goals; from public facts alone and without simulation.
 
-    `totals` are the public numbers of groups of all regions, which some mechanisms decide by what to measure.
+    `options` are the mechanism's. `totals` are the public numbers of groups of all regions, which some mechanisms
+    decide by what to measure.
     """
     texts = [goals] if isinstance(goals, str) else list(goals)
     aims = tuple(Goal.parse(part, hierarchy) for text in texts for part in text.split(";") if part.strip())
     if not aims:
         raise SpecError('there is no goal; expected one such as "county within 20 at 95%"')
-    chosen = choose(mechanism, neighbours).suited_to(neighbours, hierarchy, totals)
+    chosen = choose(mechanism, neighbours, options).suited_to(neighbours, hierarchy, totals)
+    if chosen.divides_itself:
+        raise SpecError("bands divide the budget over the levels, each in its way: there are no shares to suggest")
+    needed: Mapping[str, str] = {}
+    if chosen.plan(hierarchy, budget, neighbours.unit).fork is not None:
+        # Widths that depend on what will be measured first are none that can be promised now.
+        needed = AT_LEAST
+        chosen = choose(mechanism, neighbours, {**(options or {}), **needed}).suited_to(neighbours, hierarchy, totals)
     if chosen.leaves_only or chosen.view not in ("counts", "at_least"):
         raise SpecError(f"shares cannot be suggested for {chosen.name}: it does not measure counts of every level")
 
@@ -138,7 +151,7 @@ def suggest(
     else:
         within, shares = _larger(budget, search)
     shown = errors(shares, within.amount).half_widths(aims[0].confidence)
-    return Suggestion(aims, budget, within, hierarchy.levels, shares, shown, chosen.name)
+    return Suggestion(aims, budget, within, hierarchy.levels, shares, shown, chosen.name, needed)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose, prepare
 from tallytree.mechanisms.mechanism import sizes_of
+from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.prior import ExpectedCounts, Prior
 from tallytree.planning.simulation import Scenario, simulated
 from tallytree.planning.value import PlanReport, Prediction
@@ -36,9 +37,11 @@ CELLS_IN_ALL = 200_000  # to simulate with each mechanism and split, in all repl
 REPLICATES = (3, 25)  # at the least and at the most
 AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES = 20_000, 80_000, (4, 20)  # the same for the choice of auto
 AUTO_CANDIDATES = ("tallytree", "joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "coc-matching", "bottom-up")
+TOLD: tuple[dict[str, Any], ...] = ({"leaves": "at_least"}, {"leaves": "lists", "totals_share": FIRST_SHARE})  # by it
 LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to be taken instead
 LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
+BANDS = "bands"  # the name of a division that bands of sizes say
 
 
 @expecting(
@@ -129,25 +132,28 @@ def planned(
         for split, way in (splits or splits_with(hierarchy, None)).items()
     }
     names, skipped = _candidates(mechanisms)
+    told_of_forks: dict[str, None] = {}
     rows: list[tuple[Scenario, str, Plan]] = []
     for name in names:
-        # One that measures leaves only does not depend on the split, and is put with the last one.
-        own: dict[str, Shares | None] = {list(ways)[-1]: None} if MECHANISMS[name].leaves_only else ways
+        given = (options or {}).get(name) or {}
         try:
-            for budget, (split, shares) in product(budgets, own.items()):
-                by_name = shares is None and not MECHANISMS[name].leaves_only
-                by: dict[str, Any] = {"shares": shares, "priority": split if by_name else None}
-                chosen, asked = prepare(name, (options or {}).get(name), **facts, budget=budget, **by)
-                rows.append((Scenario(chosen, budget, _divided(chosen, hierarchy, **by)), split, asked))
+            own = _own_ways(MECHANISMS[name].configured(given), ways)
+            for budget, (split, (shares, priority)) in product(budgets, own.items()):
+                by: dict[str, Any] = {"shares": shares, "priority": priority}
+                chosen, asked = prepare(name, given, **facts, budget=budget, **by)
+                scenario = Scenario(chosen, budget, _divided(chosen, hierarchy, **by))
+                rows.append((scenario, split, _likely_way(asked, expected)))
+                if asked.fork is not None:
+                    told_of_forks[_fork_in_words(chosen, rows[-1][2])] = None
         except (SpecError, BudgetError) as error:
-            if mechanisms is not None:
+            if mechanisms is not None or given:
                 raise
             skipped[name] = str(error)
     if not rows:
         raise SpecError("no mechanism can be released on such data: " + "; ".join(skipped.values()))
     scenarios = [scenario for scenario, _, _ in rows]
     found = simulated(expected, neighbours, scenarios, replicates=replicates, most_cells=most_cells, progress=progress)
-    notes = list(expected.notes)
+    notes = [*expected.notes, *told_of_forks]
     if len(found.tree) < len(hierarchy):
         most = int(np.diff(found.tree.child_starts).max())
         notes.append(
@@ -165,7 +171,7 @@ def planned(
                 Prediction(
                     mechanism=scenario.mechanism.name,
                     split=split,
-                    shares=_spent(asked, hierarchy),
+                    shares=_spent(asked, hierarchy, neighbours.max_size),
                     budget=scenario.budget,
                     level=level,
                     depth=depth,
@@ -198,6 +204,22 @@ def splits_with(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares
     return usual if shares is None else {AS_GIVEN: level_shares(hierarchy, shares, some_without=True), **usual}
 
 
+def _own_ways(mechanism: Mechanism, ways: Mapping[str, Shares | None]) -> dict[str, tuple[Shares | None, str | None]]:
+    """By the name of each split that a mechanism is predicted with, the shares or the priority to divide by.
+
+    One that measures leaves only does not depend on the split, and is put with the last one. Bands divide by
+    themselves, once; shares that are given beside them are left to `prepare`, which refuses them as a release would.
+    """
+    if mechanism.leaves_only:
+        return {list(ways)[-1]: (None, None)}
+    given: dict[str, tuple[Shares | None, str | None]] = {
+        split: (shares, None) for split, shares in ways.items() if shares is not None
+    }
+    if mechanism.divides_itself:
+        return given or {BANDS: (None, None)}
+    return {split: given.get(split, (None, split)) for split in ways}
+
+
 def _divided(chosen: Mechanism, hierarchy: Hierarchy, *, shares: Shares | None, priority: str | None) -> Shares | None:
     """The shares that `prepare` gave a mechanism, for planning it once more on a smaller tree."""
     return None if chosen.leaves_only else chosen.divided(hierarchy, shares, priority)
@@ -224,16 +246,17 @@ def predicted_best(
     usual = choose("auto", neighbours)
     parts = level_shares(hierarchy, divided(hierarchy, shares, priority), some_without=True)
     facts = _facts(hierarchy, neighbours, leaf_totals)
-    scenarios = []
+    scenarios: list[Scenario] = []
+    by: dict[str, Any] = {"shares": shares, "priority": priority}
     for name in dict.fromkeys([usual.name, *AUTO_CANDIDATES]):
         if MECHANISMS[name].leaves_only and priority != "leaves":
             continue
-        by: dict[str, Any] = {"shares": shares, "priority": priority}
         try:
-            chosen, _ = prepare(name, **facts, budget=budget, **by)
+            chosen, asked = prepare(name, **facts, budget=budget, **by)
+            told = [] if asked.fork is None else [prepare(name, way, **facts, budget=budget, **by)[0] for way in TOLD]
         except (SpecError, BudgetError):
             continue
-        scenarios.append(Scenario(chosen, budget, _divided(chosen, hierarchy, **by)))
+        scenarios += [Scenario(one, budget, _divided(one, hierarchy, **by)) for one in (chosen, *told)]
     expected = _expected(prior, hierarchy, neighbours, leaf_totals)
     replicates = _replicates(hierarchy, neighbours, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
     found = simulated(
@@ -302,11 +325,30 @@ def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int]
     return found.astype(np.int64)
 
 
-def _spent(asked: Plan, hierarchy: Hierarchy) -> tuple[Fraction, ...]:
-    """What each level gets of the budget, in all its questions."""
+def _likely_way(asked: Plan, expected: ExpectedCounts) -> Plan:
+    """The way that a plan takes at its fork if totals are as the prior says; the plan itself where it has none."""
+    if asked.fork is None:
+        return asked
+    return asked.branch(few=bool(expected.totals.mean() < float(asked.fork.fewer_than)))
+
+
+def _fork_in_words(chosen: Mechanism, likely: Plan) -> str:
+    lists = any(question.view == "sorted_sizes" for question in likely.questions)
+    return (
+        f"{chosen.name} first measures the number of groups in every leaf, and with such data then most likely "
+        f"{'lists of sizes' if lists else 'at_least counts'}: widths and shares are those, and errors are those of "
+        "what each simulation took"
+    )
+
+
+def _spent(asked: Plan, hierarchy: Hierarchy, max_size: int) -> tuple[Fraction, ...]:
+    """What each level gets of the budget, in all its questions; where bands divide it, the mean over the sizes."""
     spent = [Fraction(0)] * hierarchy.depth
     for question in asked.questions:
-        spent[question.level] += question.share
+        band = question.sizes
+        spent[question.level] += question.share * (
+            1 if band is None else Fraction(band.last - band.first + 1, max_size)
+        )
     return tuple(spent)
 
 

@@ -23,7 +23,7 @@ from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
-from tallytree.privacy.plan import Plan
+from tallytree.privacy.plan import FIRST, Band, Plan
 
 VARIANCE_CLASSES = 256  # that parts of the variance are rounded to
 
@@ -42,16 +42,22 @@ class CellErrors:
 
     @classmethod
     def of(cls, hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan) -> CellErrors | None:
-        """None where the plan measures neither counts nor `at_least` counts of the leaves."""
+        """None where the plan measures neither counts nor `at_least` counts of the leaves, of all sizes at once."""
+        return cls.of_band(hierarchy, neighbours, plan, None)
+
+    @classmethod
+    def of_band(cls, hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, band: Band | None) -> CellErrors | None:
+        """The same for the sizes of one band, as if the cells beside it were measured like those within."""
         last = hierarchy.depth - 1
-        of_leaves = {question.view for question in plan.questions if question.level == last}
+        asked = [question for question in plan.questions if question.sizes == band]
+        of_leaves = {question.view for question in asked if question.level == last}
         view = next((view for view in LINEAR_VIEWS if view in of_leaves), None)
         if view is None:
             return None
         kind, sensitivity = NOISE_FOR[plan.budget.currency], neighbours.sensitivity(view)
         scales = {
             question.level: scale_for(kind, sensitivity, plan.cost(question))
-            for question in plan.questions
+            for question in asked
             if question.view == view
         }
         variances = [_variance(kind, scales[at]) if at in scales else math.inf for at in range(hierarchy.depth)]
@@ -96,10 +102,16 @@ def half_widths(
 ) -> tuple[float, ...] | None:
     """For each level of the hierarchy, from the top down, the half-width of a guaranteed interval for one count.
 
-    None where the plan measures neither counts nor `at_least` counts of the leaves: then there are no such intervals.
+    None where the plan measures neither counts nor `at_least` counts of the leaves, in some band of sizes: there the
+    widths depend on the data. With bands it is the widest of theirs (a count between two bands is the difference of a
+    number of each, and lies between).
     """
-    errors = CellErrors.of(hierarchy, neighbours, plan)
-    return None if errors is None else errors.half_widths(confidence)
+    bands = {question.sizes for question in plan.questions if question.view not in FIRST}
+    found = [CellErrors.of_band(hierarchy, neighbours, plan, band) for band in bands]
+    widths = [errors.half_widths(confidence) for errors in found if errors is not None]
+    if len(widths) < len(found):
+        return None
+    return tuple(max(of_level) for of_level in zip(*widths, strict=True))
 
 
 def _variance(kind: NoiseKind, scale: Fraction) -> float:

@@ -5,7 +5,8 @@ noise is drawn and the counts are opened. Noise comes before the counts but for 
 there are groups, so the noise of each part is drawn when its sizes are added. (The order of these two is for the
 reader's ease and not for privacy: a draw depends on its scale and number, which are public, and on nothing else.)
 What holds counts raises from outside, so that no traceback shows them. Totals and the largest size, where a plan asks
-for them, are measured first: what follows from them (`Settled`) shapes the other questions.
+for them, are measured first: what follows from them (`Settled`, and which way a plan takes at its fork) shapes the
+other questions. Both ways of a fork are checked and paid for before anything is drawn.
 """
 
 from __future__ import annotations
@@ -20,18 +21,17 @@ from tallytree.arguments import FLAG, expecting, instance, optional
 from tallytree.arrays import Integers
 from tallytree.category_trees import on_level
 from tallytree.errors import SpecError
-from tallytree.histogram import at_least
+from tallytree.histogram import at_least, entities
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurement, Measurements, Settle
 from tallytree.privacy.neighbours import AS_READ, Neighbours, View
 from tallytree.privacy.noise.randomness import NoiseSource, Randomness, cryptographic
-from tallytree.privacy.plan import Band, Plan
+from tallytree.privacy.plan import FIRST, Band, Plan, Question
 from tallytree.privacy.size_lists import SMALL, noisy_lists
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.guard import from_outside
 
-FIRST: tuple[View, ...] = ("totals", "largest")  # measured before the others
 SUMMED: tuple[View, ...] = ("at_least", "counts")  # which can be asked for over all categories
 
 
@@ -54,7 +54,8 @@ def measure(
     nothing of it before `Ledger.settle_on` took its mark.
 
     Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
-    data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget at each size (`Plan`).
+    data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget at each size (`Plan`),
+    whichever way a fork is passed: its rule reads numbers that have their noise already.
     """
     return measure_with(
         cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle, same_data=same_data, token=token
@@ -76,12 +77,14 @@ def measure_with(
     neighbours = Neighbours.of(group_sizes, plan.unit)
     _check(plan, group_sizes, settle)
     regions = np.diff(hierarchy.level_starts).tolist()
-    asked = []
-    for question in plan.questions:
+
+    def asked(question: Question) -> Measurement:
         sensitivity = neighbours.sensitivity(question.view, regions[question.level], summed=question.summed)
         scale = randomness.usable(kind, scale_for(kind, sensitivity, plan.cost(question)))
         facts = question.view, question.level, question.share, sensitivity, kind, scale, variance_of(kind, scale)
-        asked.append(Measurement(*facts, values=np.empty(0, np.int64), sizes=question.sizes, summed=question.summed))
+        return Measurement(*facts, values=np.empty(0, np.int64), sizes=question.sizes, summed=question.summed)
+
+    ways = [[asked(question) for question in branch.questions] for branch in plan.branches]
 
     receipt = None
     if ledger is not None:
@@ -102,10 +105,14 @@ def measure_with(
         regions_declared_public=group_sizes.regions_declared_public,
     )
 
-    known = _answered(group_sizes, randomness, [one for one in asked if one.view in FIRST], nothing_yet)
+    known = _answered(group_sizes, randomness, [one for one in ways[0] if one.view in FIRST], nothing_yet)
     if settle is not None:
         known = replace(known, settled=settle(known))
-    return _answered(group_sizes, randomness, [one for one in asked if one.view not in FIRST], known)
+    rest = ways[0]
+    if plan.fork is not None:
+        known = replace(known, passed=(passed := known.passing(plan.fork)))
+        rest = ways[0 if passed.few else 1]
+    return _answered(group_sizes, randomness, [one for one in rest if one.view not in FIRST], known)
 
 
 def listed_in_regions(group_sizes: GroupSizes) -> Integers | None:
@@ -148,20 +155,21 @@ def _answers(
 def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
     """Refuse a plan that does not fit the data's public facts."""
     depth = group_sizes.hierarchy.depth
-    if any(not 0 <= question.level < depth for question in plan.questions):
+    asked = [question for branch in plan.branches for question in branch.questions]
+    if any(not 0 <= question.level < depth for question in asked):
         raise SpecError(f"the plan asks for a level that is not there; the hierarchy has {depth}")
-    summed = [question for question in plan.questions if question.summed]
+    summed = [question for question in asked if question.summed]
     if any(group_sizes.hierarchy.by is None or question.level < 1 for question in summed):
         raise SpecError("sums over categories are asked for on a level below the root of a tree by category")
     if any(question.view not in SUMMED for question in summed):
         raise SpecError(f"sums over categories are measured as {' or '.join(SUMMED)}, and no other view")
-    views = {question.view for question in plan.questions}
-    bands = [question.sizes for question in plan.questions if question.sizes is not None]
+    views = {question.view for question in asked}
+    bands = [question.sizes for question in asked if question.sizes is not None]
     if (beyond := max((band.last for band in bands), default=0)) > group_sizes.max_size:
         raise SpecError(f"the plan asks for sizes up to {beyond}, beyond the largest one, {group_sizes.max_size}")
     if bands and "largest" in views:
         raise SpecError("bands of sizes go by the public largest size; do not measure the largest size as well")
-    if any(question.view == "largest" and question.level > 0 for question in plan.questions):
+    if any(question.view == "largest" and question.level > 0 for question in asked):
         raise SpecError("the largest size is a question about the whole; ask it of the top level")
     if "sorted_sizes" in views and not group_sizes.public_totals and ("totals" not in views or settle is None):
         raise SpecError(
@@ -203,6 +211,8 @@ def view_of(view: View, counts: Integers, first_size: int, band: Band | None = N
         return every if band is None else np.ascontiguousarray(every[:, band.first - 1 : band.last])
     if view == "chain":
         return _chain(counts)
+    if view == "entities":
+        return entities(counts, first_size)[:, np.newaxis]
     if view == "largest":
         sizes = np.arange(first_size, first_size + counts.shape[1])
         largest: Integers = np.where(counts > 0, sizes, 0).max(axis=1, keepdims=True)

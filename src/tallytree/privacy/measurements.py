@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from tallytree.privacy.accounting import NoiseKind, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
-from tallytree.privacy.plan import Band
+from tallytree.privacy.plan import Band, Fork
+
+BESIDE_SIZES: tuple[View, ...] = ("totals", "entities", "largest")  # one number for each region, not one for each size
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +66,29 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Settled:
-    """What measured totals and a measured largest size were taken to be, before the other questions were asked."""
+    """What measured totals and a measured largest size were taken to be, before the other questions were asked.
+
+    A mechanism that takes measured totals for the truth gives `totals`, one that takes them for what they are gives
+    `places`: how long lists of sizes are to be.
+    """
 
     totals: Integers | None = None  # consistent over all regions
     max_size: int | None = None
+    places: Integers | None = None  # of every region, an upper one has as many as its leaves
 
     __repr__ = briefly
+
+
+class Passed(NamedTuple):
+    """Which way a plan took at its fork, and by which rule: with `few`, because measured totals were below a bound."""
+
+    level: int
+    fewer_than: Fraction
+    few: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"level": self.level, "fewer_than": str(self.fewer_than), "few": self.few}
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +104,7 @@ class Measurements:
     ledgered: bool
     regions_declared_public: bool = False
     settled: Settled = Settled()
+    passed: Passed | None = None  # the fork of the plan, where it had one
     same_data_as: tuple[str, ...] = ()  # other accounts of the ledger that the same data are charged to
     listed_totals: Integers | None = None  # in every region over all categories, where only that is public
     receipt: Receipt | None = None  # stays with the data holder; in no file of a release
@@ -126,19 +146,31 @@ class Measurements:
             neighbours=replace(self.neighbours, categories=None, groups_listed=False),
             measured=parts,
             region_totals=totals,
-            settled=replace(self.settled, totals=self.listed_totals),
+            settled=replace(self.settled, totals=self.listed_totals, places=None),
             listed_totals=None,
         )
 
     def lengths(self, level: int) -> Integers:
         """How many places each region of a level has in its list of sizes."""
-        if self.known_totals is None:
+        found = self.known_totals if self.settled.places is None else self.settled.places
+        if found is None:
             raise ReleaseError("lists of sizes need public totals, or totals that were measured first")
-        return self.known_totals[self.hierarchy.level_slice(level)]
+        return found[self.hierarchy.level_slice(level)]
+
+    def passing(self, fork: Fork) -> Passed:
+        """Which way a plan's fork is passed with these measured totals."""
+        return Passed(fork.level, fork.fewer_than, fork.takes_few(self.totals_of(fork.level)[:, 0].tolist()))
+
+    def totals_of(self, level: int) -> Integers:
+        """The measured totals of a level, noise and all, `[regions, 1]`."""
+        found = [part.values for part in self.measured if part.view == "totals" and part.level == level]
+        if len(found) != 1:
+            raise ReleaseError(f"the rule of a fork reads totals of level {level}, and they were not measured")
+        return found[0]
 
     def sizes_of(self, view: View, band: Band | None = None) -> range | None:
         """What a view's columns stand for; None for views whose values have no size to stand under."""
-        if view in ("totals", "largest", "sorted_sizes"):
+        if view in (*BESIDE_SIZES, "sorted_sizes"):
             return None
         if band is not None:
             return range(band.first, band.last + 1)
@@ -152,7 +184,7 @@ class Measurements:
     @property
     def level_shares(self) -> list[Fraction] | None:
         """How what was spent on sizes was divided over the levels; None where each band of sizes has its own way."""
-        asked = [part for part in self.measured if part.view not in ("totals", "largest")]
+        asked = [part for part in self.measured if part.view not in BESIDE_SIZES]
         if any(part.sizes is not None for part in asked):
             return None
         if any(part.summed for part in asked):
@@ -164,7 +196,7 @@ class Measurements:
 
     def on_level(self, level: int) -> Measurement:
         """What was measured of the sizes on a level."""
-        sizes = [part for part in self.measured if part.view not in ("totals", "largest") and not part.summed]
+        sizes = [part for part in self.measured if part.view not in BESIDE_SIZES and not part.summed]
         found = [part for part in sizes if part.level == level]
         if len(found) != 1:
             raise ReleaseError(f"expected one measurement of sizes on level {level}, found {len(found)}")

@@ -17,8 +17,9 @@ from tallytree.tables.sealed import check_unaltered
 
 UnitKind = Literal["one_entity", "one_group"]
 AS_READ = instance(GroupSizes, "as tallytree.read makes it")
-View = Literal["counts", "at_least", "sorted_sizes", "totals", "largest", "chain"]
-MOVED_BY_MEMBERS: tuple[View, ...] = ("at_least", "sorted_sizes", "chain")  # refused by category where members decide
+View = Literal["counts", "at_least", "sorted_sizes", "totals", "entities", "largest", "chain"]
+# Refused by category where members decide it.
+MOVED_BY_MEMBERS: tuple[View, ...] = ("at_least", "sorted_sizes", "entities", "chain")
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,8 @@ class Neighbours:
           one such entry that leaves or reaches 0, and what is cut off or padded only leaves changes out.
           totals: with private totals a group is counted once its size is positive: 1 / 1. With public totals the
           number of groups is fixed: 0.
+          entities: the sum of a region's sizes, each at most K, moves by what the one size moves, in one region of the
+          level: m / m².
           largest: the size of the largest group moves no further than the one size that moves: m / m².
         `one_entity`, up to b rows. The change is the sum of b changes of the kind above (in any regions): by the
         triangle inequality L1 is at most b times and L2 at most b times, so L2² at most b² times.
@@ -154,7 +157,7 @@ class Neighbours:
         in 0 … K (a or b is 0 where it appears or vanishes).
           counts: 2 / 2 as above. at_least: |b − a| ≤ K cells change by one: K / K.
           sorted_sizes: one entry changes by |b − a| ≤ K: K / K², as above.
-          totals: 1 / 1 with private totals, 0 with public ones.
+          totals: 1 / 1 with private totals, 0 with public ones. entities: one sum changes by |b − a| ≤ K: K / K².
           largest: refused. One group can move it over the whole range 0 … K, so noise would drown it.
         `chain`, either unit. The level's cells are put into one row, size by size and region by region within a size;
         each then counts the groups in its own cell or any later one. With R regions a group of size s in the level's
@@ -168,8 +171,9 @@ class Neighbours:
           is removed and added, two steps, as one that changes its region.
           decided by members: one row takes its group from size a in one category to size b in the same or another one.
           counts: still one cell loses one and one gains one: 2 / 2. totals: one category may lose the group and
-          another one gain it: 2 / 2. at_least: a cells change in the one and b in the other, up to 2 K in all; lists
-          and the chain likewise. These are refused. largest: does not see categories, and is as above.
+          another one gain it: 2 / 2. at_least: a cells change in the one and b in the other, up to 2 K in all; lists,
+          numbers of entities and the chain likewise. These are refused. largest: does not see categories, and is as
+          above.
           a public list of groups and regions without their categories (`groups_listed`): neighbours are fewer, for no
           group comes or goes; so each bound for private totals holds, and more may be charged than is needed.
           summed, whoever decides: the sums over all categories do not see which one a group is in, so they are the
@@ -186,6 +190,7 @@ class Neighbours:
             "at_least": (moved, 1),
             "sorted_sizes": (1, moved),
             "totals": (groups_change, 1),
+            "entities": (1, moved),
             "largest": (1, moved),
             "chain": (moved * (regions or 0), 1),
         }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple, get_args
 
-from tallytree.arguments import expect, instance, several, told
+from tallytree.arguments import expect, instance, optional, several, told
 from tallytree.errors import BudgetError, SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.names import did_you_mean
@@ -15,8 +15,18 @@ from tallytree.notebook import briefly
 from tallytree.privacy.budget import Budget, Number, exact
 from tallytree.privacy.neighbours import PrivacyUnit, View
 
-Shares = Mapping[str, Number] | Sequence[Number]
+
+@dataclass(frozen=True)
+class EitherWay:
+    """Shares from the top level down for each way through a fork."""
+
+    few: tuple[Fraction, ...]
+    many: tuple[Fraction, ...]
+
+
+Shares = Mapping[str, Number] | Sequence[Number] | EitherWay
 Priority = Literal["upper", "balanced", "leaves"]
+FIRST: tuple[View, ...] = ("totals", "largest")  # measured before the others
 BANDED: tuple[View, ...] = ("at_least", "sorted_sizes")  # views that can be asked for a band of sizes alone
 
 
@@ -65,6 +75,30 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Fork:
+    """Which of two lots of questions is asked next: a rule that reads measured totals, and nothing else.
+
+    `few` is asked if the totals that were measured of the regions of `level` are below `fewer_than` on average, noise
+    and all; `many` if not.
+    """
+
+    level: int
+    fewer_than: Fraction
+    few: tuple[Question, ...]
+    many: tuple[Question, ...]
+
+    def takes_few(self, totals: Iterable[int]) -> bool:
+        """Does the rule, for these measured totals of the level's regions, go on with `few`? Exact, at any length.
+
+        >>> fork = Fork(1, Fraction(5, 2), (), ())
+        >>> fork.takes_few([-1, 5]), fork.takes_few([0, 5])
+        (True, False)
+        """
+        found = [int(total) for total in totals]
+        return sum(found) < self.fewer_than * len(found)
+
+
+@dataclass(frozen=True)
 class Plan:
     """Questions whose exact shares add up, at each size, to no more than the whole budget, and at some size to all.
 
@@ -90,11 +124,22 @@ class Plan:
 
     Where m is 1 the bound can be reached. Where one change can touch many sizes (m > 1; K under `one_group`), a narrow
     band by itself moves by less than its noise is scaled to: more is charged than it would need.
+
+    *With a `fork`* the questions are totals, with shares that add up to w. They are asked first, and then one of the
+    fork's two lots; with either, shares add up to 1 as above (`branches`), so a lot by itself has at most 1 − w at each
+    size. The whole loses no more than the budget. *Proof.* What leaves the border is noisy totals y and the answers z
+    to the lot that the rule took. The rule reads y and public facts, so for each y it is the same lot on either of two
+    neighbours: the ratio of likelihoods of (y, z) is r(y) · r(z | y), of the totals and of a lot that depends on y
+    alone. By steps 1 to 4 the totals lose at most a part w of the budget and each lot, whatever the lengths of its
+    lists, at most 1 − w. Laplace: log r(y) + log r(z | y) ≤ w ε + (1 − w) ε. Gaussian: the expectation, on one of the
+    two, of r(y)^a r(z | y)^a is that of r(y)^a times one over z given y, which is at most e^((a−1) a (1−w) ρ) for each
+    y; what is left is at most e^((a−1) a w ρ), for every order a > 1. ∎
     """
 
     budget: Budget
     unit: PrivacyUnit
     questions: tuple[Question, ...]
+    fork: Fork | None = None
 
     __repr__ = briefly
 
@@ -102,8 +147,12 @@ class Plan:
         object.__setattr__(self, "budget", Budget.of(self.budget))
         object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
         expect(self.questions, several(instance(Question)), "questions")
+        expect(self.fork, optional(instance(Fork)), "fork")
         if not self.questions:
             raise SpecError("a plan needs at least one question")
+        if self.fork is not None:
+            self._check_fork(self.fork)
+            return
         if any(question.share <= 0 for question in self.questions):
             raise BudgetError("every share of the budget must be positive")
         at_each = shares_at_sizes(self.questions)
@@ -120,6 +169,30 @@ class Plan:
                         f"a plan asks the same question twice: {one.view} of level {one.level}"
                         + ("" if one.sizes is None or other.sizes is None else ", in bands of sizes that overlap")
                     )
+
+    def _check_fork(self, fork: Fork) -> None:
+        """Refuse a fork whose rule cannot read what it goes by; building the branches refuses shares that are wrong."""
+        if any(question.view != "totals" for question in self.questions):
+            raise SpecError("before a fork totals are asked, and nothing else")
+        if all(question.level != fork.level for question in self.questions):
+            raise SpecError(f"the rule of a fork reads totals of level {fork.level}, which the plan does not ask for")
+        for few in (True, False):
+            later = fork.few if few else fork.many
+            if not later or any(question.view in FIRST for question in later):
+                raise SpecError("after a fork sizes are asked; totals and the largest size come first")
+            self.branch(few=few)
+
+    def branch(self, *, few: bool) -> Plan:
+        """All questions of one way through the fork, in their order, as a plan without one; the plan itself if it has
+        none."""
+        if self.fork is None:
+            return self
+        return Plan(self.budget, self.unit, (*self.questions, *(self.fork.few if few else self.fork.many)))
+
+    @property
+    def branches(self) -> tuple[Plan, ...]:
+        """Each way that the plan may go, without a fork: the plan itself where it has none."""
+        return (self,) if self.fork is None else (self.branch(few=True), self.branch(few=False))
 
     def cost(self, question: Question) -> Fraction:
         """What a question may spend, in the budget's currency."""
@@ -163,6 +236,8 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: b
     """
     if shares is None:
         shares = [1] * hierarchy.depth
+    if isinstance(shares, EitherWay):
+        raise SpecError("there are shares for each way through a fork, and here is none")
     if hierarchy.by is not None and some_without and isinstance(shares, Mapping | Sequence):
         shares = _with_none_at_the_top(hierarchy, shares)
     if isinstance(shares, Mapping):
@@ -173,7 +248,7 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: b
             raise SpecError(f"shares name the level {unknown[0]!r}, which there is not; {hint}")
         if missing:
             raise SpecError(f"shares must name each level once: {', '.join(hierarchy.levels)}")
-        shares = [shares[level] for level in hierarchy.levels]
+        return level_shares(hierarchy, [shares[level] for level in hierarchy.levels], some_without=some_without)
     if not isinstance(shares, Sequence) or isinstance(shares, str | bytes):
         raise SpecError(f"shares is {told(shares)}; expected a number for each level, by name or from the top down")
     if len(shares) != hierarchy.depth:
@@ -190,7 +265,9 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: b
     return tuple(part / sum(parts) for part in parts)
 
 
-def _with_none_at_the_top(hierarchy: Hierarchy, shares: Shares) -> Shares:
+def _with_none_at_the_top(
+    hierarchy: Hierarchy, shares: Mapping[str, Number] | Sequence[Number]
+) -> Mapping[str, Number] | Sequence[Number]:
     if isinstance(shares, Mapping):
         return shares if hierarchy.levels[0] in shares else {hierarchy.levels[0]: 0, **shares}
     return [0, *shares] if len(shares) == hierarchy.depth - 1 and not isinstance(shares, str | bytes) else shares

@@ -106,7 +106,9 @@ def verify(
         if typical:
             checks.append(Check(TYPICAL, tuple(_found(partial(typical_follow, stored, progress)))))
         else:
-            unchecked.append(Unchecked("counts.parquet: typical_lower, typical_upper", "typical intervals, as asked"))
+            tables = ["counts.parquet", *(["areas.parquet"] if stored.areas else [])]
+            columns = "typical_lower, typical_upper"
+            unchecked += [Unchecked(f"{table}: {columns}", "typical intervals, as asked") for table in tables]
     manifest = folder / MANIFEST
     release_id = digest(manifest) if manifest.is_file() else None
     if wanted is not None:

@@ -19,6 +19,7 @@ from tallytree.estimate.intervals.noise_tails import quantile
 from tallytree.evaluate.truth import Truth, measured_without_noise, seeded_measurements
 from tallytree.histogram import at_least
 from tallytree.mechanisms import MECHANISMS
+from tallytree.privacy.measurements import Settled
 from tallytree.privacy.plan import Band, Plan, Question
 from tests.estimate.intervals.test_guaranteed import check, covered, sparse, without_hull
 from tests.oracles.trees import even_tree
@@ -129,9 +130,10 @@ def test_intervals_hold_for_any_kind_of_cell(plan):
 def test_with_private_totals_a_list_that_is_too_short_is_no_bound_by_itself():
     truth = few(public_totals=False, sizes=10)
     plan = WITH_TOTALS.plan(truth.hierarchy, tt.Budget(epsilon=2), tt.one_entity())
-    measurements = seeded_measurements(truth, plan, "short", settle=WITH_TOTALS.settle)
     leaves = truth.hierarchy.level_slice(2)
-    too_short = measurements.settled.totals[leaves] < truth.counts.sum(axis=1)
+    short = truth.hierarchy.aggregate(truth.counts.sum(axis=1) // 2)
+    measurements = seeded_measurements(truth, plan, "short", settle=lambda known: Settled(places=short))
+    too_short = measurements.lengths(2) < truth.counts.sum(axis=1)
     assert too_short.any()
     _, high = at_least_bounds(measurements, 1e-6)
     assert (high[leaves][:, 0] >= truth.counts.sum(axis=1)).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import tallytree as tt
 from tallytree.estimate.settled.borrowed import _root_of_gain, borrowed
@@ -43,11 +44,40 @@ def test_what_plays_the_truth_keeps_every_promise_and_is_the_released_where_noth
     plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.3"), tt.one_entity())
     measurements = seeded_measurements(truth, plan, 1)
     released = chosen.estimate(measurements).counts
-    played = chosen.played(measurements, released)
+    play = chosen.played(measurements, released)
+    played = play(0)
+    assert play(1) is played
     assert not np.array_equal(played, released)
     assert played.min() >= 0
     assert np.array_equal(played.sum(axis=1), measurements.region_totals)
     assert np.array_equal(truth.hierarchy.aggregate(played[truth.hierarchy.level_slice(2)]), played)
     alone = chosen.configured({"borrow": False})
-    assert alone.played(measurements, released) is released
-    assert MECHANISMS["joint-cumulative"].played(measurements, released) is released
+    assert alone.played(measurements, released)(0) is released
+    assert MECHANISMS["joint-cumulative"].played(measurements, released)(0) is released
+
+
+BANDS = [{"to": 2, "shares": [1, 1, 3], "leaves": "at_least"}, {"to": 8, "shares": [1, 0, 9], "leaves": "lists"}]
+
+
+@pytest.mark.parametrize("options", [{}, {"borrow": False}, {"bands": BANDS}], ids=["", "alone", "bands"])
+@pytest.mark.parametrize("public", [True, False])
+def test_draws_of_lists_play_the_truth_and_keep_every_promise(options, public):
+    rng = np.random.default_rng(5)
+    counts = rng.poisson(np.tile(4 * np.exp(-np.arange(8 + public) / 2), (40, 1)))
+    truth = Truth("played", even_tree(4, 40), counts, public)
+    aside = {} if public else {"totals_share": "1/10"}
+    chosen = MECHANISMS["tallytree"].configured({"leaves": "lists", **options, **aside})
+    plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.5"), tt.one_entity())
+    measurements = seeded_measurements(truth, plan, 1, settle=chosen.settle)
+    play = chosen.played(measurements, chosen.estimate(measurements).counts)
+    first, second = play(0), play(1)
+    assert not np.array_equal(first, second)
+    assert np.array_equal(first, play(0))
+    for played in (first, second):
+        assert played.min() >= 0
+        groups, leaves = played.sum(axis=1), truth.hierarchy.level_slice(2)
+        if public:
+            assert np.array_equal(groups, measurements.region_totals)
+        if "bands" not in options:  # which count the front besides
+            assert np.all(groups[leaves] <= measurements.lengths(2))
+        assert np.array_equal(truth.hierarchy.aggregate(played[truth.hierarchy.level_slice(2)]), played)

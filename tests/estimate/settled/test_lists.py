@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tallytree.estimate.settled import lists as module
-from tallytree.estimate.settled.lists import Beliefs, Lists, believed
+from tallytree.estimate.settled.lists import Lists, believed, drawing
+from tallytree.estimate.settled.shapes import Beliefs, fitted_shapes
 from tallytree.hierarchy import Hierarchy
 
 
@@ -65,6 +66,42 @@ def test_beliefs_are_the_exact_posterior(seed: int, gaussian: bool, banded: bool
         assert found.counts[region] == pytest.approx(counts, abs=1e-9)
 
 
+@pytest.mark.parametrize("banded", [False, True])
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_draws_have_the_law_of_the_beliefs(gaussian: bool, banded: bool) -> None:
+    """Means of 4,000 draws within 6 standard errors of the exact ones, and so are the means of their squares.
+
+    (Seeds are fixed. What is rarer than 1 in 4,000 may not show at all: its squares may miss by one group.)
+    """
+    rng = np.random.default_rng(7)
+    lengths, top, runs = [3, 0, 5], 5, 4000
+    lists = some_lists(rng, lengths, top, banded, gaussian)
+    shapes, of = rng.dirichlet(np.ones(top + 1), 1), np.zeros(3, np.int64)
+    seen = np.zeros((runs, 3, top + 1), np.int64)
+    for run in range(runs):
+        module._draws(lists, of, shapes, rng.random(8), seen[run], 0, 3)
+    assert np.array_equal(seen.sum(axis=2), np.tile(lengths, (runs, 1)))
+    at_least = np.cumsum(seen[:, :, ::-1], axis=2)[:, :, ::-1][:, :, 1:]
+    for region in range(3):
+        mean, variance, _ = by_all_lists(lists, region, shapes[0])
+        error = 6 * np.sqrt(variance / runs) + 1e-9
+        assert np.all(np.abs(at_least[:, region].mean(axis=0) - mean) <= error)
+        squares = (at_least[:, region] - mean) ** 2
+        assert np.all(np.abs(squares.mean(axis=0) - variance) <= 6 * squares.std(axis=0) / runs**0.5 + 1 / runs)
+
+
+def test_the_same_chances_draw_the_same_lists_and_the_ends_of_chance_are_no_trouble() -> None:
+    rng = np.random.default_rng(8)
+    tree = Hierarchy.from_levels({"leaf": ["a", "b"]}, ["leaf"])
+    lists = some_lists(rng, [4, 3], 6, banded=False, gaussian=False)
+    draw, chances = drawing(lists, tree, 6), rng.random(7)
+    assert np.array_equal(draw(chances), draw(chances))
+    for end in (0.0, np.nextafter(1.0, 0.0)):
+        assert draw(np.full(7, end)).sum(axis=1).tolist() == [4, 3]
+    certain = Lists(lists.values * 0 + 2, lists.starts, lists.below, lists.above, np.array([1e-3]), False)
+    assert drawing(certain, tree, 6)(chances)[:, 2].tolist() == [4, 3]
+
+
 def test_a_list_without_noise_is_believed() -> None:
     tree = Hierarchy.from_levels({"leaf": ["a", "b"]}, ["leaf"])
     lists = Lists(
@@ -90,7 +127,7 @@ def test_shapes_add_up_to_one_and_leave_nothing_out() -> None:
     tree = Hierarchy.from_levels({"a": ["x", "x", "y"], "b": ["p", "q", "r"]}, ["a", "b"])
     counts = np.zeros((3, 40))
     counts[:, 0], counts[0, 30] = 5, 2
-    shapes = module._shapes(counts, tree, 1)
+    shapes = fitted_shapes(counts, tree, 1)
     assert shapes.shape == (2, 40)
     assert shapes.sum(axis=1) == pytest.approx([1, 1])
     assert shapes.min() > 0

@@ -22,7 +22,7 @@ from tallytree import (
     save_measurements,
     verify,
 )
-from tallytree.evaluate.truth import Truth, measured_without_noise
+from tallytree.evaluate.truth import measured_without_noise
 from tallytree.mechanisms import MECHANISMS, prepare
 from tallytree.privacy import Neighbours, Plan, Question
 from tallytree.privacy.plan import Band
@@ -200,7 +200,7 @@ REFUSED = {
     "the largest size is 6: leave out": ({"bands": [{"to": 5, "shares": [1, 1, 1]}]}, SpecError),
     "leaves none for the next": ({"bands": [{"to": 6, "shares": [1, 1, 1]}, {"shares": [1, 1, 1]}]}, SpecError),
     "lowest level must have a share": ({"bands": [{"to": 3, "shares": [1, 1, 1]}, {"shares": [1, 1, 0]}]}, BudgetError),
-    "leaves must be at_least or lists": ({"bands": [{"shares": [1, 1, 1], "leaves": "split"}]}, SpecError),
+    "leaves must be at_least or beliefs or lists": ({"bands": [{"shares": [1, 1, 1], "leaves": "split"}]}, SpecError),
     "lists of sizes need the number of groups": ({"bands": [{"shares": [1, 1, 1], "leaves": "lists"}]}, SpecError),
 }
 
@@ -240,14 +240,3 @@ def test_levels_without_a_share_are_verified_too(shares, tmp_path):
         tmp_path / "made"
     )
     assert verify(tmp_path / "made").faults == ()
-
-
-def test_totals_that_were_measured_first_are_kept():
-    for seed in range(5):
-        truth = Truth(
-            "made up", made_up(seed, public_totals=False).hierarchy, np.full((7, 4), seed), public_totals=False
-        )
-        how = {"mechanism": "tallytree", "budget": Budget(epsilon="1/2"), "unit": one_entity(), "intervals": "none"}
-        kept = release(truth.group_sizes(), options={"leaves": "lists", "totals_share": "1/4"}, **how)
-        assert np.array_equal(kept.counts.sum(axis=1), kept.measurements.settled.totals)
-        assert kept.counts.min() >= 0

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallytree import Hierarchy, Ledger, Neighbours, Release, SpecError, read, release, resume, verify
-from tallytree.category_trees import over_categories, rows_of
-from tallytree.estimate.intervals.by_category import guaranteed_sums
+from tallytree.category_trees import margin_sums, over_categories, rows_of
+from tallytree.estimate.intervals.by_category import guaranteed_entity_sums, guaranteed_sums
 from tallytree.evaluate.truth import seeded
+from tallytree.histogram import entities
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget
 from tallytree.privacy.measure import measure_with
@@ -30,9 +31,9 @@ def microdata(homes=400, seed=3):
     return rows, pa.table({"home": np.arange(homes), "county": county, "tenure": tenure, "origin": origin})
 
 
-def group_sizes(by=BY, decided_by="group", groups=()):
+def group_sizes(by=BY, decided_by="group", groups=(), max_size=5):
     rows, listed = microdata()
-    how = {"group": "home", "region": "county", "hierarchy": TREE, "max_size": 5, "name": "homes"}
+    how = {"group": "home", "region": "county", "hierarchy": TREE, "max_size": max_size, "name": "homes"}
     found = listed.select(["home", "county", *groups]) if groups is not None else None
     return read(rows, **how, by=by, decided_by=decided_by, groups=found)
 
@@ -89,6 +90,80 @@ def test_the_table_has_a_column_for_each_category_and_rows_for_all(tmp_path):
             for origin in TWO["origin"]:
                 assert rows[region, "all", origin, size] == sum(rows[region, t, origin, size] for t in BY["tenure"])
             assert rows[region, "all", "all", size] == sum(rows[region, t, "all", size] for t in BY["tenure"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_entities_by_category_agree_with_the_counts_and_over_all(kind, tmp_path):
+    made = release(group_sizes(**KINDS[kind]), budget={"epsilon": 1}, unit="one_entity", intervals="guaranteed")
+    made.save(tmp_path / "out")
+    by = list(made.rows.categories)
+    counts, found = made.table().to_pylist(), pq.read_table(tmp_path / "out" / "entities.parquet").to_pylist()
+    assert found == made.entities_table().to_pylist() == Release.load(tmp_path / "out").entities_table().to_pylist()
+    wanted = {}
+    for row in counts:
+        key = row["region"], *(row[name] for name in by)
+        wanted[key] = wanted.get(key, 0) + row["size"] * row["count"]
+    assert {(row["region"], *(row[name] for name in by)): row["entities"] for row in found} == wanted
+    assert all(0 <= row["lower"] <= row["entities"] <= row["upper"] for row in found)
+    wide = {(row["region"], *(row[name] for name in by)): row["upper"] - row["lower"] for row in found}
+    if len(by) == 1:
+        assert all(wide[region, "all"] <= sum(wide[region, one] for one in BY["tenure"]) for region in TREE.ids)
+
+
+def test_forged_entities_of_a_sum_over_categories_are_found(tmp_path):
+    release(group_sizes(), budget={"epsilon": 1}, unit="one_entity", intervals="guaranteed").save(tmp_path / "out")
+    path = tmp_path / "out" / "entities.parquet"
+    table = pq.read_table(path)
+    for column in ("entities", "upper"):
+        values = table[column].to_pylist()
+        values[0] += 1
+        pq.write_table(table.set_column(table.column_names.index(column), table.schema.field(column), [values]), path)
+        sign_again(tmp_path / "out")
+        assert any("entities.parquet, region 'total'" in fault for fault in verify(tmp_path / "out").faults)
+
+
+OTHER_WAYS = {
+    "totals first": ({"groups": None, "max_size": 60}, {}),
+    "lists": ({"groups": ("tenure",)}, {"leaves": "lists"}),
+    "beliefs": ({"groups": ("tenure",), "max_size": 12}, {"leaves": "beliefs"}),
+    "entities measured": ({"groups": None}, {"entities_share": "0.3"}),
+    "bands": ({"groups": None}, {"bands": [{"to": 2, "shares": [1, 1, 2]}, {"shares": [2, 1, 1]}]}),
+}
+
+
+@pytest.mark.parametrize("way", OTHER_WAYS)
+def test_every_way_to_measure_goes_with_categories_that_the_group_decides(way, tmp_path):
+    how, options = OTHER_WAYS[way]
+    made = release(group_sizes(**how), budget={"epsilon": 1}, unit="one_entity", options=options)
+    made.save(tmp_path / "out")
+    assert verify(tmp_path / "out", typical=True).faults == ()
+    assert (made.measurements.passed is not None) == (way == "totals first")
+    tree = made.hierarchy
+    assert np.array_equal(tree.aggregate(made.counts[tree.level_slice(tree.depth - 1)]), made.counts)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"leaves": "lists", "totals_share": "0.1"},
+        {"leaves": "beliefs"},
+        {"lists_below": 3},
+        {"totals_share": "0.1"},
+        {"entities_share": "0.1"},
+        {"bands": [{"shares": [1, 1, 1]}]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["members", "group, sums besides", "group, public totals by region"])
+def test_ways_that_do_not_go_with_sums_or_lists_by_region_are_refused_before_anything_is_spent(kind, options, tmp_path):
+    if kind.endswith("region") and "bands" in options:
+        return  # which do
+    private, book = group_sizes(**KINDS[kind]), Ledger(tmp_path / "ledger")
+    book.open("homes", Budget(epsilon=1), Neighbours.of(private, "one_entity"))
+    given = {**options, **(MORE if kind.endswith("besides") else {})}
+    with pytest.raises(SpecError, match=r"do not go with that|beliefs need public totals"):
+        release(private, budget={"epsilon": 1}, unit="one_entity", mechanism="tallytree", options=given, ledger=book)
+    assert book.accounts()[0].spent == 0
 
 
 def test_counts_without_noise_are_the_true_ones():
@@ -197,6 +272,30 @@ def test_guaranteed_intervals_of_sums_hold_the_truth_as_often_as_they_say(who):
         lower, upper = (ends[: len(TREE)] for ends in (found.lower, found.upper))
         outside += int(((truth < lower) | (truth > upper)).sum())
     assert outside <= 0.1 * runs * truth.size
+
+
+@pytest.mark.parametrize("way", ["group", "members", "lists", "totals first"])
+def test_guaranteed_intervals_of_entities_over_categories_hold_as_often_as_they_say(way):
+    how, options = OTHER_WAYS.get(way, ({"groups": None, "decided_by": way}, {}))
+    private = group_sizes(**how)
+    tree = private.hierarchy
+    every = tree.aggregate(private.counts.open_at_the_privacy_border())
+    truth = margin_sums(entities(every, 0 if private.public_totals else 1), tree)
+    neighbours = Neighbours.of(private, "one_entity")
+    mechanism, plan = prepare(
+        "auto",
+        options,
+        neighbours=neighbours,
+        hierarchy=tree,
+        totals=private.region_totals,
+        budget=Budget(epsilon=1),
+    )
+    outside, runs = 0, 60
+    for seed in range(runs):
+        measurements = measure_with(seeded(seed), private, plan, settle=mechanism.settle)
+        found = guaranteed_entity_sums(measurements, mechanism.estimate(measurements).counts, level=0.8)
+        outside += int(((truth < found.lower) | (truth > found.upper)).sum())
+    assert outside <= 0.25 * runs * truth.size  # which one quarter too narrow would not keep to
 
 
 def test_typical_intervals_of_sums_are_no_wider_than_those_of_the_parts_together():

@@ -66,10 +66,12 @@ def test_every_file_of_a_truncated_release_says_it(truncated, tmp_path):
     told = [statement["statement"], statement["truncation"], package["description"]]
     told += statement["intervals"]["columns"].values()
     fields = [field for resource in package["resources"] for field in resource["schema"]["fields"]]
-    told += [field["description"] for field in fields if field["name"] in ("count", "lower", "upper")]
+    told += [field["description"] for field in fields if field["name"] in ("count", "entities", "lower", "upper")]
     schema = pq.read_schema(folder / "counts.parquet")
     told += [schema.field(name).metadata[b"description"].decode() for name in ("count", "lower", "upper")]
-    assert len(told) == 3 + 2 + 6 + 3
+    schema = pq.read_schema(folder / "entities.parquet")
+    told += [schema.field(name).metadata[b"description"].decode() for name in ("entities", "lower", "upper")]
+    assert len(told) == 3 + 2 + 12 + 6
     for text in told:
         assert DROPPED in text
     for text in statement["intervals"]["columns"].values():

@@ -77,7 +77,7 @@ def cell_ends(ends: Ends, measurements: Measurements) -> Ends:
 
 def _lists(measurements: Measurements, level: int, band: Band) -> list[Measurement]:
     """All lists of a level whose lengths are bounded, if one of them is about these sizes."""
-    parts = [part for part in measurements.measured if part.level == level]
+    parts = [part for part in measurements.measured if part.level == level and not part.summed]
     if measurements.region_totals is None and all(part.view != "totals" for part in parts):
         return []
     lists = [part for part in parts if part.view == "sorted_sizes"]

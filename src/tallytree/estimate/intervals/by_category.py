@@ -16,10 +16,12 @@ from tallytree.arrays import Floats, Integers
 from tallytree.categories import margins
 from tallytree.category_trees import margin_sums, on_level, over_categories
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, cell_ends, half_widths
+from tallytree.estimate.intervals.entities import MOST, entity_ends, entity_estimates, most_entities, within
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.estimate.tree.least_squares import tree_least_squares
+from tallytree.histogram import entities
 from tallytree.privacy.measurements import Measurements
 
 SUREST = 0.9999  # intervals of single cells are not asked for at a higher level
@@ -48,6 +50,40 @@ def guaranteed_sums(measurements: Measurements, counts: Integers, *, level: floa
         if found is not None:
             lower[: len(tree.regions)], upper[: len(tree.regions)] = found.lower, found.upper
     return Intervals(np.minimum(lower, sums), np.maximum(upper, sums), level, "guaranteed")
+
+
+def guaranteed_entity_sums(measurements: Measurements, counts: Integers, *, level: float = 0.95) -> Intervals | None:
+    """Intervals `[margins × regions]` for numbers of entities over categories; None where there is no guarantee.
+
+    They come about as those of counts do: from the sums' own measurements, by least squares, or added up.
+    """
+    level, counts = checked_level(level), checked_counts(counts, measurements)
+    if no_guarantee(measurements) is not None:
+        return None
+    tree, chance = measurements.hierarchy, (1 - level) / 2
+    if tree.by is None:
+        raise ValueError("expected measurements by category")
+    ends = []
+    root_apart = any(part.level == 0 for part in measurements.measured)
+    estimates = entity_estimates(measurements) if no_linear(measurements) is None and not root_apart else None
+    for place, margin in enumerate(margins(tree.by)):
+        terms, rows = len(margin.cells), slice(place * len(tree.regions), (place + 1) * len(tree.regions))
+        if estimates is not None:
+            half = estimates.reach(chance, together=terms)
+            of_regions = [on_level(half, tree, at)[0] for at in range(1, tree.depth)]  # alike in all categories
+            ends.append(within(margin_sums(estimates.values, tree)[rows], np.concatenate(of_regions)))
+        else:
+            each = (end.astype(np.float64) for end in entity_ends(measurements, chance / terms))
+            low, high = (np.clip(margin_sums(end, tree)[rows], -MOST, MOST).astype(np.int64) for end in each)
+            ends.append((low, high))
+    low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
+    over = measurements.over_categories
+    if over.measured and no_guarantee(over) is None:
+        low[: len(tree.regions)], high[: len(tree.regions)] = entity_ends(over, chance)
+    most = np.minimum(margin_sums(most_entities(measurements).astype(np.float64), tree), MOST).astype(np.int64)
+    released = margin_sums(entities(counts, measurements.first_size), tree)
+    low, high = np.clip(low, 0, most), np.clip(high, 0, most)
+    return Intervals(np.minimum(low, released), np.maximum(high, released), level, "guaranteed")
 
 
 def _by_least_squares(measurements: Measurements, error: float) -> tuple[Floats, Floats]:

@@ -37,7 +37,8 @@ class Disagreement(NamedTuple):
 def disagreement(measurements: Measurements, counts: Integers, region: int) -> Disagreement | None:
     """What of a region's own measurements noise does not explain; None where it explains all of them."""
     level = int(measurements.hierarchy.level_of[region])
-    parts = [part for part in measurements.measured if part.level == level and part.view in COMPARED]
+    asked = [part for part in measurements.measured if part.level == level and not part.summed]
+    parts = [part for part in asked if part.view in COMPARED]
     compared = [(part, *_differences(measurements, part, counts[region], region)) for part in parts]
     tests = sum(len(starts) for _, differences, _ in compared for _, starts in _windows(len(differences)))
     worst = None

@@ -46,7 +46,11 @@ class LinearSum:
 
     def half_width(self, level: float = 0.95) -> float:
         """No further from the truth is the estimate, with at least this probability."""
-        return _half_width([self], [1.0], self.variance, checked_level(level))
+        return self.reach(1 - checked_level(level))
+
+    def reach(self, chance: float) -> float:
+        """Further from the truth is the estimate with at most this probability."""
+        return _half_width([self], [1.0], self.variance, 1 - chance)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The estimate ± its half-width."""

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tallytree.arrays import Integers
+from tallytree.arrays import Floats, Integers
 from tallytree.kernels import blocks, in_threads
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurements
@@ -33,6 +33,14 @@ def digest_of(measurements: Measurements) -> bytes:
         for start, stop in blocks(len(flat), HASHED_AT_ONCE):
             found.update(flat[start:stop].astype("<i8").tobytes())  # kept in 32 or 64 bits, they are the same values
     return found.digest()
+
+
+def chances(seed: bytes, replicate: int, count: int) -> Floats:
+    """Numbers that are uniform from 0 to 1 (and less than 1), for one replicate; independent of its noise."""
+    key = hashlib.sha256(seed + b"chances" + replicate.to_bytes(8, "little")).digest()
+    uniform: Floats = (KeyedWords(key).words(count) >> np.uint64(11)).astype(np.float64)
+    uniform *= 2.0**-53
+    return uniform
 
 
 class ReplicateNoise:

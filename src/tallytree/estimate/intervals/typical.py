@@ -1,9 +1,10 @@
 """Typical intervals: how far the whole way from measuring to estimating moves counts like the released ones.
 
 A parametric bootstrap. The released counts play the truth, or others that play it better (a mechanism that draws leaves
-together releases leaves that are more alike than true ones, so their errors would look too small). Other noise of the
-same law is added to what was measured of them, the *same* estimator runs on that, and its deviations from what played
-the truth are squared and added up, a replicate at a time. That noise follows from the measurements (`replicate_noise`),
+together releases leaves that are more alike than true ones, so their errors would look too small); they may be others
+in each replicate, drawn from what is believed. Other noise of the same law is added to what was measured of them, the
+*same* estimator runs on that, and its deviations from what played the truth are squared and added up, a replicate at a
+time. That noise follows from the measurements (`replicate_noise`),
 so asking twice gives the same. Constraints (whole, not negative, adding up) do most of the work where counts are small,
 so these intervals are several times narrower there than guaranteed ones.
 
@@ -11,7 +12,9 @@ They are no guarantee: what the release smoothed away plays no part in the repli
 small region, below what the noise lets one see, are neither in the released counts nor within their typical interval.
 
 The factors 2.25 (95 %) and 1.8 (90 %) on the root mean square deviation were set on real and made-up tables to make up
-for its randomness and for the estimator's bias; percentiles of the replicates would cover far too little.
+for its randomness and for the estimator's bias; percentiles of the replicates would cover far too little. Mean squares
+of neighbouring sizes are averaged, and a cell keeps its own where that is larger: size 0 is often by far the commonest,
+and its neighbours err less.
 """
 
 from __future__ import annotations
@@ -33,12 +36,14 @@ from tallytree.estimate.intervals.value import Intervals, checked_counts, checke
 from tallytree.estimate.layout import row_blocks
 from tallytree.kernels import in_threads, kernel
 from tallytree.notebook import briefly
-from tallytree.privacy.measure import FIRST, view_of
+from tallytree.privacy.measure import view_of
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
+from tallytree.privacy.plan import FIRST
 from tallytree.privacy.size_lists import noisy_lists
 from tallytree.progress import Progress, Stage, silent
 
 CountsFunction = Callable[[Integers], Any]
+Played = Callable[[int], Integers]  # for each replicate the counts that play the truth
 
 REPLICATES = 25
 STAGE = "typical intervals"
@@ -96,15 +101,15 @@ def typical(
     replicates: int = REPLICATES,
     functions: Sequence[CountsFunction] = (),
     settle: Callable[[Measurements], Settled] | None = None,
-    played: NDArray[Any] | None = None,
+    played: Played | None = None,
     progress: Progress = silent,
 ) -> Typical:
     """Intervals for the true counts behind released ones, by `replicates` runs of the mechanism's own `estimate`.
 
     `functions` take counts `[regions, sizes]` and return a number or an array each (sums, shares, means; ratios on the
     log scale); their deviations come from the same replicates. `settle` is the mechanism's way to settle measured
-    totals, if it has one: then they vary too. `played` are the counts that play the truth where the released ones would
-    play it badly (`Mechanism.played`). The half-width of a cell is max(1, ⌈factor · root mean
+    totals, if it has one: then they vary too. `played` gives for each replicate the counts that play the truth, where
+    the released ones would play it badly (`Mechanism.played`). The half-width of a cell is max(1, ⌈factor · root mean
     square⌉); ends are clipped to 0 and to public totals. Memory: a few arrays of the counts' size beside what one
     measurement and one estimate need, whatever the number of replicates. The replicates' noise follows from the
     measurements, so every call gives the same.
@@ -113,12 +118,17 @@ def typical(
     if isinstance(replicates, bool) or not isinstance(replicates, int | np.integer) or replicates < 2:
         raise SpecError(f"the number of replicates is {replicates!r}; expected a whole number of at least 2")
     squares = np.zeros(counts.shape)
-    truth = counts if played is None else checked_counts(played, measurements)
-    true_values = [np.asarray(function(truth), dtype=np.float64) for function in functions]
-    function_squares = [np.zeros(value.shape) for value in true_values]
-    views, seed = views_of(truth, measurements), digest_of(measurements)
+    truth: Integers | None = None
+    function_squares: list[Floats] = []
+    seed = digest_of(measurements)
     progress(Stage(STAGE, 0, int(replicates)))
     for replicate in range(int(replicates)):
+        now = counts if played is None else checked_counts(played(replicate), measurements)
+        if now is not truth:
+            truth = now
+            views = views_of(truth, measurements)
+            true_values = [np.asarray(function(truth), dtype=np.float64) for function in functions]
+            function_squares = function_squares or [np.zeros(value.shape) for value in true_values]
         again = estimate(remeasured(measurements, truth, views, ReplicateNoise(seed, replicate), settle=settle)).counts
         if again.shape != counts.shape:
             raise SpecError(f"the estimator gave counts of shape {again.shape}; expected {counts.shape}, as released")
@@ -175,14 +185,15 @@ def remeasured(
     """What might have been measured if `counts`, whose `views` are given, were the truth. Nothing is spent.
 
     Lists of sizes are as long as the settled totals say, so these are settled first, from their own noise; a
-    largest size that was settled stays, for it decides which sizes there are.
+    largest size that was settled stays, for it decides which sizes there are, and so does the way that a plan took at
+    its fork, for it decides what there is to measure.
     """
     parts = list(zip(measurements.measured, views, strict=True))
     again = {part: _noisy(part, view, noise) for part, view in parts if view is not None}
     settled = measurements.settled
-    if settle is not None and settled.totals is not None:
+    if settle is not None and (settled.totals is not None or settled.places is not None):
         first = tuple(again[part] for part, _ in parts if part.view in FIRST)
-        settled = replace(settled, totals=settle(replace(measurements, measured=first, settled=Settled())).totals)
+        settled = replace(settle(replace(measurements, measured=first, settled=Settled())), max_size=settled.max_size)
     known = replace(measurements, settled=settled, receipt=None)
     for part, view in parts:
         if view is None:
@@ -226,7 +237,7 @@ def _put_ends(
     for region in range(start, stop):
         for cell in range(sizes):
             first, last = max(0, cell - reach), min(sizes, cell + reach + 1)
-            mean = mean_squares[region, first:last].sum() / (last - first)
+            mean = max(mean_squares[region, cell], mean_squares[region, first:last].sum() / (last - first))
             half = np.int64(max(1.0, np.ceil(factor * np.sqrt(mean) - 1e-9)))
             count = counts[region, cell]
             lower[region, cell] = min(max(count - half, 0), count)

@@ -55,36 +55,36 @@ def borrowed(
     """
     leaves, sizes = noisy.shape
     noise = np.maximum(noise, LEAST_NOISE)
+    if not 0 < sizes <= MOST_SIZES:
+        return Borrowed(noisy, np.broadcast_to(noise, noisy.shape), 0.0)
     mean, variance = noisy.copy(), np.tile(noise, (leaves, 1))
     empty = groups <= 0
     mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise
     alive = np.flatnonzero(~empty)
-    if not len(alive) or not 0 < sizes <= MOST_SIZES:
+    if not len(alive):
         return Borrowed(mean, variance, 0.0)
-    shape = above / np.maximum(groups_above, 1.0)[:, None]
-    expected = groups[:, None] * shape
-    free = np.clip(1.0 - groups / np.maximum(groups_above, 1.0), 0.0, 1.0)
-    common = np.clip(np.average(shape[alive], axis=0, weights=groups[alive]), 0.0, 1.0)
+    share = groups / np.maximum(groups_above, 1.0)
+    common = np.clip(share[alive] @ above[alive] / groups[alive].sum(), 0.0, 1.0)
     chance = np.minimum.outer(common, common) - np.outer(common, common)
+    free = groups * np.clip(1.0 - share, 0.0, 1.0)
     taken = 0.0
     for together in _alike(groups, alive, max(FEWEST_LEAVES, LEAVES_PER_SIZE * sizes)):
-        roots, apart = [], []
-        for members in together:
-            drawn = float(np.mean(groups[members] * free[members])) * chance
-            root = np.linalg.cholesky(drawn + np.diag(noise))
-            roots.append((drawn, root))
-            apart.append(np.linalg.solve(root, (noisy[members] - expected[members]).T).T)
-        real = _real_differences(np.concatenate(apart))
-        for members, (drawn, root) in zip(together, roots, strict=True):
-            signal = drawn + root @ real @ root.T
-            gain = np.linalg.solve(signal + np.diag(noise), signal)
-            left = np.clip(np.diag(gain), LEAST_LEFT, 1.0)
-            worth = left < WORTH_IT
+        own = [noisy[members] - share[members, None] * above[members] for members in together]
+        drawn = np.array([free[members].mean() for members in together])[:, None, None] * chance
+        roots = np.linalg.cholesky(drawn + np.diag(noise))
+        inverses = np.linalg.inv(roots)
+        real = _real_differences(
+            np.concatenate([rows @ inverse.T for rows, inverse in zip(own, inverses, strict=True)])
+        )
+        signals = drawn + roots @ real @ roots.transpose(0, 2, 1)
+        gains = np.linalg.solve(signals + np.diag(noise), signals)
+        left = np.clip(np.diagonal(gains, axis1=1, axis2=2), LEAST_LEFT, 1.0)
+        left[left >= WORTH_IT] = 1.0
+        for members, difference, signal, gain, rest in zip(together, own, signals, gains, left, strict=True):
             pull = _root_of_gain(signal, noise) if apart_as_true else gain
-            drawn_rows = expected[members] + (noisy[members] - expected[members]) @ pull
-            mean[members] = np.where(worth, drawn_rows, noisy[members])
-            variance[members] = np.where(worth, left, 1.0) * noise
-            taken += len(members) * float(np.mean(np.where(worth, 1.0 - left, 0.0)))
+            mean[members] += np.where(rest < 1.0, difference @ pull - difference, 0.0)
+            variance[members] = rest * noise
+            taken += len(members) * float(np.mean(1.0 - rest))
     return Borrowed(mean, variance, taken / len(alive))
 
 

@@ -7,7 +7,7 @@ is clipped below. (The idea of settling from the top is that of TopDown and of B
 
 *A family in real numbers.* Where rows are measured they need not fall with the size. The children's rows nearest to
 them (in squares of standard deviations) that do fall, stay between 0 and the public totals and add up to the parent are
-found by alternating directions, as in `joint.alternating`, within one family.
+found by prices for the sizes (`settled.prices`).
 
 *Whole numbers*, from the largest size down. Each child holds what it has at the next larger size, for rows do not rise.
 Of the units that the parent has more, each goes where it is likeliest to be true: a child with mean m and deviation d
@@ -23,14 +23,11 @@ import numpy as np
 
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.layout import row_blocks
+from tallytree.estimate.settled.prices import pooled, prices
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 
-PENALTY = 4.0
-RELAXATION = 1.6
-MOST_ITERATIONS = 200
-NEAR = 0.02  # of a group: children that add up so nearly are near enough to be made whole
-MOST_HALVINGS = 100
+MOST_TURNS, MOST_SLOPES = 100, 6
 
 
 def settled(
@@ -41,12 +38,13 @@ def settled(
     *,
     orderly_leaves: bool = False,
     top: Integers | None = None,
+    above_leaves: bool = False,
 ) -> Integers:
     """Whole numbers `[regions, sizes]` near `mean`: non-increasing, adding up, from 0 to the region's total.
 
     `deviation` is positive and has the shape of `mean`. Without `totals` nothing bounds a row but its parent's. With
     `orderly_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top`
-    gives the rows of all levels but the last, if they are settled already.
+    gives the rows of all levels but the last, if they are settled already; with `above_leaves` no others are returned.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> settled(np.array([[9.2, 5.0], [5.4, 6.0], [3.1, -2.0]]), np.ones((3, 2)), tree, np.array([10, 6, 4]))
@@ -54,7 +52,8 @@ def settled(
            [6, 5],
            [3, 0]])
     """
-    values = np.empty(mean.shape, dtype=np.int64)
+    last = hierarchy.depth - 1
+    values = np.empty((hierarchy.level_slice(last).start if above_leaves else len(mean), mean.shape[1]), dtype=np.int64)
     bounds = np.full(len(hierarchy), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
     if top is None:
         row = np.empty(mean.shape[1])
@@ -62,10 +61,9 @@ def settled(
         values[0] = np.floor(row + 0.5)
     else:
         values[: len(top)] = top
-    first = 0 if top is None else hierarchy.depth - 2
-    for level in range(first, hierarchy.depth - 1):
+    for level in range(0 if top is None else last - 1, last - above_leaves):
         parents = hierarchy.level_slice(level)
-        relax = not (orderly_leaves and level == hierarchy.depth - 2)
+        relax = not (orderly_leaves and level == last - 1)
         count, start_of = parents.stop - parents.start, parents.start
 
         def work(start: int, stop: int, start_of: int = start_of, relax: bool = relax) -> None:
@@ -98,24 +96,13 @@ def _orderly_rows(mean: Floats, deviation: Floats, bounds: Integers, near: Float
 def _orderly(mean: Floats, deviation: Floats, most: float, near: Floats) -> None:
     """Pool adjacent violators with weights 1 / deviation², then clip: the nearest row that falls, from 0 to `most`."""
     sizes = len(mean)
-    means, weights, counts = np.empty(sizes), np.empty(sizes), np.empty(sizes, dtype=np.int64)
-    pools = 0
+    pull, weight = np.empty(sizes), np.empty(sizes)
+    sums, weights, begins = np.empty(sizes + 1), np.empty(sizes + 1), np.empty(sizes + 2, np.int64)
     for size in range(sizes):
-        here, weight, count = mean[size], 1.0 / deviation[size] ** 2, 1
-        while pools > 0 and means[pools - 1] <= here:
-            pools -= 1
-            together = weight + weights[pools]
-            here = (here * weight + means[pools] * weights[pools]) / together
-            weight = together
-            count += counts[pools]
-        means[pools], weights[pools], counts[pools] = here, weight, count
-        pools += 1
-    size = 0
-    for pool in range(pools):
-        value = min(max(means[pool], 0.0), most)
-        for place in range(size, size + counts[pool]):
-            near[place] = value
-        size += counts[pool]
+        weight[size] = 1.0 / (deviation[size] * deviation[size])
+        pull[size] = mean[size] * weight[size]
+    for pool in range(1, pooled(pull, weight, sums, weights, begins) + 1):
+        near[begins[pool] : begins[pool + 1]] = min(max(sums[pool] / weights[pool], 0.0), most)
 
 
 @kernel
@@ -144,41 +131,12 @@ def _settle(
 def _relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
     """The children's rows nearest to `mean` that fall, keep their bounds and, nearly, add up to the parent's row."""
     children, sizes = mean.shape
-    variances = np.zeros(sizes)
-    gap = np.empty(sizes)
+    price = prices(mean, deviation, parent, bounds)
+    near, target = np.empty(mean.shape), np.empty(sizes)
     for child in range(children):
         for size in range(sizes):
-            variances[size] += deviation[child, size] ** 2
-    near, adding, prices = np.empty(mean.shape), np.empty(mean.shape), np.empty(mean.shape)
-    for size in range(sizes):
-        gap[size] = float(parent[size])
-        for child in range(children):
-            gap[size] -= mean[child, size]
-    for child in range(children):
-        for size in range(sizes):
-            step = deviation[child, size] ** 2 / variances[size] * gap[size]
-            adding[child, size] = mean[child, size] + step
-            prices[child, size] = step
-    target = np.empty(sizes)
-    for _ in range(MOST_ITERATIONS):
-        for size in range(sizes):
-            gap[size] = float(parent[size])
-        for child in range(children):
-            for size in range(sizes):
-                priced = mean[child, size] + prices[child, size]
-                target[size] = (priced + PENALTY * adding[child, size]) / (1.0 + PENALTY)
-            _orderly(target, deviation[child], _limit(bounds[child]), near[child])
-            for size in range(sizes):
-                gap[size] -= near[child, size]
-        worst = 0.0
-        for child in range(children):
-            for size in range(sizes):
-                step = deviation[child, size] ** 2 / variances[size] * gap[size]
-                worst = max(worst, abs(step))
-                adding[child, size] += RELAXATION * (near[child, size] + step - adding[child, size])
-                prices[child, size] += RELAXATION * PENALTY * step
-        if worst < NEAR:
-            break
+            target[size] = mean[child, size] + deviation[child, size] ** 2 * price[size]
+        _orderly(target, deviation[child], _limit(bounds[child]), near[child])
     return near
 
 
@@ -186,50 +144,64 @@ def _relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers
 def _share(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, shared: Integers) -> None:
     """Share a parent's row out, from the largest size down."""
     children, sizes = mean.shape
-    held = np.zeros(children, dtype=np.int64)
-    most = np.empty(children, dtype=np.int64)
+    held, most = np.zeros(children), np.empty(children)  # whole numbers, as floats are quicker to compare with means
+    middle, spread = np.empty(children), np.empty(children)
+    given = 0.0
     for size in range(sizes - 1, -1, -1):
-        wanted, given = parent[size], 0
-        for child in range(children):
-            most[child] = wanted if bounds[child] < 0 else min(bounds[child], wanted)
-            given += held[child]
+        wanted = float(parent[size])
         if given < wanted:
-            _give(mean, deviation, size, wanted, most, held)
+            for child in range(children):
+                most[child] = min(_limit(bounds[child]), wanted)
+                middle[child], spread[child] = mean[child, size] + 0.5, deviation[child, size]
+            _give(middle, spread, wanted, most, held)
+            given = wanted
         for child in range(children):
-            shared[child, size] = held[child]
+            shared[child, size] = np.int64(held[child])
 
 
 @kernel
-def _give(mean: Floats, deviation: Floats, size: int, wanted: int, most: Integers, held: Integers) -> None:
-    """Raise `held` to `wanted` in all, no child beyond `most`: the likeliest units first."""
+def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Floats) -> None:
+    """Raise `held` to `wanted` in all, no child beyond `most`: the likeliest units first. `middle` is m + ½.
+
+    The threshold is sought from 0 on, where it is if means add up, by the slope of what is given; and halfway between
+    what is too low and what is not wherever that leads outside or takes long.
+    """
     children = len(held)
-    low, high = np.inf, -np.inf  # thresholds at which everything is given, and nothing
-    for child in range(children):
-        centre, spread = mean[child, size], deviation[child, size]
-        low = min(low, (most[child] - 0.5 - centre) / -spread)
-        high = max(high, (held[child] + 0.5 - centre) / -spread)
-    high = high + 1.0 + abs(high) * 1e-9
-    for _ in range(MOST_HALVINGS):
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
-            break
-        given = 0
+    low, high, threshold = -np.inf, np.inf, 0.0  # at `low` too much is given, at `high` not
+    for turn in range(MOST_TURNS):
+        given, slope = 0.0, 0.0
         for child in range(children):
-            given += _reach(mean[child, size], deviation[child, size], middle, held[child], most[child])
+            value = _reach(middle[child], spread[child], threshold, held[child], most[child])
+            given += value
+            slope += spread[child] if held[child] < value < most[child] else 0.0
         if given > wanted:
-            low = middle
+            low = threshold
         else:
-            high = middle
-            if given == wanted:
+            high = threshold
+        if given == wanted:
+            break
+        if turn == 0:
+            for child in range(children):
+                if given > wanted:
+                    nothing = (middle[child] - held[child] - 1) / spread[child]
+                    high = max(nothing if child == 0 else high, nothing)
+                else:
+                    low = min(0.0 if child == 0 else low, (middle[child] - most[child]) / spread[child])
+            if given > wanted:
+                high = high + 1.0 + abs(high) * 1e-9
+        threshold = threshold + (given - wanted) / slope if slope > 0.0 and turn < MOST_SLOPES else low
+        if not low < threshold < high:
+            threshold = 0.5 * (low + high)
+            if not low < threshold < high:
                 break
-    given = 0
+    given = 0.0
     for child in range(children):
-        held[child] = _reach(mean[child, size], deviation[child, size], high, held[child], most[child])
+        held[child] = _reach(middle[child], spread[child], high, held[child], most[child])
         given += held[child]
     while given < wanted:
         unlikely = np.empty(children)
         for child in range(children):
-            unlikely[child] = (held[child] + 0.5 - mean[child, size]) / deviation[child, size]
+            unlikely[child] = (held[child] + 1 - middle[child]) / spread[child]
         for child in np.argsort(unlikely, kind="mergesort"):
             if given < wanted and held[child] < most[child]:
                 held[child] += 1
@@ -237,9 +209,7 @@ def _give(mean: Floats, deviation: Floats, size: int, wanted: int, most: Integer
 
 
 @kernel
-def _reach(centre: float, spread: float, threshold: float, held: int, most: int) -> int:
+def _reach(middle: float, spread: float, threshold: float, held: float, most: float) -> float:
     """How many units lie above a threshold: the largest j with (m + ½ − j) / d ≥ threshold, from `held` to `most`."""
-    value = np.floor(centre + 0.5 - threshold * spread)
-    if value <= held:
-        return held
-    return most if value >= most else int(value)
+    value: float = np.floor(middle - threshold * spread)
+    return min(max(value, held), most)

@@ -307,7 +307,7 @@ class Scorer:
         self._known: dict[str, list[Measurements]] = {}
 
     def __call__(self, output: Measurements) -> Floats:
-        here, there = self._views(output.settled)
+        here, there = self._views(output)
         scores = np.zeros(self._gadgets)
         for part, one, two in zip(output.measured, here.measured, there.measured, strict=True):
             regions = _by_region(log_ratios(part, one, two), output, part.level, lists=part.view == "sorted_sizes")
@@ -317,13 +317,16 @@ class Scorer:
                 scores += regions.reshape(self._gadgets, -1).sum(axis=1)
         return scores
 
-    def _views(self, settled: Settled) -> list[Measurements]:
+    def _views(self, output: Measurements) -> list[Measurements]:
         """The two worlds without noise, asked as this release was after its first measurements."""
-        key = f"{None if settled.totals is None else settled.totals.tolist()}, {settled.max_size}"
+        settled, passed = output.settled, output.passed
+        plan = self._plan if passed is None else self._plan.branch(few=passed.few)
+        lengths = [None if one is None else one.tolist() for one in (settled.totals, settled.places)]
+        key = f"{lengths}, {settled.max_size}, {passed}"
         if key not in self._known:
             if len(self._known) > 100:
                 self._known.clear()
-            self._known[key] = [measured_without_noise(world, self._plan, settled) for world in self._worlds]
+            self._known[key] = [measured_without_noise(world, plan, settled) for world in self._worlds]
         return self._known[key]
 
 

@@ -28,6 +28,7 @@ class Answer:
     confidence: float
     notes: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()  # ids
+    area: str = ""  # the name of the area that was asked about, if it was one
     truncated: bool = False  # were rows dropped before counting? A note says which, and the intervals are of the rest
 
     def shown(self, value: float | None) -> str:
@@ -119,6 +120,7 @@ class Answer:
             "question": self.question,
             "kind": self.kind,
             "regions": list(self.regions),
+            **({"area": self.area} if self.area else {}),
             "released": self.released,
             "unbiased": self.unbiased,
             "guaranteed": ends(self.guaranteed),

@@ -4,8 +4,8 @@ Every answer has the released value, which agrees with the published table; the 
 measurements, since whole numbers that are not negative are a little biased; and two intervals. *Guaranteed* ones follow
 from least squares (`intervals.linear`), and for a single cell they are those of the table. *Typical* ones come
 from the replicates behind the table's, which are run once for all questions that are asked together. Where lists or
-bands of sizes were measured there is no unbiased estimate; sums are bounded nevertheless (`at_least_bounds`), and
-shares, means, ratios and differences are not.
+bands of sizes were measured there is no unbiased estimate; sums are bounded nevertheless (`at_least_bounds`), means by
+bounds of the numbers of entities and of groups, and shares, ratios and differences are not.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from tallytree.errors import ReleaseError
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, between
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
+from tallytree.estimate.intervals.entities import entity_ends
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
+from tallytree.estimate.intervals.unions import chance_each, fewest_nodes, guaranteed_unions, sums_over
 from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.histogram import size_label
 from tallytree.long_table import key_columns
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.answer import Answer
+from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import replicated
 from tallytree.publish.release.questions import (
@@ -93,6 +96,29 @@ def bands(release: ReleaseContents, regions: Regions, sizes: Sizes = None, *, co
     return pa.concat_tables(tables)
 
 
+def area_bands(
+    release: ReleaseContents, areas: Sequence[Area], sizes: Sizes = None, *, confidence: float | None = None
+) -> Any:
+    """Guaranteed intervals that hold together for all sizes of an area: area, size, count, lower, upper."""
+    import pyarrow as pa
+
+    level = release.error_bars.confidence if confidence is None else checked_level(confidence)
+    columns = [size - release.sizes.start for size in sizes_in(sizes, release.sizes)]
+    cells = guaranteed(release.measurements, release.counts, level=level, simultaneous=True)
+    if cells is None:
+        raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
+    unions = [area.regions for area in areas]
+    found = guaranteed_unions(release.measurements, release.counts, unions, cells)
+    values = {"count": sums_over(unions, release.counts), "lower": found.lower, "upper": found.upper}
+    return pa.table(
+        {
+            "area": [area.name for area in areas for _ in columns],
+            "size": pa.array([release.sizes[column] for _ in areas for column in columns], pa.int32()),
+            **{name: ends[:, columns].ravel() for name, ends in values.items()},
+        }
+    )
+
+
 # -------------------------------------------------------------------- how questions are answered
 
 
@@ -149,6 +175,7 @@ class _Answering:
             confidence=self.confidence,
             notes=tuple(notes),
             regions=tuple(ids[region] for region in question.one.regions),
+            area=question.area,
         )
 
     # ---------------------------------------------------------------- released
@@ -160,7 +187,10 @@ class _Answering:
         release, notes = self.release, []
         last = release.sizes[-1]
         if question.kind == "mean":
-            notes.append(f"Groups of {size_label(last, last)} count as {last}, so the mean is truncated at {last}.")
+            notes.append(
+                f"Groups of {size_label(last, last)} count as {last}, so the mean is truncated at {last}: a lower "
+                "bound where there are larger ones."
+            )
         totals = release.measurements.region_totals
         if question.kind == "sum" and totals is not None and len(question.one.sizes) == len(release.sizes):
             public = int(totals[list(question.one.regions)].sum())
@@ -234,6 +264,8 @@ class _Answering:
             ends = _whole(gap.lower, gap.upper)
             return gap.estimate, self._possible(question, ends, released), gap.variance == 0, ""
         found = linear.ratio(one, other, level=self.confidence)
+        if question.kind == "mean" and self._entities_tell(question):
+            return found.estimate, self._possible(question, self._mean_ends(question), released), False, ""
         ends = self._possible(question, (found.lower, found.upper), released)
         if found.bounded:
             return found.estimate, ends, False, ""
@@ -245,9 +277,14 @@ class _Answering:
         """An interval from bounds of `at_least` counts, where there is no unbiased estimate; and what to say if not.
 
         A run of sizes in a region is the difference of two of them, so a sum of n runs fails if one of 4 n bounds does.
+        The union is made up of as few regions as can be, some of them taken away (`unions`).
         """
         if question.cell is not None:
             return self._of_cell(self._cells, question.cell), []
+        if question.kind == "mean":
+            mean = self._mean_ends(question)
+            unbounded = ["The number of groups may be zero, so the measurements do not bound the mean."]
+            return self._possible(question, mean, released), unbounded if math.isinf(mean[1]) else []
         if question.kind != "sum":
             return None, [f"A {question.kind} has no guaranteed interval here. {self.not_linear}"]
         measurements, sizes = self.release.measurements, question.one.sizes
@@ -255,16 +292,47 @@ class _Answering:
             total = int(self._bounds(question)[1])
             return self._possible(question, (total, total), released), []
         runs = [list(run) for run in np.split(np.array(sizes), np.flatnonzero(np.diff(sizes) > 1) + 1)]
-        chance = (1 - self.confidence) / (4 * len(runs) * len(question.one.regions))
+        plus, minus = fewest_nodes(question.one.regions, self.release.hierarchy)
+        chance = chance_each(len(plus) + len(minus), len(runs), self.confidence)
         if chance not in self._at_least:
             self._at_least[chance] = at_least_bounds(measurements, chance)
-        ends = [
-            between(self._at_least[chance], measurements, region, int(run[0]), int(run[-1]))
-            for region in question.one.regions
-            for run in runs
-        ]
-        low, high = (sum(end) for end in zip(*ends, strict=True))
+        low, high = 0, 0
+        for run in runs:
+            for nodes, sign in ((plus, 1), (minus, -1)):
+                for region in nodes:
+                    ends = between(self._at_least[chance], measurements, region, int(run[0]), int(run[-1]))
+                    low, high = low + sign * ends[sign < 0], high + sign * ends[sign > 0]
         return self._possible(question, (low, high), released), []
+
+    def _entities_tell(self, question: Asked) -> bool:
+        """Was the number of entities of the one region measured, with a public number of groups to divide it by?"""
+        measurements, regions = self.release.measurements, question.one.regions
+        public = measurements.region_totals is not None and bool(measurements.region_totals[regions[0]] > 0)
+        return public and len(regions) == 1 and any(part.view == "entities" for part in measurements.measured)
+
+    def _mean_ends(self, question: Asked) -> Ends:
+        """Ends of a mean: those of the number of entities, divided by the number of groups or its opposite end.
+
+        With public totals it fails if one of 2 n bounds does, n the number of regions; with private ones, one of 4 n.
+        """
+        measurements, regions = self.release.measurements, list(question.one.regions)
+        totals = measurements.region_totals
+        chance = (1 - self.confidence) / ((2 if totals is not None else 4) * len(regions))
+        if chance not in self._entity_ends:
+            self._entity_ends[chance] = entity_ends(measurements, chance)
+        low, high = (max(0, int(end[regions].sum())) for end in self._entity_ends[chance])
+        if totals is not None:
+            least = most = int(totals[regions].sum())
+        else:
+            if chance not in self._at_least:
+                self._at_least[chance] = at_least_bounds(measurements, chance)
+            least, most = (max(0, int(end[regions, 0].sum(dtype=object))) for end in self._at_least[chance])
+        return (low / most if most else 0.0), (high / least if least else math.inf)
+
+    @cached_property
+    def _entity_ends(self) -> dict[float, tuple[Integers, Integers]]:
+        """Bounds of numbers of entities, by the chance that each fails with."""
+        return {}
 
     @cached_property
     def _at_least(self) -> dict[float, tuple[Integers, Integers]]:

@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from tallytree.arrays import Integers
-from tallytree.categories import ALL
+from tallytree.estimate.intervals.unions import sums_over
 from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import size_label
+from tallytree.histogram import entities, size_label
 from tallytree.long_table import region_blocks
 from tallytree.mechanisms import Mechanism
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
+from tallytree.publish.release.areas import Area
+from tallytree.publish.release.entities import entity_table
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
 from tallytree.publish.release.fallback import Fallback
-from tallytree.publish.release.rows import TableRows
+from tallytree.publish.release.rows import TableRows, category_description
 from tallytree.publish.release.truncation import count_description
 
 
@@ -36,6 +40,7 @@ class ReleaseContents:
     title: str
     error_bars: ErrorBars = NO_ERROR_BARS
     fallback: Fallback | None = None  # where the mechanism that was asked for failed
+    areas: tuple[Area, ...] = ()  # whose totals are published beside the counts
 
     __repr__ = briefly
 
@@ -70,16 +75,30 @@ class ReleaseContents:
         return int(self.counts[0].sum())
 
     @property
+    def entities(self) -> Integers:
+        """The number of entities of every row of `counts`: Σ size · count, so the last size counts as just that."""
+        return entities(self.counts, self.sizes.start)
+
+    def entities_table(self) -> Any:
+        """One row per region: a pyarrow Table with level, region (its id), name, entities, open_groups and intervals.
+
+        `open_groups` are those of the last size or more, which count as that size: where there are any, the number of
+        entities is a lower bound. Columns of intervals, and of categories, are as in `table`.
+        """
+        return entity_table(self.rows, self.measurements.neighbours, self.sizes, self._all_counts, self.error_bars)
+
+    @property
     def schema(self) -> Any:
         """The pyarrow schema of `table`; descriptions and the level of confidence are in its metadata."""
+        return self._schema("level", "region", "name")
+
+    def _schema(self, *keys: str) -> Any:
         import pyarrow as pa
 
         confidence, by = str(self.error_bars.confidence), self.rows.categories
         return pa.schema(
             [
-                ("level", pa.string()),
-                ("region", pa.string()),
-                ("name", pa.string()),
+                *((key, pa.string()) for key in keys),
                 *(pa.field(name, pa.string(), metadata={"description": category_description(name)}) for name in by),
                 pa.field("size", pa.int32(), metadata={"description": size_description(self.sizes[-1])}),
                 pa.field(
@@ -112,6 +131,21 @@ class ReleaseContents:
             nonzero = counts[self.rows.order[block.start : block.stop]].ravel() != 0
             yield rows if zeros else rows.filter(pa.array(nonzero))
 
+    def area_table(self) -> Any:
+        """One row per published area and size: a pyarrow Table with kind, area, size, count and the same intervals."""
+        import pyarrow as pa
+
+        unions, width = [area.regions for area in self.areas], len(self.sizes)
+        columns: dict[str, Any] = {
+            "kind": [area.kind for area in self.areas for _ in self.sizes],
+            "area": [area.name for area in self.areas for _ in self.sizes],
+            "size": np.tile(np.array(self.sizes, np.int32), len(self.areas)),
+            "count": sums_over(unions, self.counts).ravel(),
+        }
+        for name, cells in self.error_bars.area_columns.items():
+            columns[name] = pa.nulls(len(self.areas) * width, pa.int64()) if cells is None else cells.ravel()
+        return pa.table(columns, schema=self._schema("kind", "area"))
+
     def _rows(self, block: range) -> Any:
         import pyarrow as pa
 
@@ -129,11 +163,6 @@ class ReleaseContents:
         """The counts with sums over categories after them."""
         found: Integers = self.rows.lay_out(self.counts)
         return found
-
-
-def category_description(name: str) -> str:
-    """What a category's column means."""
-    return f"value of {name}; {ALL} stands for the sum over its values"
 
 
 def size_description(max_size: int) -> str:

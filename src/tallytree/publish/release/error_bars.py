@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from tallytree.arguments import told
-from tallytree.arrays import Integers
+from tallytree.arrays import Floats, Integers
 from tallytree.category_trees import margin_sums
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals
 from tallytree.hierarchy import Hierarchy
+from tallytree.histogram import entities
 from tallytree.mechanisms import Mechanism
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
@@ -26,11 +28,22 @@ if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
 
 Which = Literal["all", "guaranteed", "none"]
+Unions = Sequence[Sequence[int]]  # of regions, none within another
 
 CONFIDENCE = 0.95
 GUARANTEED, TYPICAL = ("lower", "upper"), ("typical_lower", "typical_upper")
 COLUMNS: dict[str, tuple[str, ...]] = {"all": (*GUARANTEED, *TYPICAL), "guaranteed": GUARANTEED, "none": ()}
 LONG_WAIT = 60  # seconds; whoever waits longer for typical intervals is told
+
+
+@dataclass(frozen=True, eq=False)
+class AreaBars:
+    """Intervals `[areas, sizes]` of the areas that are published with a release."""
+
+    guaranteed: Intervals | None = None
+    typical: Intervals | None = None
+
+    __repr__ = briefly
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +60,9 @@ class ErrorBars:
     no_guaranteed: str = ""
     no_typical: str = ""
     truncation: str = ""  # what was left out before counting, if anything may have been
+    of_areas: AreaBars = AreaBars()
+    entities_guaranteed: Intervals | None = None  # of each row's number of entities, `[rows]`
+    entities_typical: Intervals | None = None
 
     __repr__ = briefly
 
@@ -56,8 +72,21 @@ class ErrorBars:
 
         None for an empty one.
         """
+        return self._columns(self.guaranteed, self.typical)
+
+    @property
+    def area_columns(self) -> dict[str, Integers | None]:
+        """`[areas, sizes]` for the same columns."""
+        return self._columns(self.of_areas.guaranteed, self.of_areas.typical)
+
+    @property
+    def entity_columns(self) -> dict[str, Integers | None]:
+        """The same columns for the numbers of entities, `[rows]`, laid out in the same way."""
+        return self._columns(self.entities_guaranteed, self.entities_typical)
+
+    def _columns(self, guaranteed: Intervals | None, typical: Intervals | None) -> dict[str, Integers | None]:
         ends = {}
-        for names, found in ((GUARANTEED, self.guaranteed), (TYPICAL, self.typical)):
+        for names, found in ((GUARANTEED, guaranteed), (TYPICAL, typical)):
             ends[names[0]] = None if found is None else found.lower
             ends[names[1]] = None if found is None else found.upper
         return {name: ends[name] for name in COLUMNS[self.which]}
@@ -66,18 +95,24 @@ class ErrorBars:
         """One sentence for each column: what it promises, and where it does not hold."""
         return {name: text for name, text in self._sentences().items() if name in COLUMNS[self.which]}
 
-    def _sentences(self) -> dict[str, str]:
+    def describe_entities(self, max_size: int) -> dict[str, str]:
+        """One sentence for each column of the intervals of numbers of entities."""
+        what = f"true number of entities, no more than {max_size} of each group,"
+        return {name: text for name, text in self._sentences(what, "region").items() if name in COLUMNS[self.which]}
+
+    def _sentences(self, what: str = "true count", each: str = "cell") -> dict[str, str]:
         percent = in_percent(self.confidence)
-        true = f"true count {AS_TRUNCATED}" if self.truncation else "true count"
+        true = f"{what} {AS_TRUNCATED}" if self.truncation else what
         after = f". {self.truncation}" if self.truncation else ""
         sure = (
             f"for any truth the interval from lower to upper holds the {true} with a probability of at least "
-            f"{percent} over the noise, each cell by itself and not all together{after}"
+            f"{percent} over the noise, each {each} by itself and not all together{after}"
         )
         likely = (
             f"for data like the released ones the interval from typical_lower to typical_upper holds the {true} "
-            f"with a probability of about {percent} over the noise, each cell by itself and not all together; it fails "
-            f"where the release smoothed something away, such as ten groups of one odd size in one small region{after}"
+            f"with a probability of about {percent} over the noise, each {each} by itself and not all together; it "
+            "fails where the release smoothed something away, such as ten groups of one odd size in one small region"
+            f"{after}"
         )
         return {
             "lower": self.no_guaranteed or f"lower end of the guaranteed interval: {sure}",
@@ -121,10 +156,13 @@ def error_bars(
     *,
     which: Which = "all",
     confidence: float = CONFIDENCE,
+    unions: Unions = (),
     seconds: float = 0.0,
     progress: Progress = silent,
 ) -> ErrorBars:
     """Both kinds of intervals from public values alone, so that nothing is spent.
+
+    `unions` are the regions of every area that is published: their intervals come from the same replicates.
 
     `seconds` is how long one estimate took: typical intervals take 25 of them, and `progress` says so where that is
     long. An estimate that fails on fresh noise leaves the typical columns empty; the release itself stands.
@@ -132,17 +170,42 @@ def error_bars(
     told = truncation(measurements.neighbours)
     if which == "none":
         return ErrorBars(confidence=confidence, truncation=told)
+    from tallytree.estimate.intervals.unions import guaranteed_unions, sums_over, typical_unions
+
     progress(Stage("guaranteed intervals"))
     sure = guaranteed_rows(measurements, counts, confidence)
-    why = no_guarantee(measurements) or ""
+    bars = ErrorBars(
+        which,
+        confidence,
+        guaranteed=sure,
+        no_guaranteed=no_guarantee(measurements) or "",
+        truncation=told,
+        of_areas=AreaBars(None if sure is None else guaranteed_unions(measurements, counts, unions, sure)),
+        entities_guaranteed=guaranteed_entity_rows(measurements, counts, confidence),
+    )
     if which == "guaranteed":
-        return ErrorBars(which, confidence, sure, None, why, truncation=told)
+        return bars
+    of_entities = partial(entities, first_size=measurements.first_size)
+    sums_of = partial(margin_sums, tree=measurements.hierarchy)
     try:
-        likely = replicated(measurements, counts, mechanism, confidence=confidence, seconds=seconds, progress=progress)
+        likely = replicated(
+            measurements,
+            counts,
+            mechanism,
+            confidence=confidence,
+            functions=[partial(sums_over, unions), of_entities, lambda found: sums_of(of_entities(found))],
+            seconds=seconds,
+            progress=progress,
+        )
     except Exception as error:  # of public values alone; whatever a solver raises, the release stands
         unable = f"there are no typical intervals: {mechanism.name} cannot estimate from fresh noise ({error})"
-        return ErrorBars(which, confidence, sure, None, why, unable, told)
-    return ErrorBars(which, confidence, sure, typical_rows(likely, measurements), why, truncation=told)
+        return replace(bars, no_typical=unable)
+    return replace(
+        bars,
+        typical=typical_rows(likely, measurements),
+        of_areas=replace(bars.of_areas, typical=typical_unions(measurements, unions, likely, likely.deviations[0])),
+        entities_typical=typical_entity_rows(likely, measurements, *likely.deviations[1:3]),
+    )
 
 
 def guaranteed_rows(measurements: Measurements, counts: Integers, confidence: float) -> Intervals | None:
@@ -158,6 +221,19 @@ def guaranteed_rows(measurements: Measurements, counts: Integers, confidence: fl
     return _laid_out(found, sums, measurements.hierarchy)
 
 
+def guaranteed_entity_rows(measurements: Measurements, counts: Integers, confidence: float) -> Intervals | None:
+    """Guaranteed intervals of the numbers of entities of all rows, sums over categories among them."""
+    from tallytree.estimate.intervals.by_category import guaranteed_entity_sums
+    from tallytree.estimate.intervals.entities import guaranteed_entities
+
+    found = guaranteed_entities(measurements, counts, level=confidence)
+    if found is None or measurements.hierarchy.by is None:
+        return found
+    sums = guaranteed_entity_sums(measurements, counts, level=confidence)
+    assert sums is not None  # as there is a guarantee
+    return _laid_out(found, sums, measurements.hierarchy)
+
+
 def typical_rows(likely: Typical, measurements: Measurements) -> Intervals:
     """Typical intervals of all rows of the table; the last function of the replicates is the sums over categories."""
     tree = measurements.hierarchy
@@ -168,6 +244,19 @@ def typical_rows(likely: Typical, measurements: Measurements) -> Intervals:
         likely, counts=margin_sums(likely.counts, tree), mean_squares=likely.deviations[-1] ** 2, most=most
     ).intervals
     return _laid_out(likely.intervals, sums, tree)
+
+
+def typical_entity_rows(likely: Typical, measurements: Measurements, deviations: Floats, of_sums: Floats) -> Intervals:
+    """Typical intervals of the numbers of entities of all rows, from how far these deviate."""
+    from tallytree.estimate.intervals.entities import most_entities, typical_entities
+
+    tree, most = measurements.hierarchy, most_entities(measurements)
+    released = entities(likely.counts, measurements.first_size)
+    found = typical_entities(released, most, likely, deviations)
+    if tree.by is None:
+        return found
+    most = np.minimum(margin_sums(most.astype(np.float64), tree), 2.0**62).astype(np.int64)
+    return _laid_out(found, typical_entities(margin_sums(released, tree), most, likely, of_sums), tree)
 
 
 def _laid_out(one: Intervals, sums: Intervals, tree: Hierarchy) -> Intervals:

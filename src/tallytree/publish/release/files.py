@@ -31,7 +31,9 @@ from tallytree.publish.folder import (
     write_whole,
 )
 from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular, check_room, read_json
+from tallytree.publish.release.area_files import read_published, with_area_bars, write_areas
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV, read_ends, write_entities
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
@@ -40,7 +42,8 @@ from tallytree.publish.release.statement import data_package, privacy_statement,
 from tallytree.publish.release.truncation import truncation
 
 COUNTS, COUNTS_CSV, REGIONS = "counts.parquet", "counts.csv", "regions.csv"
-FILES = (COUNTS, COUNTS_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
+OLDER_FILES = (COUNTS, COUNTS_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)  # of format 1
+FILES = (COUNTS, COUNTS_CSV, ENTITIES, ENTITIES_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
 MOST_CELLS = 1 << 40
 COUNT_COLUMNS = {"level": "string", "region": "string", "name": "string", "size": "int32", "count": "int64"}
 REGION_COLUMNS = ("region", "name", "level", "parent", "copy_of", "total")
@@ -57,11 +60,12 @@ def write_release(release: ReleaseContents, target: Path, *, replace: bool = Fal
     def fill(folder: Path) -> tuple[str, ...]:
         zeros = len(release.rows) * len(release.sizes) <= CELLS_WITH_ZEROS
         _write_counts(release, folder, zeros=zeros)
+        write_entities(release.entities_table(), folder)
         write_regions(release, folder / REGIONS)
         save_measurements(release.measurements, folder / MEASUREMENTS)
         write_json(folder / PRIVACY, privacy_statement(release, zeros=zeros))
         write_json(folder / PACKAGE, data_package(release, zeros=zeros))
-        return FILES
+        return (*FILES, *write_areas(release, folder))
 
     return write_whole(target, fill, replace=replace)
 
@@ -112,6 +116,8 @@ def read_release(folder: Path) -> ReleaseContents:
         cells = read_cells(folder / COUNTS, measurements.hierarchy, sizes, statement)
         if cells.problems:
             raise ReleaseError(f"{folder / COUNTS} is damaged: {cells.problems[0]}")
+        areas = read_published(folder, statement, measurements.hierarchy, len(sizes))
+        bars = stored_error_bars(cells, statement.get("intervals"), truncation(measurements.neighbours))
         return ReleaseContents(
             counts=cells.counts,
             measurements=measurements,
@@ -119,7 +125,10 @@ def read_release(folder: Path) -> ReleaseContents:
             certificate=statement["certificate"],
             title=statement["title"],
             fallback=stated_fallback(statement),
-            error_bars=stored_error_bars(cells, statement.get("intervals"), truncation(measurements.neighbours)),
+            error_bars=with_entities(
+                with_area_bars(folder, bars, areas, sizes), folder, TableRows(measurements.hierarchy)
+            ),
+            areas=areas,
         )
     except (KeyError, TypeError) as error:
         raise ReleaseError(f"{folder / PRIVACY} lacks {error}") from None
@@ -253,6 +262,22 @@ def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: s
 
     (guaranteed, no_guaranteed), (typical, no_typical) = found("guaranteed", GUARANTEED), found("typical", TYPICAL)
     return ErrorBars(which, confidence, guaranteed, typical, no_guaranteed, no_typical, told)
+
+
+def with_entities(bars: ErrorBars, folder: Path, rows: TableRows) -> ErrorBars:
+    """The same error bars with those of numbers of entities, where the release has them: older ones do not."""
+    if not os.path.lexists(folder / ENTITIES):
+        return bars
+    ends = read_ends(folder / ENTITIES, COLUMNS[bars.which], rows)
+
+    def found(given: Intervals | None, kind: Kind, names: tuple[str, str]) -> Intervals | None:
+        return None if given is None else Intervals(ends[names[0]], ends[names[1]], bars.confidence, kind)
+
+    return replace(
+        bars,
+        entities_guaranteed=found(bars.guaranteed, "guaranteed", GUARANTEED),
+        entities_typical=found(bars.typical, "typical", TYPICAL),
+    )
 
 
 def _fill_left_out(

@@ -8,11 +8,20 @@ from dataclasses import replace
 import numpy as np
 
 from tallytree.estimate.intervals.measured_view import no_guarantee
-from tallytree.estimate.intervals.value import most_groups
+from tallytree.estimate.intervals.value import Intervals, most_groups
 from tallytree.progress import Progress
-from tallytree.publish.folder import PACKAGE, PRIVACY
+from tallytree.publish.folder import MOST_FAULTS, PACKAGE, PRIVACY
 from tallytree.publish.reading import read_json
-from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, error_bars, guaranteed_rows
+from tallytree.publish.release.area_files import AREAS
+from tallytree.publish.release.entities import ENTITIES
+from tallytree.publish.release.entities import differences as entity_differences
+from tallytree.publish.release.error_bars import (
+    GUARANTEED,
+    TYPICAL,
+    error_bars,
+    guaranteed_entity_rows,
+    guaranteed_rows,
+)
 from tallytree.publish.release.files import (
     COUNTS,
     NULL,
@@ -73,6 +82,25 @@ def intervals_in_order(stored: StoredRelease) -> Iterator[str]:
         yield from faults_at((upper < counts) | (upper > most), fault, stored)
 
 
+def entities_follow(stored: StoredRelease) -> Iterator[str]:
+    """Numbers of entities are those of the counts, and their guaranteed intervals follow from the measurements."""
+    if stored.is_older:
+        for name in stored.optional:
+            if (stored.directory / name).exists():
+                yield f"{name} is there, and releases of format 1 had none"
+        return
+    bars, contents = stored.error_bars, stored.contents
+    if bars.which != "none":
+        again = guaranteed_entity_rows(stored.measurements, stored.counts, bars.confidence)
+        bars = replace(bars, entities_guaranteed=again)
+    yield from entity_differences(replace(contents, error_bars=bars).entities_table(), stored.directory)
+    if (typical := bars.entities_typical) is not None:
+        numbers = stored.rows.lay_out(contents.entities)
+        wrong = (typical.lower < 0) | (typical.lower > numbers) | (typical.upper < numbers)
+        for row in np.flatnonzero(wrong)[:MOST_FAULTS]:
+            yield f"{ENTITIES}, {stored.rows.where(int(row))}: the typical interval does not hold its number"
+
+
 def guaranteed_follow(stored: StoredRelease) -> Iterator[str]:
     """Guaranteed intervals are a pure function of measurements and counts."""
     if stored.intervals is None:
@@ -99,7 +127,13 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
     counts, stated = stored.counts, stored.error_bars
     assert stored.intervals is not None  # else nobody asks
     again = error_bars(
-        stored.measurements, counts, stored.mechanism, which="all", confidence=stated.confidence, progress=progress
+        stored.measurements,
+        counts,
+        stored.mechanism,
+        which="all",
+        confidence=stated.confidence,
+        unions=[area.regions for area in stored.areas],
+        progress=progress,
     )
     if again.no_typical != stated.no_typical:
         yield f"{PRIVACY}: it is not true of typical intervals that: {stated.no_typical or 'they are given'}"
@@ -111,5 +145,21 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
             wrong &= stored.rows.lay_out(counts) != 0
         fault = f"{name} is not what follows from the measurements at a confidence of {stated.confidence}"
         yield from faults_at(wrong, fault, stored)
+    if stored.areas and not _same_ends(stated.of_areas.typical, again.of_areas.typical):
+        yield f"{AREAS}: typical intervals are not what follows from the measurements"
+    if not stored.is_older and stated.entities_typical is not None and again.entities_typical is not None:
+        one, other = stated.entities_typical, again.entities_typical
+        wrong = (one.lower != other.lower) | (one.upper != other.upper)
+        for row in np.flatnonzero(wrong)[:MOST_FAULTS]:
+            yield (
+                f"{ENTITIES}, {stored.rows.where(int(row))}: the typical interval is not what follows from the "
+                f"measurements at a confidence of {stated.confidence}"
+            )
     if not stored.zeros_written and stored.intervals["left_out_at_most"] != again.beyond_zero(counts, stored.rows):
         yield f"{PRIVACY}: intervals of left-out cells do not reach as far as is stated"
+
+
+def _same_ends(one: Intervals | None, other: Intervals | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one.lower, other.lower) and np.array_equal(one.upper, other.upper)

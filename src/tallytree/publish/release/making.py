@@ -21,6 +21,7 @@ from tallytree.privacy.plan import Plan, Shares
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.folder import place_of
 from tallytree.publish.recording import after_spending, mark_of
+from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import surely_estimated
 from tallytree.publish.release.keeping import Kept, SpentError
@@ -58,6 +59,7 @@ def release(
     title: str | None = None,
     intervals: Which = "all",
     confidence: float = CONFIDENCE,
+    areas: Mapping[str, Any] | None = None,
     keep: str | PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> Release:
@@ -72,7 +74,8 @@ def release(
     `keep` names a folder that receives the measurements as soon as they are made, so that `resume` can go on from there
     and spends nothing more; from a run that was killed before they were there, call this again with the same folder.
     `intervals` says which error bars the counts get, at the level `confidence`: "all",
-    "guaranteed" (typical ones take 25 more estimates) or "none".
+    "guaranteed" (typical ones take 25 more estimates) or "none". `areas` publishes totals of areas that are no regions,
+    such as {"school_districts": "districts.csv"}: public lists of leaves, as `Release.estimates` takes them.
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     neighbours, budget = Neighbours.of(group_sizes, unit), Budget.of(budget)
@@ -87,6 +90,7 @@ def release(
         prior=prior,
         progress=progress,
     )
+    published = areas_to_publish(areas, group_sizes.hierarchy, group_sizes.max_size + 1)
     refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all")
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, "same_data": same_data}
@@ -102,7 +106,15 @@ def release(
                 book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), same_data=same_data)
             token = kept.begin(chosen, budget, book, group_sizes.name, room)
             measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token))
-    return estimated(measurements, chosen, title=title, intervals=intervals, confidence=confidence, progress=progress)
+    return estimated(
+        measurements,
+        chosen,
+        title=title,
+        intervals=intervals,
+        confidence=confidence,
+        areas=published,
+        progress=progress,
+    )
 
 
 def estimated(
@@ -112,6 +124,7 @@ def estimated(
     title: str | None = None,
     intervals: Which = "all",
     confidence: float = CONFIDENCE,
+    areas: tuple[Area, ...] = (),
     progress: Progress = silent,
 ) -> Release:
     """The release that follows from measurements: pure post-processing, the same every time.
@@ -127,6 +140,7 @@ def estimated(
         made.by,
         which=intervals,
         confidence=confidence,
+        unions=[area.regions for area in areas],
         seconds=made.seconds,
         progress=progress,
     )
@@ -138,6 +152,7 @@ def estimated(
         fallback=made.fallback,
         title=title or "Groups by region and size",
         error_bars=bars,
+        areas=areas,
     )
 
 
@@ -150,6 +165,7 @@ def resume(
     title: str | None = None,
     intervals: Which = "all",
     confidence: float = CONFIDENCE,
+    areas: Mapping[str, Any] | None = None,
     progress: Progress = silent,
 ) -> Release:
     """Finish a release whose measurements were kept in `folder` before it was interrupted; nothing more is spent.
@@ -162,7 +178,15 @@ def resume(
     if mechanism == "auto" and (before := kept.mechanism()) is not None:
         mechanism, options = before[0], before[1] if options is None else options
     chosen = suited(measurements, mechanism, options)
-    return estimated(measurements, chosen, title=title, intervals=intervals, confidence=confidence, progress=progress)
+    return estimated(
+        measurements,
+        chosen,
+        title=title,
+        intervals=intervals,
+        confidence=confidence,
+        areas=areas_to_publish(areas, measurements.hierarchy, measurements.max_size + 1),
+        progress=progress,
+    )
 
 
 def suited(measurements: Measurements, mechanism: str = "auto", options: Mapping[str, Any] | None = None) -> Mechanism:

@@ -23,7 +23,7 @@ from tallytree.long_table import key_columns, list_columns, region_blocks
 from tallytree.numbers import exact_number
 from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measurements import Measurement, Measurements, Settled
+from tallytree.privacy.measurements import Measurement, Measurements, Passed, Settled
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import Band, Plan, Question
 from tallytree.privacy.size_lists import list_starts
@@ -81,15 +81,22 @@ def facts_of(measurements: Measurements) -> dict[str, Any]:
         "settled": {
             "totals": None if settled.totals is None else settled.totals.tolist(),
             "max_size": settled.max_size,
+            **({} if settled.places is None else {"places": settled.places.tolist()}),
         },
+        **({} if measurements.passed is None else {"passed": measurements.passed.to_json()}),
     }
 
 
 def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
     """How many bytes a plan's measurements will take at most, but for lists of sizes whose lengths are not known yet.
 
-    They are written once, to nowhere, with values in the place of the noisy ones that cannot be made smaller.
+    They are written once, to nowhere, with values in the place of the noisy ones that cannot be made smaller: each way
+    that the plan may go.
     """
+    return max(_room_for(hierarchy, neighbours, branch, totals) for branch in plan.branches)
+
+
+def _room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
     import pyarrow as pa
 
     shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
@@ -160,7 +167,10 @@ def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
         ledgered=facts["ledgered"],
         same_data_as=tuple(facts.get("same_data_as", ())),
         regions_declared_public=facts["regions_declared_public"],
-        settled=Settled(_totals(settled["totals"], hierarchy), settled["max_size"]),
+        settled=Settled(
+            _totals(settled["totals"], hierarchy), settled["max_size"], _totals(settled.get("places"), hierarchy)
+        ),
+        passed=_passed(facts.get("passed"), hierarchy),
     )
     _check_categories(shell)
     measured = []
@@ -203,6 +213,16 @@ def _band(part: dict[str, Any], max_size: int) -> Band | None:
     if band is not None and band.last > max_size:
         raise ReleaseError(f"it has a band of sizes up to {band.last}, beyond the largest one, {max_size}")
     return band
+
+
+def _passed(stated: dict[str, Any] | None, hierarchy: Hierarchy) -> Passed | None:
+    """Which way the plan took at its fork; None where it had none."""
+    if stated is None:
+        return None
+    level, few = stated["level"], stated["few"]
+    if not isinstance(few, bool) or isinstance(level, bool) or level not in range(hierarchy.depth):
+        raise ReleaseError("it does not say in a way that is known what was asked after the totals")
+    return Passed(level, exact_number(stated["fewer_than"]), few)
 
 
 def _totals(values: list[int] | None, hierarchy: Hierarchy) -> Integers | None:

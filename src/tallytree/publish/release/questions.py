@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from numbers import Integral
 from typing import Literal
 
@@ -19,9 +18,11 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import size_label
 from tallytree.names import did_you_mean
 from tallytree.numbers import short
+from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.region_names import RegionNames
 
-Regions = str | Iterable[str] | None
+Regions = str | Iterable[str] | Area | None
 Sizes = str | int | Iterable[int] | None
 Ends = tuple[float, float]
 QuestionKind = Literal["sum", "share", "mean", "ratio", "difference"]
@@ -57,6 +58,7 @@ class Asked:
     one: Sum
     other: Sum | None
     words: str
+    area: str = ""  # the name of the area that is asked about, if it is one
 
     @classmethod
     def of(
@@ -70,27 +72,28 @@ class Asked:
     ) -> Asked:
         """A question in terms of a release's regions and sizes; unknown ones and empty sums are a SpecError."""
         known, tree = release.sizes, release.hierarchy
-        union, wanted = union_of(named_regions(regions, tree), tree), sizes_in(sizes, known)
-        one, place = Sum(union, wanted), places(union, tree)
+        (union, place), wanted = _union_and_place(regions, tree), sizes_in(sizes, known)
+        one, area = Sum(union, wanted), regions.name if isinstance(regions, Area) else ""
         what = _groups(wanted, known, place)
         if kind == "sum":
-            return cls("sum", one, None, what)
+            return cls("sum", one, None, what, area)
         if kind == "share":
             if len(wanted) == len(known):
                 raise SpecError("the share of all sizes is 1 by definition; name the sizes whose share is wanted")
             text = f"share of {sizes_in_words(wanted, known)} among the groups in {place}"
-            return cls("share", one, Sum(union, tuple(known)), text)
+            return cls("share", one, Sum(union, tuple(known)), text, area)
         if kind == "mean":
             if len(wanted) != len(known):
                 raise SpecError("a mean size is over all sizes; leave the sizes out")
-            return cls("mean", Sum(union, wanted, entities=True), one, f"mean size of the groups in {place}")
+            return cls("mean", Sum(union, wanted, entities=True), one, f"mean size of the groups in {place}", area)
         if kind not in ("ratio", "difference"):
             raise SpecError(f"unknown question {kind!r}; there are sum, share, mean, ratio and difference")
-        other = Sum(union_of(named_regions(to, tree), tree), sizes_in(to_sizes, known))
-        second = _groups(other.sizes, known, places(other.regions, tree))
+        second_union, second_place = _union_and_place(to, tree)
+        other = Sum(second_union, sizes_in(to_sizes, known))
+        second = _groups(other.sizes, known, second_place)
         if kind == "ratio":
-            return cls("ratio", one, other, f"ratio of {what} to {second}")
-        return cls("difference", one, other, f"{what}, minus {second}")
+            return cls("ratio", one, other, f"ratio of {what} to {second}", area)
+        return cls("difference", one, other, f"{what}, minus {second}", area)
 
     @property
     def cell(self) -> tuple[int, int] | None:
@@ -131,6 +134,14 @@ def _groups(sizes: Sequence[int], known: range, place: str) -> str:
 # -------------------------------------------------------------------- regions
 
 
+def _union_and_place(regions: Regions, hierarchy: Hierarchy) -> tuple[tuple[int, ...], str]:
+    """The union that regions or an area stand for, and what to call it in a sentence."""
+    if isinstance(regions, Area):
+        return regions.regions, f"the area {regions.name}"
+    union = union_of(named_regions(regions, hierarchy), hierarchy)
+    return union, places(union, hierarchy)
+
+
 def named_regions(regions: Regions, hierarchy: Hierarchy) -> list[int]:
     """Indices of regions by id or, where that is unique, by name; the root for None.
 
@@ -138,12 +149,15 @@ def named_regions(regions: Regions, hierarchy: Hierarchy) -> list[int]:
     """
     if regions is None:
         return [0]
+    if isinstance(regions, Area):
+        return list(regions.regions)
     if not isinstance(regions, Iterable):
         raise SpecError(f"{told(regions)} is not a region; expected an id or a name, as text, or several of them")
     texts = [regions] if isinstance(regions, str) else list(regions)
     if not texts:
         raise SpecError("the sum is empty: no region was given; name at least one")
-    return [_named(text, hierarchy) for text in texts]
+    names = RegionNames(hierarchy)
+    return [names.find(text) for text in texts]
 
 
 def regions_of_level(hierarchy: Hierarchy, level: str, within: Regions = None) -> list[str]:
@@ -183,30 +197,6 @@ def places(regions: Sequence[int], hierarchy: Hierarchy) -> str:
     if len(regions) > MOST_NAMES:
         return f"{len(regions):,} regions ({', '.join(texts)}, …)"
     return listed(texts)
-
-
-def _named(text: object, hierarchy: Hierarchy) -> int:
-    """One region by id or name."""
-    if not isinstance(text, str):
-        raise SpecError(f"{told(text)} is not a region; expected an id or a name, as text")
-    if text in hierarchy.index:
-        return hierarchy.index[text]
-    places_of: dict[str, list[int]] = {}
-    for region, name in enumerate(hierarchy.names):
-        if not hierarchy.carried[region]:
-            places_of.setdefault(name, []).append(region)
-    alike = [region for name, regions in places_of.items() if name.casefold() == text.casefold() for region in regions]
-    for found in (places_of.get(text, []), alike):
-        if len(found) == 1:
-            return found[0]
-        if found:
-            some = [hierarchy.ids[region] for region in found[:6]]
-            more = f" and {len(found) - 6} more" if len(found) > 6 else ""
-            raise SpecError(f"{len(found)} regions are called {short(text)}; say which by id: {', '.join(some)}{more}")
-    words = {name.casefold(): name for name in (*hierarchy.ids, *hierarchy.names)}
-    near = [words[word] for word in get_close_matches(text.casefold(), words, n=3, cutoff=0.6)]
-    hint = f"did you mean {' or '.join(near)}?" if near else "regions.csv lists ids and names"
-    raise SpecError(f"there is no region {short(text)}; {hint}")
 
 
 # -------------------------------------------------------------------- sizes

@@ -15,12 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
-from tallytree.categories import margins
+from tallytree.categories import ALL, margins
 from tallytree.category_trees import margin_sums, rows_of
 from tallytree.hierarchy import Hierarchy
 from tallytree.notebook import briefly
 
 Keys = tuple[str, ...]
+
+
+def category_description(name: str) -> str:
+    """What a category's column means."""
+    return f"value of {name}; {ALL} stands for the sum over its values"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +40,11 @@ class TableRows:
     def categories(self) -> Keys:
         """The columns of categories; none without."""
         return () if self.tree.by is None else self.tree.by.names
+
+    @property
+    def what(self) -> str:
+        """What the table has a row for each of."""
+        return "regions" if self.tree.by is None else "regions by category"
 
     def __len__(self) -> int:
         """How many rows the table has for each size."""

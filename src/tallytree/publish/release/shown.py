@@ -12,6 +12,7 @@ from tallytree.histogram import size_label
 from tallytree.names import visible
 from tallytree.notebook import page, paragraph, quoted, shortened, table
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.entities import cut_off
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, in_percent
 from tallytree.publish.release.questions import named_regions
 from tallytree.publish.release.statement import public_totals
@@ -22,10 +23,18 @@ MOST_BARS = 40  # of a chart; more sizes are put into classes
 
 
 def line(release: ReleaseContents, release_id: str | None) -> str:
-    """Title, levels, sizes, mechanism, budget and id, in one line."""
+    """Title, levels, sizes, groups and entities, mechanism, budget and id, in one line."""
     saved = "not saved" if release_id is None else f"id {release_id[:16]}"
     facts = _facts(release)
-    parts = facts["regions"], f"sizes {facts['sizes']}", facts["mechanism"], str(release.measurements.budget), saved
+    counted = f"{release.total:,} groups with {release.entities[0]:,} entities"
+    parts = (
+        facts["regions"],
+        f"sizes {facts['sizes']}",
+        counted,
+        facts["mechanism"],
+        str(release.measurements.budget),
+        saved,
+    )
     return f"Release({', '.join([quoted(release.title), *parts])})"
 
 
@@ -36,6 +45,7 @@ def html(release: ReleaseContents, release_id: str | None) -> str:
     facts = {
         **_facts(release),
         "groups": f"{release.total:,} in {top} ({known})",
+        "entities": f"{release.entities[0]:,} in {top} (from the sizes). {cut_off(release.sizes[-1])}",
         "privacy": guarantee(measurements.budget),
         "protects": measurements.neighbours.describe(),
         "truncated": truncation(measurements.neighbours),

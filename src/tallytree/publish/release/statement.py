@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import groupby, pairwise
@@ -12,9 +13,11 @@ from tallytree.category_trees import over_categories
 from tallytree.histogram import size_label
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
-from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.privacy.measurements import Measurement, Measurements, Passed
 from tallytree.privacy.plan import Band, Question, shares_at_sizes
-from tallytree.publish.release.contents import ReleaseContents, category_description, size_description
+from tallytree.publish.release.contents import ReleaseContents, size_description
+from tallytree.publish.release.entities import entity_description, entity_fields
+from tallytree.publish.release.rows import category_description
 from tallytree.publish.release.truncation import count_description, truncation
 from tallytree.publish.statement import (
     FORMAT,
@@ -35,6 +38,8 @@ BY_CATEGORY = (
     "id of the region, as in regions.csv, with its category in square brackets; without one it is the sum over all "
     "categories, whose level is the region's own (or, at the root of all, one above the others)"
 )
+SUMS = "sums of the released counts over the leaves of each area, so they agree with these and cost no privacy"
+LISTED = "which leaves belong to which area is public; areas may overlap, and need not cover everything"
 # Said of names; it holds for all texts in CSV files.
 MARKED = (
     "; in CSV files a text that a spreadsheet would take for a formula has an apostrophe (') in front, in Parquet "
@@ -72,8 +77,10 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
         "totals": totals_in_words(measurements, mechanism),
         "max_size": measurements.max_size,
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
+        "entities": entity_description(measurements.neighbours, measurements.max_size),
         "zero_cells": "written" if zeros else "left out",
         **({} if release.error_bars.which == "none" else {"intervals": intervals_statement(release, zeros=zeros)}),
+        **({} if not release.areas else {"areas": areas_statement(release)}),
         "software": software(),
     }
 
@@ -127,7 +134,27 @@ def measured_first(measurements: Measurements, shown: Callable[[Fraction], str] 
             facts.append(f"the number of groups in every region of level {level!r} was measured {paid}")
     if measurements.settled.totals is not None:
         facts.append("measured numbers of groups were made to add up, and the counts keep the result")
+    if measurements.settled.places is not None and any(part.view == "sorted_sizes" for part in measurements.measured):
+        facts.append(
+            "from the measured numbers of groups it follows how long lists of sizes are, a little longer than there "
+            "are likely to be groups; a list holds the largest sizes of its region, and zeros where there are fewer"
+        )
+    if measurements.passed is not None:
+        facts.append(_fork_in_words(measurements, measurements.passed))
     return facts
+
+
+def _fork_in_words(measurements: Measurements, passed: Passed) -> str:
+    """The rule by which questions followed totals, and which did."""
+    level, average = measurements.hierarchy.levels[passed.level], float(measurements.totals_of(passed.level).mean())
+    ways = ["sorted lists of the sizes of the lowest level", "how many groups have each size or more"]
+    followed = ways[0 if passed.few else 1]
+    return (
+        "what was measured next was decided by a rule that reads these noisy numbers and nothing else: with fewer than "
+        f"{as_decimal(passed.fewer_than)} groups in a region of level {level!r} on average, {ways[0]}; otherwise "
+        f"{ways[1]}. On average {average:.6g} were measured, so it was {followed}. Either way all measurements "
+        "together cost the budget and no more"
+    )
 
 
 def public_facts(measurements: Measurements) -> list[str]:
@@ -196,6 +223,39 @@ def intervals_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, A
     return stated
 
 
+def areas_statement(release: ReleaseContents) -> dict[str, Any]:
+    """What is published of areas: how many there are of each kind, and what their totals are."""
+    return {"kinds": dict(Counter(area.kind for area in release.areas)), "totals": SUMS, "leaves": LISTED}
+
+
+def area_resources(release: ReleaseContents, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tables of areas in the data package; `cells` are the fields of sizes, counts and intervals."""
+    if not release.areas:
+        return []
+    keys = [
+        {"name": "kind", "type": "string", "description": f"what such areas are called{MARKED}"},
+        {"name": "area", "type": "string", "description": f"name of the area, unique within its kind{MARKED}"},
+    ]
+    totals = {
+        "description": f"totals of areas: {SUMS}",
+        "schema": {"fields": [*keys, *cells], "primaryKey": ["kind", "area", "size"]},
+    }
+    leaf = {"name": "region", "type": "string", "description": "id of a leaf, as in regions.csv"}
+    leaves = {
+        "description": f"the leaves of every area; {LISTED}",
+        "schema": {
+            "fields": [*keys, leaf],
+            "primaryKey": ["kind", "area", "region"],
+            "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
+        },
+    }
+    return [
+        resource("areas.csv", totals),
+        resource("areas.parquet", totals, name="areas-parquet"),
+        resource("area_leaves.csv", leaves),
+    ]
+
+
 def interval_fields(release: ReleaseContents) -> list[dict[str, Any]]:
     """The columns of intervals as fields of the data package."""
     bars = release.error_bars
@@ -229,14 +289,28 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
         "description": count_description(release.measurements.neighbours),
         "constraints": {"required": True, "minimum": 0},
     }
+    cells: list[dict[str, Any]] = [*keys[2:], count, *interval_fields(release)]
     told = "" if zeros else "; cells that are zero are left out"
     if told and release.error_bars.which != "none":
         told += f" ({LEFT_OUT}: see privacy.json)"
     counts = {
         "description": f"the released counts{told}",
         "schema": {
-            "fields": [*keys[:2], shown, *by, *keys[2:], count, *interval_fields(release)],
+            "fields": [*keys[:2], shown, *by, *cells],
             "primaryKey": ["region", *release.rows.categories, "size"],
+            "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
+        },
+    }
+    persons = {
+        "description": "the number of entities of each region, which agrees with the released counts",
+        "schema": {
+            "fields": [
+                *keys[:2],
+                shown,
+                *by,
+                *entity_fields(release.measurements.neighbours, release.measurements.max_size, release.error_bars),
+            ],
+            "primaryKey": ["region", *release.rows.categories],
             "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
         },
     }
@@ -257,7 +331,8 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
             "name": "view",
             "type": "string",
             "description": "counts: groups of that size; at_least: of that size or more; sorted_sizes: sizes of the "
-            "groups, ascending; totals: number of groups; largest: size of the largest group; chain: groups of that "
+            "groups, ascending; totals: number of groups; entities: sum of the groups' sizes; largest: size of the "
+            "largest group; chain: groups of that "
             "size in that region or one after it, or of any larger size in any region of the level",
         },
         *(keys if not by else [keys[0], {**keys[1], "description": BY_CATEGORY}, keys[2]]),
@@ -280,7 +355,10 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
         "resources": [
             resource("counts.csv", counts),
             resource("counts.parquet", counts, name="counts-parquet"),
+            resource("entities.csv", persons),
+            resource("entities.parquet", persons, name="entities-parquet"),
             resource("regions.csv", regions),
             resource("measurements.parquet", measurements),
+            *area_resources(release, cells),
         ],
     }

@@ -17,11 +17,14 @@ from tallytree.mechanisms import Estimate, Mechanism
 from tallytree.numbers import short
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
+from tallytree.publish.release.area_files import AREA_FILES, LEAVES, read_leaves, with_area_bars
+from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV
 from tallytree.publish.release.error_bars import ErrorBars
 from tallytree.publish.release.files import (
     COUNTS,
-    FILES,
+    OLDER_FILES,
     REGIONS,
     Cells,
     are_named,
@@ -30,6 +33,7 @@ from tallytree.publish.release.files import (
     stated_fallback,
     stated_mechanism,
     stored_error_bars,
+    with_entities,
 )
 from tallytree.publish.release.measurements_file import load_measurements
 from tallytree.publish.release.rows import TableRows
@@ -60,7 +64,9 @@ LARGEST_VALUE = 1 << 53  # of a measurement, either way: estimators compute with
 class StoredRelease(Stored):
     """The files of a release directory."""
 
-    expected = FILES
+    expected = OLDER_FILES
+    # That the numbers of entities are there, but in releases of format 1, is another promise.
+    optional = (*AREA_FILES, ENTITIES, ENTITIES_CSV)
 
     @property
     def regions(self) -> tuple[Hierarchy, list[str]]:
@@ -124,7 +130,17 @@ class StoredRelease(Stored):
     @property
     def error_bars(self) -> ErrorBars:
         """The released intervals."""
-        return stored_error_bars(self.cells, self.intervals, self.truncation)
+        return self.once("the intervals", self._error_bars)
+
+    def _error_bars(self) -> ErrorBars:
+        bars = stored_error_bars(self.cells, self.intervals, self.truncation)
+        bars = with_area_bars(self.directory, bars, self.areas, self.sizes)
+        return bars if self.is_older else with_entities(bars, self.directory, self.rows)
+
+    @property
+    def areas(self) -> tuple[Area, ...]:
+        """area_leaves.csv, where areas are published."""
+        return self.once(LEAVES, lambda: read_leaves(self.directory, self.statement, self.hierarchy, len(self.sizes)))
 
     @property
     def estimate(self) -> Estimate:
@@ -150,6 +166,7 @@ class StoredRelease(Stored):
             title=self.statement["title"],
             error_bars=self.error_bars,
             fallback=fallback,
+            areas=self.areas,
         )
 
     @property
@@ -165,6 +182,8 @@ class StoredRelease(Stored):
     def unchecked(self) -> Iterator[Unchecked]:
         """What is said and cannot be checked from the files."""
         yield from UNCHECKED
+        if self.areas:
+            yield Unchecked(f"{LEAVES}: rows", "which leaves belong to which area, as the data holder said")
         version = self.statement["software"]["tallytree"]
         if version != VERSION:
             told = (

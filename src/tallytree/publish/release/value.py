@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from tallytree.arguments import FLAG, PATH, expecting
+from tallytree.errors import SpecError
 from tallytree.publish.folder import MANIFEST, digest, place_of
 from tallytree.publish.recording import mark_of, warned_if_not_recorded
 from tallytree.publish.release import shown
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import answers, bands
+from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
 from tallytree.publish.release.questions import Asked, Regions, Sizes, regions_of_level
@@ -83,20 +85,32 @@ class Release(ReleaseContents):
 
     def estimates(
         self,
-        level: str,
+        level: str | None = None,
         sizes: Sizes = None,
         *,
+        areas: Any = None,
         kind: str = "sum",
         to: Regions = None,
         within: Regions = None,
         **how: Any,
     ) -> list[Answer]:
-        """An answer for every region of a level by itself, or for those `within` some regions.
+        """An answer for every region of a level by itself, or for those `within` some regions; or for every area.
+
+        `areas` are lists of regions by the areas' names, or a CSV or Parquet file or a table with the columns `area`
+        and `region`. A region that is no leaf stands for all its leaves; a leaf may lie in several areas.
 
         `kind` is "sum", "share", "mean", "ratio" or "difference", the last two against the regions `to`. All typical
         intervals come from one run of replicates.
         """
-        wanted = regions_of_level(self.hierarchy, level, within)
+        wanted: Sequence[Regions]
+        if areas is not None:
+            if level is not None or within is not None:
+                raise SpecError("ask for areas, or for the regions of a level (within others), not for both at once")
+            wanted = read_areas(areas, self.hierarchy)
+        elif level is None:
+            raise SpecError("say of what: estimates needs a level, or areas")
+        else:
+            wanted = regions_of_level(self.hierarchy, level, within)
         second = (to, sizes) if kind in ("ratio", "difference") else None
         return self._ask(kind, [(region, sizes) for region in wanted], second, **how)
 
@@ -105,7 +119,10 @@ class Release(ReleaseContents):
         return self._ask("share", [(regions, sizes)], **how)[0]
 
     def mean_size(self, regions: Regions, **how: Any) -> Answer:
-        """Entities per group in the union of regions; the last size counts as itself, so the mean is truncated."""
+        """Entities per group in the union of regions.
+
+        The last size counts as itself, so the mean is truncated: a lower bound where there are larger groups.
+        """
         return self._ask("mean", [(regions, None)], **how)[0]
 
     def ratio(

@@ -16,13 +16,14 @@ from tallytree.mechanisms import instead_of
 from tallytree.numbers import exact_number, short
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import FIRST, variance_of
+from tallytree.privacy.measure import variance_of
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.privacy.plan import Band, Question, shares_at_sizes
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, UNUSABLE, Stored
+from tallytree.privacy.plan import FIRST, Band, Question, shares_at_sizes
+from tallytree.publish.folder import MANIFEST, MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, UNUSABLE, Stored
 from tallytree.publish.reading import ParquetRows, read_json
 from tallytree.publish.release import restated
+from tallytree.publish.release.area_files import areas_differ
 from tallytree.publish.release.contents import size_description
 from tallytree.publish.release.files import (
     COUNTS,
@@ -31,7 +32,12 @@ from tallytree.publish.release.files import (
     count_columns,
     stated_fallback,
 )
-from tallytree.publish.release.interval_checks import guaranteed_follow, interval_words, intervals_in_order
+from tallytree.publish.release.interval_checks import (
+    entities_follow,
+    guaranteed_follow,
+    interval_words,
+    intervals_in_order,
+)
 from tallytree.publish.release.statement import described, measured_first, public_totals
 from tallytree.publish.release.stored import StoredRelease, faults_at
 from tallytree.publish.release.truncation import count_description
@@ -243,13 +249,21 @@ def _follows(stored: StoredRelease) -> Iterator[str]:
     asking.check(measurements.neighbours, measurements.hierarchy)
     shares = None if asking.leaves_only else measurements.level_shares
     plan = asking.plan(measurements.hierarchy, measurements.budget, measurements.neighbours.unit, shares)
+    passed = None if plan.fork is None else measurements.passing(plan.fork)
+    if passed != measurements.passed:
+        yield f"which questions were asked after the totals does not follow from these by the rule of {asking.name}"
+    if passed is not None:
+        plan = plan.branch(few=passed.few)
     asked = {(ask.view, ask.level, ask.share, ask.sizes, ask.summed) for ask in plan.questions}
     if asked != {(part.view, part.level, part.share, part.sizes, part.summed) for part in measurements.measured}:
         yield f"{asking.name} with the options in {PRIVACY} does not ask for what was measured"
     first = replace(measurements, measured=tuple(part for part in measurements.measured if part.view in FIRST))
     settled = asking.settle(replace(first, settled=Settled()))
-    if settled.max_size != measurements.settled.max_size or not _same(settled.totals, measurements.settled.totals):
+    known = measurements.settled
+    if settled.max_size != known.max_size or not _same(settled.totals, known.totals):
         yield f"the totals or the largest size in {MEASUREMENTS} do not follow from what was measured of them"
+    if not _same(settled.places, known.places):
+        yield f"the lengths of lists in {MEASUREMENTS} do not follow from the totals that were measured"
     if fallback is not None:
         used = stored.mechanism
         if (used.name, used.options) not in [(one.name, one.options) for one in instead_of(asking, measurements)]:
@@ -287,6 +301,10 @@ def _tables_follow(stored: StoredRelease) -> Iterator[str]:
         yield from restated.rows_differ(contents, stored.directory, zeros=stored.zeros_written)
 
 
+def _areas_follow(stored: StoredRelease) -> Iterator[str]:
+    yield from areas_differ(stored.contents, stored.directory, read_json(stored.directory / MANIFEST)["files"])
+
+
 def _noise_fits(stored: StoredRelease) -> Iterator[str]:
     """The stated variance of each measurement is that of its noise, and its noise is of a release."""
     for part in stored.measurements.measured:
@@ -313,12 +331,14 @@ PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
     "what is said of intervals is the same everywhere": interval_words,
     "every interval holds its count and stays within what is possible": intervals_in_order,
     "guaranteed intervals follow from the measurements": guaranteed_follow,
+    "numbers of entities, where there are any, are those of the counts, with their intervals": entities_follow,
     "the noise has the stated variance": _noise_fits,
     "what is stated follows from measurements, counts and mechanism, and nothing else is stated": _statement_follows,
 }
 NEWER_PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {  # which releases of format 1 did not give
     "the data package describes these tables, and nothing else": _package_follows,
     "rows are in their order, and tables say what they hold": _tables_follow,
+    "areas, where there are any, are the sums of their leaves, with the intervals that follow": _areas_follow,
 }
 
 CATEGORIES_ADD_UP = "rows for all categories are the sums over them, in every region and for every size"

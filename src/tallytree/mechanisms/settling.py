@@ -1,0 +1,334 @@
+"""How `tallytree` estimates: from whatever was measured to whole rows that add up, settled from the top.
+
+`at_least` counts are combined from below, settled from the root down and drawn to the shapes around them; lists, and
+counts that are read as lists are, become beliefs about leaves that are added up first. `mechanisms.tallytree` says what
+is measured, and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from tallytree.arrays import Floats, Integers
+from tallytree.errors import SpecError
+from tallytree.estimate.intervals.replicate_noise import chances, digest_of
+from tallytree.estimate.settled import counted
+from tallytree.estimate.settled.borrowed import borrowed
+from tallytree.estimate.settled.counted import Counted
+from tallytree.estimate.settled.entities import keeping_sums, with_measured_sums
+from tallytree.estimate.settled.families import settled
+from tallytree.estimate.settled.lists import Lists, believed, drawing
+from tallytree.estimate.settled.shapes import ROUNDS
+from tallytree.estimate.settled.subtrees import subtree_estimates
+from tallytree.estimate.tree.variances import LEAST_VARIANCE
+from tallytree.hierarchy import Hierarchy
+from tallytree.histogram import at_least, counts_from_at_least
+from tallytree.mechanisms.by_category import (
+    believed_details,
+    believed_sums,
+    listed_by_category,
+    root_over_all,
+    settled_by_category,
+)
+from tallytree.mechanisms.leaf_totals import measured_totals, noise_of, weigh_totals, with_totals
+from tallytree.mechanisms.mechanism import Estimate
+from tallytree.mechanisms.settings import BELIEFS, Settings
+from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.size_lists import list_starts
+
+LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
+SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
+
+
+def settled_from_the_top(settings: Settings, measurements: Measurements) -> Estimate:
+    """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
+    if any(part.summed for part in measurements.measured):
+        return _with_sums_besides(settings, measurements)
+    measurements = _with_listed(measurements)
+    last = measurements.hierarchy.depth - 1
+    lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
+    way = _from_lists if lists else _from_beliefs if settings.leaves == BELIEFS else _from_at_least
+    values, words = way(settings, measurements)
+    if settings.lists_below is not None:
+        words += f"; {'lists were' if lists else 'at_least was'} measured, as the numbers of groups measured first told"
+    return _estimate(measurements, values, words)
+
+
+def _with_sums_besides(settings: Settings, measurements: Measurements) -> Estimate:
+    """The same where sums over categories were measured besides."""
+    over = measurements.over_categories
+    if measurements.hierarchy.by is not None and not measurements.hierarchy.by.members_decide:
+        measurements = _with_listed(measurements)
+        known = believed_details(measurements, _measured(measurements), _measured(over))
+        return _estimate(measurements, *_from_at_least(settings, measurements, known))
+    sums = believed_sums(measurements, subtree_estimates(*_measured(over), over.hierarchy))
+    return settled_by_category(measurements, _estimate(over, *_from_at_least(settings, over, sums)))
+
+
+def _estimate(measurements: Measurements, values: Integers, words: str) -> Estimate:
+    told = f"whole numbers settled from the top, level by level; {words}"
+    return Estimate(_counts_of(measurements, values), told)
+
+
+def _counts_of(measurements: Measurements, values: Integers) -> Integers:
+    """Counts from settled rows. Groups that are listed by region alone have a size of at least 1: a total is T[1]."""
+    if measurements.region_totals is None and measurements.known_totals is not None:
+        values[:, 0] = measurements.known_totals  # no row exceeds it
+    return counts_from_at_least(values, measurements.region_totals)
+
+
+def _with_listed(measurements: Measurements) -> Measurements:
+    """With numbers of groups by category settled, where those over all categories are public."""
+    if measurements.listed_totals is None:
+        return measurements
+    tree = measurements.hierarchy
+    believed = subtree_estimates(*_measured(measurements), tree)
+    return replace(measurements, settled=Settled(listed_by_category(*believed, tree, measurements.listed_totals)))
+
+
+def _from_at_least(
+    settings: Settings,
+    measurements: Measurements,
+    known: tuple[Floats, Floats] | None = None,
+    *,
+    apart_as_true: bool = False,
+) -> tuple[Integers, str]:
+    """Settled rows; from `known` means and variances `[regions, sizes]` instead of those of `at_least`, if given."""
+    tree, totals = measurements.hierarchy, measurements.known_totals
+    values, noise = with_totals(measurements, *_measured(measurements))
+    mean, variance = subtree_estimates(values, noise, tree) if known is None else known
+    if known is not None:
+        noise[-1] = variance[tree.level_slice(tree.depth - 1)].mean(axis=0)
+    summed = any(part.view == "entities" for part in measurements.measured)
+    if summed:
+        mean, variance = _with_entities(measurements, values, noise, mean, variance)
+    del values
+    deviation = np.sqrt(variance, out=variance)
+    if summed:
+        words = "rows are drawn to the numbers of entities that were measured; leaves borrow nothing"
+        return settled(mean, deviation, tree, totals), words
+    if tree.by is not None and known is None and np.isinf(noise[0]).all():
+        mean[0] = root_over_all(mean, deviation, tree, totals)
+    if not settings.borrow or tree.depth == 1:
+        return settled(mean, deviation, tree, totals), "leaves borrow nothing from the regions above them"
+    # Rows of leaves are settled before they borrow only where their numbers of groups are to be read from them.
+    first = settled(mean, deviation, tree, totals, above_leaves=totals is not None)
+    leaves = tree.level_slice(tree.depth - 1)
+    above = first[: leaves.start].astype(np.float64)[tree.parents[leaves]]
+    # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
+    begin = 0 if totals is not None else 1
+    groups, groups_above = (
+        (totals[leaves].astype(np.float64), totals[tree.parents[leaves]].astype(np.float64))
+        if totals is not None
+        else (first[leaves, 0].astype(np.float64), above[:, 0])
+    )
+    part, kinds = 0.0, 1 if tree.by is None else len(tree.by)
+    width = (leaves.stop - leaves.start) // kinds
+    for kind in range(kinds):  # categories differ in how alike their leaves are
+        some = slice(kind * width, (kind + 1) * width)
+        own = slice(leaves.start + some.start, leaves.start + some.stop)
+        rows = mean[own, begin:], noise[-1, begin:], groups[some], above[some, begin:], groups_above[some]
+        drawn = borrowed(*rows, apart_as_true=apart_as_true)
+        if drawn.part > 0:
+            mean[own, begin:] = drawn.mean
+            np.sqrt(drawn.variance, out=deviation[own, begin:])
+            part += drawn.part / kinds
+    if part == 0:
+        whole = first if len(first) == len(tree) else settled(mean, deviation, tree, totals, top=first)
+        return whole, "leaves borrow nothing from the regions above them: it would not pay"
+    del above, rows, drawn  # as large as the measurements each
+    whole = settled(mean, deviation, tree, totals, top=first[: leaves.start])
+    return whole, f"of their rows, leaves borrow {100 * part:.0f} % from the shapes of the regions above them"
+
+
+def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
+    tree, totals = measurements.hierarchy, measurements.region_totals
+    leaves = tree.level_slice(tree.depth - 1)
+    found = believed(_lists(measurements), tree, measurements.max_size, rounds=ROUNDS if settings.borrow else 1)
+    values, noise = _measured(measurements)
+    front = np.isfinite(noise[-1])  # sizes that were counted in the leaves: there the lists have nothing to add
+    if not front[0] and (measured := measured_totals(measurements)) is not None:
+        weigh_totals(found.mean, found.variance, measured)
+    mean, variance = (_added_up(leaf, tree) for leaf in (found.mean, found.variance))
+    if front.any():
+        known = with_totals(measurements, values, noise)
+        mean[:, front], variance[:, front] = subtree_estimates(known[0][:, front], known[1][:, front], tree)
+    for level in range(tree.depth - 1):
+        rows = tree.level_slice(level)
+        _weigh(mean[rows], variance[rows], values[rows], np.where(front, inf, noise[level])[None, :])
+    deviation = np.sqrt(variance) + LEAST_DEVIATION
+    whole = settled(mean, deviation, tree, totals, orderly_leaves=not front.any())
+    changed = float(np.abs(whole[leaves] - found.mean)[:, ~front].mean())
+    light = "the shapes around them" if settings.borrow else "one shape for all data"
+    return whole, (
+        f"leaves are read from lists of sizes in the light of {light}, "
+        f"and moved by {changed:.2g} of a group on average to add up"
+    )
+
+
+def _from_beliefs(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
+    """Beliefs about leaves, added up and weighed against the unbiased estimates of the same measurements.
+
+    Beliefs are sharper, and biased where shapes do not fit: `_weigh` notices.
+    """
+    tree = measurements.hierarchy
+    values, noise = _measured(measurements)
+    unbiased, spread = subtree_estimates(values, noise, tree)
+    rounds = ROUNDS if settings.borrow else 1
+    found = counted.believed(_counted(measurements), tree, rounds=rounds)
+    mean, variance = (_added_up(leaf, tree) for leaf in (found.mean, found.variance))
+    for level in range(tree.depth - 1):
+        rows = tree.level_slice(level)
+        _weigh(mean[rows], variance[rows], unbiased[rows], spread[rows])
+    deviation = np.sqrt(variance) + LEAST_DEVIATION
+    whole = settled(mean, deviation, tree, measurements.region_totals, orderly_leaves=True)
+    light = "the shapes around them" if settings.borrow else "one shape for all data"
+    return whole, f"counts of leaves are read in the light of {light}, and moved to add up"
+
+
+def played(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+    """What stands for the truth in each replicate: leaves as different as they are believed to be.
+
+    Released leaves that borrow are closer together. For lists and beliefs these are draws of what is believed.
+    """
+    if any(part.view == "sorted_sizes" for part in measurements.measured):
+        return _played_lists(settings, measurements, counts)
+    if settings.leaves == BELIEFS:
+        return _played_beliefs(settings, measurements)
+    if not settings.borrow or any(part.summed for part in measurements.measured):
+        return lambda replicate: counts
+    measurements = _with_listed(measurements)
+    values, _ = _from_at_least(settings, measurements, apart_as_true=True)
+    apart = _counts_of(measurements, values)
+    return lambda replicate: apart
+
+
+def _played_lists(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+    """Draws of the lists. Sizes that were counted in the leaves are as released, but no less than what is drawn above.
+
+    Released counts are settled from means of beliefs, which are smoother than any truth: what is estimated from those
+    once more errs less than a release does.
+    """
+    tree = measurements.hierarchy
+    leaves = tree.level_slice(tree.depth - 1)
+    lists, seed = _lists(measurements), digest_of(measurements)
+    draw = drawing(lists, tree, measurements.max_size, rounds=ROUNDS if settings.borrow else 1)
+    front = np.isfinite(_measured(measurements)[1][-1])
+    released = at_least(counts[leaves], measurements.first_size)
+
+    def play(replicate: int) -> Integers:
+        values = at_least(draw(chances(seed, replicate, lists.values.shape[1])), 0)
+        values[:, front] = released[:, front]
+        values = np.ascontiguousarray(np.maximum.accumulate(values[:, ::-1], axis=1)[:, ::-1])
+        public = None if measurements.region_totals is None else measurements.region_totals[leaves]
+        return tree.aggregate(counts_from_at_least(values, public))
+
+    return play
+
+
+def _played_beliefs(settings: Settings, measurements: Measurements) -> Callable[[int], Integers]:
+    """Draws of what is believed of the leaves' counts."""
+    tree, totals, seed = measurements.hierarchy, measurements.region_totals, digest_of(measurements)
+    leaves = tree.level_slice(tree.depth - 1)
+    draw = counted.drawing(_counted(measurements), tree, rounds=ROUNDS if settings.borrow else 1)
+    cells = (leaves.stop - leaves.start) * measurements.max_size
+
+    def play(replicate: int) -> Integers:
+        values = draw(chances(seed, replicate, cells))
+        return tree.aggregate(counts_from_at_least(values, None if totals is None else totals[leaves]))
+
+    return play
+
+
+def _with_entities(
+    measurements: Measurements, values: Floats, noise: Floats, mean: Floats, variance: Floats
+) -> tuple[Floats, Floats]:
+    """Means and variances of rows, with what was measured of their sums."""
+    tree = measurements.hierarchy
+    sums, sums_noise = np.zeros(len(tree)), np.full(tree.depth, inf)
+    for part in measurements.measured:
+        if part.view == "entities":
+            sums[tree.level_slice(part.level)] = part.values[:, 0]
+            sums_noise[part.level] = noise_of(part)
+    contrast = variance[:, 0].copy()
+    better, spread, of_sums = with_measured_sums(mean, variance, values, noise[:, 0], sums, sums_noise, tree)
+    return keeping_sums(better, contrast, of_sums, measurements.region_totals), spread
+
+
+def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> None:
+    """Weigh sums of beliefs against what was measured of them, in place.
+
+    `noise` is its variance, `[regions, sizes]` or one row for all regions, infinite where nothing was measured. Beliefs
+    may be off by more than they say: where their squared distance from the measurements is larger than noise and
+    variances explain, over sizes of like magnitude, their variance is raised to what explains it.
+    """
+    sizes = mean.shape[1]
+    first = 1
+    while first <= sizes:
+        last = min(sizes, SIZES_PER_BAND * first - 1) if first > 1 else 1
+        columns = first - 1 + np.flatnonzero(np.isfinite(noise[0, first - 1 : last]))
+        first = last + 1
+        if len(columns) == 0:
+            continue
+        gap, spread = measured[:, columns] - mean[:, columns], variance[:, columns]
+        excess = max(0.0, float(np.mean(gap**2 - noise[:, columns] - spread)))
+        spread = spread + excess
+        own = spread / (spread + noise[:, columns])
+        mean[:, columns] += own * gap
+        variance[:, columns] = (1 - own) * spread
+
+
+def _measured(measurements: Measurements) -> tuple[Floats, Floats]:
+    """Measured `at_least` counts `[regions, sizes]`, zero where there are none, and the noise's variance by level."""
+    tree, sizes = measurements.hierarchy, measurements.max_size
+    values, noise = np.zeros((len(tree), sizes)), np.full((tree.depth, sizes), inf)
+    for part in measurements.measured:
+        if part.view == "at_least" and not part.summed:
+            columns = slice(0, sizes) if part.sizes is None else slice(part.sizes.first - 1, part.sizes.last)
+            values[tree.level_slice(part.level), columns] = part.values
+            noise[part.level, columns] = noise_of(part)
+    return values, noise
+
+
+def _lists(measurements: Measurements) -> Lists:
+    last = measurements.hierarchy.depth - 1
+    parts = [part for part in measurements.measured if part.view == "sorted_sizes" and part.level == last]
+    bands = [
+        (0, measurements.max_size) if part.sizes is None else (part.sizes.first - 1, part.sizes.last) for part in parts
+    ]
+    return Lists(
+        values=np.stack([part.values.astype(np.int64) for part in parts]),
+        starts=list_starts(measurements.lengths(last)),
+        below=np.array([below for below, _ in bands]),
+        above=np.array([above for _, above in bands]),
+        scales=np.array([max(float(part.scale), LEAST_VARIANCE) for part in parts]),
+        gaussian=parts[0].noise == "discrete_gaussian",
+    )
+
+
+def _counted(measurements: Measurements) -> Counted:
+    tree, totals = measurements.hierarchy, measurements.region_totals
+    last = tree.depth - 1
+    part = next(part for part in measurements.measured if part.view == "at_least" and part.level == last)
+    if totals is None:
+        raise SpecError("beliefs about counts need public totals")
+    return Counted(
+        values=part.values.astype(np.float64),
+        groups=np.ascontiguousarray(totals[tree.level_slice(last)], np.int64),
+        scale=max(float(part.scale), LEAST_VARIANCE),
+        gaussian=part.noise == "discrete_gaussian",
+    )
+
+
+def _added_up(leaf: Floats, tree: Hierarchy) -> Floats:
+    """Rows of all regions, `[regions, sizes]`, from those of the leaves."""
+    rows = np.empty((len(tree), leaf.shape[1]))
+    rows[tree.level_slice(tree.depth - 1)] = leaf
+    for level in range(tree.depth - 2, -1, -1):
+        regions, below = tree.level_slice(level), tree.level_slice(level + 1)
+        rows[regions] = np.add.reduceat(rows[below], tree.child_starts[regions] - below.start)
+    return rows

@@ -1,0 +1,196 @@
+"""`Area`: a named list of leaves that need not be a region of the tree, such as a school district or a service area.
+
+Which leaves belong to which area is public. Areas may overlap, and they need not cover everything. Their counts are
+sums of released counts, so they agree with these and cost nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+
+from tallytree.arguments import PATH, TEXT, told
+from tallytree.errors import SpecError
+from tallytree.estimate.intervals.unions import largest_regions, leaves_of
+from tallytree.hierarchy import Hierarchy
+from tallytree.names import did_you_mean, from_a_spreadsheet
+from tallytree.numbers import short
+from tallytree.public_table import public_table, text, text_columns
+from tallytree.publish.release.region_names import RegionNames
+
+COLUMNS = ("area", "region")
+KIND = "kind"  # a column that published lists have too
+LONGEST_NAME = 200  # characters
+MOST_CELLS = 5_000_000  # areas × sizes that are published
+MOST_WORK = 20_000_000_000  # areas × regions of the tree
+MOST_BYTES = 128 << 20  # of the list of leaves that is published
+MOST_NAMED = 3  # of one mistake
+FEWER = "publish fewer, or ask for them with `query`"
+
+Pairs = list[tuple[str, str]]  # area and region, as they are written
+
+
+class CountedOnce(UserWarning):
+    """A leaf is listed more than once in an area; it was counted once."""
+
+
+@dataclass(frozen=True)
+class Area:
+    """A name, and the fewest regions of which none lies within another that together are the area."""
+
+    name: str
+    regions: tuple[int, ...]
+    kind: str = ""  # what such areas are called, where they are published: school_districts, say
+
+    def leaves(self, hierarchy: Hierarchy) -> list[int]:
+        """Its leaves, by their indices among all regions, ascending."""
+        found: list[int] = np.sort(leaves_of(self.regions, hierarchy)).tolist()
+        return found
+
+
+def read_areas(source: Any, hierarchy: Hierarchy, *, kind: str = "") -> tuple[Area, ...]:
+    """Areas from a CSV or Parquet file or a table with the columns `area` and `region`, or from lists of regions.
+
+    A region is an id or a name, as in all questions; one that is no leaf stands for all its leaves. A leaf may lie in
+    several areas. Twice in one area it counts once, with a warning. What is unknown or empty is a SpecError.
+    """
+    what = f"list of areas {kind!r}" if kind else "list of areas"
+    pairs = _of_lists(source, what) if isinstance(source, Mapping) else _of_table(source, what)
+    if not pairs:
+        raise SpecError(f"the {what} is empty; expected a row for each area and leaf")
+    marked = isinstance(source, str | PathLike) and not fspath(source).lower().endswith((".parquet", ".pq"))
+    listed = _found(pairs, hierarchy, what, marked=marked)
+    areas, repeated = [], []
+    for name, regions in listed.items():
+        leaves, times = np.unique(leaves_of(regions, hierarchy), return_counts=True)
+        repeated += [(name, int(leaf)) for leaf in leaves[times > 1][:1]]
+        areas.append(Area(name, largest_regions(leaves, hierarchy), kind))
+    if repeated:
+        name, leaf = repeated[0]
+        others = f", and so have {len(repeated) - 1:,} other areas" if len(repeated) > 1 else ""
+        warnings.warn(
+            f"the area {short(name)} has the leaf {short(hierarchy.ids[leaf])} more than once{others}; it counts once",
+            CountedOnce,
+            stacklevel=2,
+        )
+    return tuple(areas)
+
+
+def areas_to_publish(sources: Mapping[str, Any] | None, hierarchy: Hierarchy, sizes: int) -> tuple[Area, ...]:
+    """Several kinds of areas, each from its own source; refused if they are more than a release holds."""
+    if sources is None:
+        return ()
+    if hierarchy.by is not None:
+        raise SpecError("areas are not published by category; leave out areas, or read without categories")
+    if not isinstance(sources, Mapping):
+        raise SpecError(f"areas is {told(sources)}; expected lists of areas by what these are called")
+    areas: list[Area] = []
+    for kind, source in sources.items():
+        _check_name(kind, "a kind of areas")
+        areas += read_areas(source, hierarchy, kind=kind)
+    check_number(len(areas), sizes, len(hierarchy))
+    if (size := sum(_bytes(area, hierarchy) for area in areas)) > MOST_BYTES:
+        raise SpecError(f"the lists of areas take {size:,} bytes, more than the {MOST_BYTES:,} of a release; {FEWER}")
+    return tuple(areas)
+
+
+def check_number(areas: int, sizes: int, regions: int) -> None:
+    """Refuse more areas than are written, or computed in a bearable time."""
+    if areas * sizes > MOST_CELLS:
+        raise SpecError(f"{areas:,} areas of {sizes:,} sizes are more than the {MOST_CELLS:,} of a release; {FEWER}")
+    if areas * regions > MOST_WORK:
+        raise SpecError(f"{areas:,} areas over {regions:,} regions are more than a release computes; {FEWER}")
+
+
+def _bytes(area: Area, hierarchy: Hierarchy) -> int:
+    """No less than what the rows of an area take in a CSV file: each character may be a quote, which is doubled."""
+    beside = 2 * len(f"{area.kind}{area.name}".encode()) + 16
+    return sum(2 * len(hierarchy.ids[leaf].encode()) + beside for leaf in area.leaves(hierarchy))
+
+
+# -------------------------------------------------------------------- what was written
+
+
+def _of_lists(source: Mapping[Any, Any], what: str) -> Pairs:
+    pairs = []
+    for name, regions in source.items():
+        listed = [regions] if isinstance(regions, str) else regions
+        if not isinstance(listed, Iterable):
+            raise SpecError(f"the area {told(name)} is {told(regions)}; expected a list of regions")
+        listed = list(listed)
+        if not listed:
+            raise SpecError(f"the area {told(name)} of the {what} is empty; expected at least one region")
+        _check_name(name, "the name of an area")
+        for region in listed:
+            if not TEXT.holds(region):
+                raise SpecError(f"{told(region)} in the area {short(name)} is not a region; expected an id or a name")
+            pairs.append((text(name), text(region)))
+    return pairs
+
+
+def _of_table(source: Any, what: str) -> Pairs:
+    if isinstance(source, str | PathLike) and not PATH.holds(source):
+        raise SpecError(f"the {what} is {told(source)}; expected a path, a table or lists of regions by name")
+    table = public_table(source, what)
+    if missing := [name for name in COLUMNS if name not in table.column_names]:
+        hint = did_you_mean(missing[0], table.column_names, "it has")
+        raise SpecError(f"the {what} has no column {missing[0]!r}; {hint}. Expected the columns area and region")
+    names, regions = text_columns(table, COLUMNS)
+    if KIND in table.column_names:
+        kinds: dict[str, str] = {}
+        for name, kind in zip(names, text_columns(table, [KIND])[0], strict=True):
+            if kinds.setdefault(name, kind) != kind:
+                raise SpecError(
+                    f"the {what} has the area {short(name)} in two kinds, {short(kinds[name])} and {short(kind)}; keep "
+                    "the rows of one kind"
+                )
+    return list(zip(names, regions, strict=True))
+
+
+def _found(pairs: Pairs, hierarchy: Hierarchy, what: str, *, marked: bool) -> dict[str, list[int]]:
+    """The regions of every area, in the order of the rows; all that cannot be read is told at once."""
+    names = RegionNames(hierarchy)
+    known: dict[str, int | None] = {}
+    listed: dict[str, list[int]] = {}
+    mistakes: list[str] = []
+    nameless, nowhere, unknown = 0, 0, 0
+    for row, (name, region) in enumerate(pairs, start=1):
+        nameless += not name
+        nowhere += not region
+        if not name or not region:
+            continue
+        exact = from_a_spreadsheet(name) if marked else name
+        if exact not in listed:
+            _check_name(exact, "the name of an area")
+        if region not in known:
+            plain = from_a_spreadsheet(region) if marked else region
+            written = plain if plain in hierarchy.index else region
+            try:
+                known[region] = names.find(written) if len(mistakes) < MOST_NAMED else names.where(written)
+            except SpecError as error:
+                known[region] = None
+                mistakes.append(f"row {row:,}, area {short(exact)}: {error}")
+            unknown += known[region] is None
+        if (found := known[region]) is not None:
+            listed.setdefault(exact, []).append(found)
+    if unknown > len(mistakes):
+        mistakes.append(f"{unknown - len(mistakes):,} more regions that are not there")
+    if nameless:
+        mistakes.append(f"{nameless:,} rows have no name in column 'area'")
+    if nowhere:
+        mistakes.append(f"{nowhere:,} rows have no region; leave an area that is empty out")
+    if mistakes:
+        raise SpecError("\n  - ".join([f"the {what} has mistakes:", *mistakes]))
+    return listed
+
+
+def _check_name(name: object, what: str) -> None:
+    if not isinstance(name, str) or not TEXT.holds(name) or not name.strip():
+        raise SpecError(f"{what} is {told(name)}; expected a text that is not empty")
+    if len(name) > LONGEST_NAME:
+        raise SpecError(f"{what} has {len(name):,} characters, {short(name)}; expected at most {LONGEST_NAME}")

@@ -1,0 +1,96 @@
+"""Beliefs about counts against all rows one by one."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tallytree.estimate.settled.counted import Counted, _draws, _posteriors, believed, drawing
+from tallytree.estimate.settled.shapes import Beliefs
+from tallytree.hierarchy import Hierarchy
+
+
+def _all_rows(groups: int, sizes: int) -> np.ndarray:
+    return np.array([row for row in product(range(groups + 1), repeat=sizes) if list(row) == sorted(row, reverse=True)])
+
+
+def _weights(rows: np.ndarray, counted: Counted, region: int, shape: np.ndarray) -> np.ndarray:
+    """The posterior chance of every row, by its definition."""
+    groups = counted.groups[region]
+    odds = groups * shape / (1 + groups * shape)
+    counts = rows - np.append(rows[:, 1:], np.zeros((len(rows), 1), dtype=int), axis=1)
+    gaps = np.abs(rows - counted.values[region])
+    costs = gaps**2 / (2 * counted.scale) if counted.gaussian else gaps / counted.scale
+    weights = np.exp(-costs.sum(axis=1)) * odds[0] ** (groups - rows[:, 0]) * np.prod(odds[1:] ** counts, axis=1)
+    return weights / weights.sum()
+
+
+def _measured(rng: np.random.Generator, gaussian: bool) -> tuple[Counted, np.ndarray]:
+    sizes, groups, scale = int(rng.integers(1, 5)), int(rng.integers(0, 8)), float(rng.uniform(0.2, 6))
+    truth = np.sort(rng.integers(0, groups + 1, (1, sizes)))[:, ::-1]
+    noise = rng.normal(size=(1, sizes)) * np.sqrt(scale) if gaussian else rng.laplace(size=(1, sizes)) * scale
+    counted = Counted(np.round(truth + noise), np.array([groups]), scale, gaussian)
+    return counted, rng.dirichlet(np.ones(sizes + 1))[None, :]
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_means_and_variances_are_those_over_all_rows(gaussian: bool) -> None:
+    rng = np.random.default_rng(17)
+    for _ in range(150):
+        counted, shapes = _measured(rng, gaussian)
+        sizes = counted.values.shape[1]
+        found = Beliefs(np.zeros((1, sizes)), np.zeros((1, sizes)), np.zeros((1, sizes + 1)))
+        _posteriors(counted, np.zeros(1, np.int64), shapes, found, 0, 1)
+        rows = _all_rows(counted.groups[0], sizes)
+        weights = _weights(rows, counted, 0, shapes[0])
+        mean = weights @ rows
+        np.testing.assert_allclose(found.mean[0], mean, atol=1e-9)
+        np.testing.assert_allclose(found.variance[0], weights @ rows**2 - mean**2, atol=1e-8)
+        np.testing.assert_allclose(found.counts[0].sum(), counted.groups[0], atol=1e-9)
+
+
+def test_draws_are_as_frequent_as_they_are_likely() -> None:
+    runs = 40_000
+    counted = Counted(np.array([[4.0, 3.0, 0.0]]).repeat(runs, axis=0), np.full(runs, 4), 1.5, False)
+    shape = np.array([0.3, 0.3, 0.3, 0.1])
+    drawn = np.zeros((runs, 3), dtype=np.int64)
+    lots = np.random.default_rng(3).random((runs, 3))
+    _draws(counted, np.zeros(runs, np.int64), shape[None, :], lots, drawn, 0, runs)
+    rows = _all_rows(4, 3)
+    weights = _weights(rows, counted, 0, shape)
+    for row, weight in zip(rows, weights, strict=True):
+        share = float((drawn == row).all(axis=1).mean())
+        assert abs(share - weight) <= 5.5 * np.sqrt(weight / runs) + 1 / runs, row
+
+
+def test_measurements_that_contradict_one_another_are_no_error() -> None:
+    values = np.array([[-500.0, 900.0, -900.0, 500.0], [3.0, 1e6, -1e6, 0.0]])
+    tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    found = believed(Counted(values, np.array([9, 0]), 0.01, False), tree)
+    assert np.isfinite(found.mean).all()
+    assert np.isfinite(found.variance).all()
+    assert (found.mean[:, 1:] <= found.mean[:, :-1] + 1e-9).all()
+    assert (found.mean >= 0).all()
+    assert (found.mean <= [[9], [0]]).all()
+    drawn = drawing(Counted(values, np.array([9, 0]), 0.01, False), tree)(np.full(8, 0.5))
+    assert (np.diff(drawn, axis=1) <= 0).all()
+    assert (drawn >= 0).all()
+    assert (drawn <= [[9], [0]]).all()
+
+
+def test_what_is_believed_is_nearer_than_what_was_measured() -> None:
+    rng = np.random.default_rng(8)
+    tree = Hierarchy.from_levels({"zone": [str(place) for place in range(12)]}, ["zone"])
+    sizes, groups = 200, 300
+    shape = np.exp(-np.arange(sizes + 1) / 40)
+    truth = np.stack([_row(rng, groups, shape / shape.sum()) for _ in range(12)])
+    noisy = truth + np.round(rng.laplace(size=truth.shape) * 10)
+    found = believed(Counted(noisy, np.full(12, groups), 10.0, False), tree)
+    assert np.abs(found.mean - truth).mean() < 0.35 * np.abs(np.clip(noisy, 0, groups) - truth).mean()
+
+
+def _row(rng: np.random.Generator, groups: int, shape: np.ndarray) -> np.ndarray:
+    counts = rng.multinomial(groups, shape)
+    return counts[::-1].cumsum()[::-1][1:]
