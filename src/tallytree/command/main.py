@@ -275,6 +275,14 @@ def query(
         Path | None,
         typer.Option(metavar="FILE", help="Answer for every area of a CSV or Parquet file: columns area and region."),
     ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A category's value, as in tenure=rented. All values if left out."),
+    ] = None,
+    share_of: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="The share of a category's value among all groups there."),
+    ] = None,
     confidence: Annotated[float | None, typer.Option(help="Of the intervals; the release's own if left out.")] = None,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Size by size, with intervals that hold for all sizes together.")
@@ -287,18 +295,27 @@ def query(
     """Answer questions about a release: sums, shares, means, ratios and differences, with error bars."""
     from tallytree.command.query import run_query
 
-    kinds = {"share": share, "mean": mean, "ratio": ratio_to, "difference": difference_to, "simultaneous": simultaneous}
+    kinds = {
+        "--share": share,
+        "--share-of": share_of,
+        "--mean": mean,
+        "--ratio-to": ratio_to,
+        "--difference-to": difference_to,
+        "--simultaneous": simultaneous,
+    }
     asked = [kind for kind, wanted in kinds.items() if wanted]
     if len(asked) > 1:
-        raise SpecError("ask one thing at a time: --share, --mean, --ratio-to, --difference-to or --simultaneous")
+        raise SpecError(f"ask one thing at a time: {', '.join(list(kinds)[:-1])} or --simultaneous")
     run_query(
         directory,
-        asked[0] if asked else "sum",
+        asked[0].split("-")[2] if asked else "sum",
         region,
         size,
         ratio_to or difference_to,
         level=level,
         areas=regions,
+        by=by,
+        share_of=share_of,
         confidence=confidence,
         typical=not no_typical,
         as_json=as_json,

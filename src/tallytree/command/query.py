@@ -25,7 +25,8 @@ from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import answers, area_bands
 from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.questions import Asked, places, regions_of_level
+from tallytree.publish.release.questions import Asked
+from tallytree.publish.release.scope import places, regions_of_level, values_in_words
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
 from tallytree.publish.release.value import Release
 
@@ -39,6 +40,8 @@ def run_query(
     *,
     level: str | None,
     areas: Path | None = None,
+    by: list[str] | None = None,
+    share_of: list[str] | None = None,
     confidence: float | None,
     typical: bool,
     as_json: bool,
@@ -57,23 +60,26 @@ def run_query(
     with shown(quiet) as progress:
         progress(Stage("reading the release"))
         release = Release.load(directory)
-        asked_of = _asked_of(release, level, regions, areas)
+        asked_of, chosen = _asked_of(release, level, regions, areas), read_values(by, "--by")
         if kind == "simultaneous":
             progress(Stage("guaranteed intervals"))
             if areas is not None:
-                rows = area_bands(release, asked_of, sizes, confidence=confidence).to_pylist()
+                rows = area_bands(release, asked_of, sizes, by=chosen, confidence=confidence).to_pylist()
             else:
                 named = regions if level is None else [one for (one,) in asked_of]
-                rows = release.bands(named, sizes, confidence=confidence).to_pylist()
+                rows = release.bands(named, sizes, by=chosen, confidence=confidence).to_pylist()
             content, text, table = rows, bands(release, rows, confidence), rows
         else:
             second = (other, sizes) if other else ()
-            questions = [Asked.of(release, kind, one, sizes, *second) for one in asked_of]
+            of = read_values(share_of, "--share-of")
+            questions = [
+                Asked.of(release, kind, one, sizes, *second, by=chosen, to_by=chosen, of=of) for one in asked_of
+            ]
             found = answers(release, questions, confidence=confidence, typical=typical, progress=progress)
             listed = [one.to_json() for one in found]
             many = level if areas is None else "area"
             content = listed[0] if many is None else listed
-            table = [as_row(one, release.hierarchy) for one in found]
+            table = [as_row(one, release.hierarchy.regions) for one in found]
             text = answer(found[0]) if many is None else answer_table(release, found, many)
     if as_json:
         show_json(content)
@@ -86,10 +92,26 @@ def run_query(
 def _asked_of(release: Release, level: str | None, regions: list[str] | None, areas: Path | None) -> Sequence[Any]:
     """What is asked about: some regions, every region of a level, or every area of a file."""
     if areas is not None:
-        return read_areas(areas, release.hierarchy)
+        return read_areas(areas, release.hierarchy.regions)
     if level is None:
         return [regions]
-    return [[one] for one in regions_of_level(release.hierarchy, level, regions)]
+    return [[one] for one in regions_of_level(release.hierarchy.regions, level, regions)]
+
+
+def read_values(given: list[str] | None, option: str) -> dict[str, str] | None:
+    """Values of categories, each written as NAME=VALUE.
+
+    >>> read_values(["tenure=rented"], "--by")
+    {'tenure': 'rented'}
+    """
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, sign, value = text.partition("=")
+        if not sign or not name or not value:
+            raise SpecError(f"{option} {text!r} is not read; write the category and its value, as in tenure=rented")
+        if found.setdefault(name, value) != value:
+            raise SpecError(f"{option} names {name!r} twice; ask about one of its values, or leave it out for all")
+    return found or None
 
 
 # -------------------------------------------------------------------- for programs
@@ -108,6 +130,7 @@ def as_row(found: Answer, tree: Hierarchy) -> dict[str, Any]:
     }
     return {
         **({"area": found.area} if found.area else joined),
+        **dict(found.by),
         "kind": found.kind,
         "released": found.released,
         "unbiased": found.unbiased,
@@ -162,7 +185,7 @@ def answer_table(release: Release, found: Sequence[Answer], level: str) -> Rende
     headers = [level, "released", "unbiased" if linear else "measured", "guaranteed"]
     typical = any(one.typical is not None for one in found)
     table = plain_table(*headers, *(["typical"] if typical else []), right=range(1, 5))
-    tree = release.hierarchy
+    tree = release.hierarchy.regions
     for one in found:
         name = one.area or tree.names[tree.index[one.regions[0]]]
         unbiased = "none" if one.unbiased is None else one.shown(one.unbiased)
@@ -181,10 +204,11 @@ def answer_table(release: Release, found: Sequence[Answer], level: str) -> Rende
 
 def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None) -> RenderableType:
     """Intervals for all sizes of a region or an area together."""
-    tree, last = release.hierarchy, release.sizes[-1]
+    tree, last = release.hierarchy.regions, release.sizes[-1]
     level = in_percent(release.error_bars.confidence if confidence is None else confidence)
     parts: list[RenderableType] = []
-    what = "area" if "area" in rows[0] else "region"
+    what, by = "area" if "area" in rows[0] else "region", release.hierarchy.by
+    told_by = values_in_words([rows[0][name] for name in release.rows.categories], by)
     for place in dict.fromkeys(row[what] for row in rows):
         table = plain_table("size", "groups", "guaranteed", right=(1, 2))
         for row in rows:
@@ -193,7 +217,7 @@ def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None
                 table.add_row(size_label(row["size"], last), f"{row['count']:,}", ends)
         parts += [
             words(
-                f"Groups in {f'the area {place}' if what == 'area' else places([tree.index[place]], tree)}",
+                f"Groups in {f'the area {place}' if what == 'area' else places([tree.index[place]], tree)}{told_by}",
                 style="bold green",
             ),
             Padding(table, (1, 0, 1, 2)),

@@ -18,7 +18,8 @@ from tallytree.mechanisms import MECHANISMS
 from tallytree.progress import Stage
 from tallytree.publish.release.answers import answers
 from tallytree.publish.release.making import estimated, suited
-from tallytree.publish.release.questions import Asked, named_regions, regions_of_level, sizes_in, sizes_in_words
+from tallytree.publish.release.questions import Asked, sizes_in, sizes_in_words
+from tallytree.publish.release.scope import named_regions, regions_of_level
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 from tests.oracles.least_squares import dense_weights

@@ -29,6 +29,7 @@ class Answer:
     notes: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()  # ids
     area: str = ""  # the name of the area that was asked about, if it was one
+    by: tuple[tuple[str, str], ...] = ()  # each category with its value, "all" for the sum; none without categories
     truncated: bool = False  # were rows dropped before counting? A note says which, and the intervals are of the rest
 
     def shown(self, value: float | None) -> str:
@@ -121,6 +122,7 @@ class Answer:
             "kind": self.kind,
             "regions": list(self.regions),
             **({"area": self.area} if self.area else {}),
+            **({"by": dict(self.by)} if self.by else {}),
             "released": self.released,
             "unbiased": self.unbiased,
             "guaranteed": ends(self.guaranteed),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,25 +27,18 @@ from tallytree.estimate.intervals.entities import entity_ends
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
-from tallytree.estimate.intervals.unions import chance_each, fewest_nodes, guaranteed_unions, sums_over
+from tallytree.estimate.intervals.unions import chance_each, fewest_nodes, sums_over
 from tallytree.estimate.intervals.value import Intervals, checked_level
 from tallytree.histogram import size_label
 from tallytree.long_table import key_columns
 from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.answer import Answer
+from tallytree.publish.release.area_bars import guaranteed_scopes
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.error_bars import replicated
-from tallytree.publish.release.questions import (
-    Asked,
-    Ends,
-    Regions,
-    Sizes,
-    Sum,
-    named_regions,
-    places,
-    sizes_in,
-)
+from tallytree.publish.release.error_bars import guaranteed_rows, replicated, typical_rows
+from tallytree.publish.release.questions import Asked, Ends, Sizes, Sum, sizes_in
+from tallytree.publish.release.scope import By, Regions, Scope, named_regions, read_by, row_in_words
 from tallytree.publish.release.truncation import truncation
 
 if TYPE_CHECKING:
@@ -78,28 +71,46 @@ def answers(
     return found
 
 
-def bands(release: ReleaseContents, regions: Regions, sizes: Sizes = None, *, confidence: float | None = None) -> Any:
-    """Guaranteed intervals that hold together for all sizes of a region: level, region, size, count, lower, upper."""
+def bands(
+    release: ReleaseContents, regions: Regions, sizes: Sizes = None, *, by: By = None, confidence: float | None = None
+) -> Any:
+    """Guaranteed intervals that hold together for all sizes of a region: level, region, size, count, lower, upper.
+
+    With categories each has a column after the region, with the value that `by` gives it.
+    """
     import pyarrow as pa
 
     level = release.error_bars.confidence if confidence is None else checked_level(confidence)
-    wanted, columns = named_regions(regions, release.hierarchy), sizes_in(sizes, release.sizes)
+    tree, columns = release.hierarchy, [size - release.sizes.start for size in sizes_in(sizes, release.sizes)]
     found = guaranteed(release.measurements, release.counts, level=level, simultaneous=True)
     if found is None:
         raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
-    tables = []
-    for region in wanted:
-        keys = key_columns(release.hierarchy, range(region, region + 1), release.sizes)
-        cells = {"count": release.counts, "lower": found.lower, "upper": found.upper}
-        rows = pa.table({**keys, **{name: values[region] for name, values in cells.items()}})
-        tables.append(rows.take([size - release.sizes.start for size in columns]))
+    tables, values = [], read_by(by, tree.by)
+    for region in named_regions(regions, tree.regions):
+        scope = Scope((region,), values, "")
+        rows = scope.rows(tree)
+        whole = guaranteed_scopes(release.measurements, release.counts, [scope], found)
+        keys = key_columns(tree.regions, range(region, region + 1), release.sizes)
+        size = keys.pop("size")
+        chosen = {name: [value] * len(release.sizes) for name, value in scope.by(tree).items()}
+        cells = {"count": sums_over([rows], release.counts), "lower": whole.lower, "upper": whole.upper}
+        made = pa.table({**keys, **chosen, "size": size, **{name: ends[0] for name, ends in cells.items()}})
+        tables.append(made.take(columns))
     return pa.concat_tables(tables)
 
 
 def area_bands(
-    release: ReleaseContents, areas: Sequence[Area], sizes: Sizes = None, *, confidence: float | None = None
+    release: ReleaseContents,
+    areas: Sequence[Area],
+    sizes: Sizes = None,
+    *,
+    by: By = None,
+    confidence: float | None = None,
 ) -> Any:
-    """Guaranteed intervals that hold together for all sizes of an area: area, size, count, lower, upper."""
+    """Guaranteed intervals that hold together for all sizes of an area: area, size, count, lower, upper.
+
+    With categories each has a column after the area, with the value that `by` gives it.
+    """
     import pyarrow as pa
 
     level = release.error_bars.confidence if confidence is None else checked_level(confidence)
@@ -107,12 +118,18 @@ def area_bands(
     cells = guaranteed(release.measurements, release.counts, level=level, simultaneous=True)
     if cells is None:
         raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
-    unions = [area.regions for area in areas]
-    found = guaranteed_unions(release.measurements, release.counts, unions, cells)
+    tree, chosen = release.hierarchy, read_by(by, release.hierarchy.by)
+    scopes = [Scope(area.regions, chosen, "") for area in areas]
+    unions = [scope.rows(tree) for scope in scopes]
+    found = guaranteed_scopes(release.measurements, release.counts, scopes, cells)
     values = {"count": sums_over(unions, release.counts), "lower": found.lower, "upper": found.upper}
     return pa.table(
         {
             "area": [area.name for area in areas for _ in columns],
+            **{
+                name: [value] * (len(areas) * len(columns))
+                for name, value in (scopes[0].by(tree).items() if scopes else ())
+            },
             "size": pa.array([release.sizes[column] for _ in areas for column in columns], pa.int32()),
             **{name: ends[:, columns].ravel() for name, ends in values.items()},
         }
@@ -163,7 +180,7 @@ class _Answering:
         likely = None
         if self.wants_typical:
             likely = sure if exact else self._typical(number, released, notes)
-        ids = self.release.hierarchy.ids
+        tree, scope = self.release.hierarchy, question.scope
         return Answer(
             question=question.words,
             kind=question.kind,
@@ -174,8 +191,9 @@ class _Answering:
             typical=likely,
             confidence=self.confidence,
             notes=tuple(notes),
-            regions=tuple(ids[region] for region in question.one.regions),
-            area=question.area,
+            regions=tuple(tree.regions.ids[region] for region in scope.regions),
+            area=scope.area,
+            by=tuple(scope.by(tree).items()),
         )
 
     # ---------------------------------------------------------------- released
@@ -191,9 +209,7 @@ class _Answering:
                 f"Groups of {size_label(last, last)} count as {last}, so the mean is truncated at {last}: a lower "
                 "bound where there are larger ones."
             )
-        totals = release.measurements.region_totals
-        if question.kind == "sum" and totals is not None and len(question.one.sizes) == len(release.sizes):
-            public = int(totals[list(question.one.regions)].sum())
+        if self._is_public(question) and (public := self._public(question.one)) is not None:
             kept = "" if release.made_by.keeps_totals else f", which {release.mechanism} keeps for the root only"
             notes.append(f"The public number of groups there is {public:,}{kept}.")
         for region in dict.fromkeys((*question.one.regions, *(question.other.regions if question.other else ()))):
@@ -214,10 +230,10 @@ class _Answering:
         if found.first != found.last:
             sizes = f"sizes {found.first} to {size_label(found.last, last)}"
         return (
-            f"What was measured of {places([region], release.hierarchy)} itself disagrees with its released counts, by "
-            f"{abs(found.deviations):.1f} standard deviations of the noise at {sizes}: the release may have drawn it "
-            "towards the regions around it. If its counts were the truth, noise would do that with a probability of "
-            f"at most 1 in {round(1 / CHANCE):,}."
+            f"What was measured of {row_in_words(region, release.hierarchy)} itself disagrees with its released "
+            f"counts, by {abs(found.deviations):.1f} standard deviations of the noise at {sizes}: the release may have "
+            "drawn it towards the regions around it. If its counts were the truth, noise would do that with a "
+            f"probability of at most 1 in {round(1 / CHANCE):,}."
         )
 
     # ---------------------------------------------------------------- guaranteed
@@ -227,23 +243,37 @@ class _Answering:
         return MeasuredView.of(self.release.measurements)
 
     @cached_property
+    def _over_all(self) -> MeasuredView | None:
+        """What was measured of the sums over all categories, if that was."""
+        over = self.release.measurements.over_categories if self.release.hierarchy.by is not None else None
+        return None if over is None or not over.measured or no_linear(over) is not None else MeasuredView.of(over)
+
+    @cached_property
     def _cells(self) -> Intervals:
         """The table's intervals, at this level of confidence."""
-        found = guaranteed(self.release.measurements, self.release.counts, level=self.confidence)
+        found = guaranteed_rows(self.release.measurements, self.release.counts, self.confidence)
         assert found is not None  # asked for only where there is a guarantee
         return found
 
-    def _linear(self, wanted: Sum) -> LinearSum:
+    def _sums(self, question: Asked) -> list[LinearSum]:
+        """The unbiased estimates of a question's sums, all from the same measurements."""
+        asked = [question.one] if question.other is None else [question.one, question.other]
+        over = self._over_all if all(each.over_all is not None for each in asked) else None
+        if over is None:
+            return [self._linear(self._view, each) for each in asked]
+        return [self._linear(over, replace(each, regions=each.over_all or ())) for each in asked]
+
+    def _linear(self, view: MeasuredView, wanted: Sum) -> LinearSum:
         """The unbiased estimate of a sum; public totals make those of most sizes sums of the few others."""
-        sizes, totals = self.release.sizes, self.release.measurements.region_totals
+        sizes, totals = self.release.sizes, view.measurements.region_totals
         if wanted.entities:
-            return linear.entities(self._view, wanted.regions)
+            return linear.entities(view, wanted.regions)
         if len(wanted.sizes) == len(sizes):
-            return linear.groups(self._view, wanted.regions)
-        direct = linear.linear_estimate(self._view, wanted.regions, wanted.sizes)
+            return linear.groups(view, wanted.regions)
+        direct = linear.linear_estimate(view, wanted.regions, wanted.sizes)
         if totals is None:
             return direct
-        rest = linear.linear_estimate(self._view, wanted.regions, sorted(set(sizes) - set(wanted.sizes)))
+        rest = linear.linear_estimate(view, wanted.regions, sorted(set(sizes) - set(wanted.sizes)))
         if rest.variance >= direct.variance:
             return direct
         public = float(totals[list(wanted.regions)].sum())
@@ -252,13 +282,15 @@ class _Answering:
 
     def _guaranteed(self, question: Asked, released: float | None) -> tuple[float, Ends, bool, str]:
         """Unbiased estimate, interval, whether it is exact, and what to say where it is unbounded."""
-        one = self._linear(question.one)
+        one, *others = self._sums(question)
         if question.other is None:
+            if self._is_public(question) and (public := self._public(question.one)) is not None:
+                return public, self._possible(question, (public, public), released), True, ""
             if question.cell is not None:
                 return one.estimate, self._of_cell(self._cells, question.cell), False, ""
             ends = _whole(*one.interval(self.confidence))
             return one.estimate, self._possible(question, ends, released), one.variance == 0, ""
-        other = self._linear(question.other)
+        (other,) = others
         if question.kind == "difference":
             gap = linear.difference(one, other, level=self.confidence)
             ends = _whole(gap.lower, gap.upper)
@@ -288,8 +320,7 @@ class _Answering:
         if question.kind != "sum":
             return None, [f"A {question.kind} has no guaranteed interval here. {self.not_linear}"]
         measurements, sizes = self.release.measurements, question.one.sizes
-        if self._is_public(question):
-            total = int(self._bounds(question)[1])
+        if self._is_public(question) and (total := self._public(question.one)) is not None:
             return self._possible(question, (total, total), released), []
         runs = [list(run) for run in np.split(np.array(sizes), np.flatnonzero(np.diff(sizes) > 1) + 1)]
         plus, minus = fewest_nodes(question.one.regions, self.release.hierarchy)
@@ -342,7 +373,16 @@ class _Answering:
     def _is_public(self, question: Asked) -> bool:
         """Is it the number of all groups, where that is public?"""
         every = question.kind == "sum" and len(question.one.sizes) == len(self.release.sizes)
-        return every and self.release.measurements.region_totals is not None
+        return every and self._public(question.one) is not None
+
+    def _public(self, wanted: Sum) -> int | None:
+        """The public number of all groups there; None where it is not public."""
+        measurements = self.release.measurements
+        if measurements.region_totals is not None:
+            return int(measurements.region_totals[list(wanted.regions)].sum())
+        if measurements.listed_totals is not None and wanted.over_all is not None:
+            return int(measurements.listed_totals[list(wanted.over_all)].sum())
+        return None
 
     def _possible(self, question: Asked, ends: Ends, released: float | None) -> Ends:
         """The part of an interval that is possible at all, with the released value."""
@@ -351,7 +391,7 @@ class _Answering:
         return (low, high) if released is None else (min(low, released), max(high, released))
 
     def _bounds(self, question: Asked) -> Ends:
-        return question.bounds(self.release.measurements.region_totals, self.release.sizes)
+        return question.bounds(self._public, self.release.sizes)
 
     def _of_cell(self, intervals: Intervals, cell: tuple[int, int]) -> Ends:
         place = cell[0], cell[1] - self.release.sizes.start
@@ -399,7 +439,7 @@ class _Answering:
             notes.append(found)
             return None
         if question.cell is not None:
-            return self._of_cell(found.intervals, question.cell)
+            return self._of_cell(typical_rows(found, self.release.measurements), question.cell)
         plain, logarithmic = (float(deviation) for deviation in found.deviations[number])
         if released is None or not math.isfinite(plain):
             notes.append("The denominator was zero in some replicates, so the typical interval is unbounded.")

@@ -17,17 +17,24 @@ from typing import Any
 import numpy as np
 
 from tallytree.errors import ReleaseError, SpecError
-from tallytree.estimate.intervals.guaranteed import guaranteed
-from tallytree.estimate.intervals.unions import guaranteed_unions, largest_regions
+from tallytree.estimate.intervals.unions import largest_regions
 from tallytree.estimate.intervals.value import Intervals, Kind
 from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import for_spreadsheets
 from tallytree.names import for_a_spreadsheet, from_a_spreadsheet
 from tallytree.publish.folder import UNUSABLE, reason
 from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular
+from tallytree.publish.release.area_bars import area_scopes
 from tallytree.publish.release.areas import MOST_CELLS, Area, check_number
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, AreaBars, ErrorBars
+from tallytree.publish.release.error_bars import (
+    GUARANTEED,
+    TYPICAL,
+    AreaBars,
+    ErrorBars,
+    guaranteed_areas,
+    guaranteed_rows,
+)
 
 AREAS, AREAS_CSV, LEAVES = "areas.parquet", "areas.csv", "area_leaves.csv"
 AREA_FILES = (AREAS, AREAS_CSV, LEAVES)
@@ -52,7 +59,7 @@ def write_areas(release: ReleaseContents, folder: Path) -> tuple[str, ...]:
 
 
 def _write_leaves(release: ReleaseContents, path: Path) -> None:
-    hierarchy = release.hierarchy
+    hierarchy = release.hierarchy.regions
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(LEAF_COLUMNS)
@@ -64,17 +71,17 @@ def _write_leaves(release: ReleaseContents, path: Path) -> None:
 # -------------------------------------------------------------------- reading
 
 
-def read_published(folder: Path, statement: Mapping[str, Any], hierarchy: Hierarchy, sizes: int) -> tuple[Area, ...]:
+def read_published(folder: Path, statement: Mapping[str, Any], tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
     """The areas whose totals a release says it publishes, or a ReleaseError."""
     try:
-        return read_leaves(folder, statement, hierarchy, sizes)
+        return read_leaves(folder, statement, tree, sizes)
     except ReleaseError:
         raise
     except UNUSABLE as error:
         raise ReleaseError(f"{folder / LEAVES} cannot be used: {reason(error)}") from None
 
 
-def read_leaves(folder: Path, statement: Mapping[str, Any], hierarchy: Hierarchy, sizes: int) -> tuple[Area, ...]:
+def read_leaves(folder: Path, statement: Mapping[str, Any], tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
     """The same; what is wrong with the file is an error of any kind."""
     if "areas" not in statement:
         return ()
@@ -84,25 +91,28 @@ def read_leaves(folder: Path, statement: Mapping[str, Any], hierarchy: Hierarchy
         if tuple(next(reader, ())) != LEAF_COLUMNS:
             raise SpecError(f"its columns are not {', '.join(LEAF_COLUMNS)}")
         rows = [[from_a_spreadsheet(cell) for cell in row] for row in reader]
+    hierarchy = tree.regions
     first, index = int(hierarchy.level_starts[-2]), hierarchy.index
     if any(len(row) != len(LEAF_COLUMNS) for row in rows):
         raise SpecError("a row has too many or too few cells")
     if any(index.get(leaf, -1) < first for _, _, leaf in rows):
         raise SpecError("an area has a leaf that the release does not have")
-    check_number(len({(kind, name) for kind, name, _ in rows}), sizes, len(hierarchy))
+    check_number(len({(kind, name) for kind, name, _ in rows}), sizes, tree)
     return tuple(
         Area(name, largest_regions(np.unique([index[leaf] for _, _, leaf in listed]), hierarchy), kind)
         for (kind, name), listed in groupby(rows, key=lambda row: (row[0], row[1]))
     )
 
 
-def with_area_bars(folder: Path, bars: ErrorBars, areas: tuple[Area, ...], sizes: range) -> ErrorBars:
+def with_area_bars(
+    folder: Path, bars: ErrorBars, areas: tuple[Area, ...], sizes: range, rows_of_each: int = 1
+) -> ErrorBars:
     """The error bars of a release that was read, with those of its areas."""
     if not areas or bars.which == "none":
         return bars
     import pyarrow.compute as pc
 
-    shape = len(areas), len(sizes)
+    shape = len(areas) * rows_of_each, len(sizes)
     with ParquetRows(folder / AREAS, most=MOST_CELLS) as file:
         rows = _joined(file)
     if rows.num_rows != shape[0] * shape[1]:
@@ -143,13 +153,13 @@ def areas_differ(release: ReleaseContents, folder: Path, listed: Mapping[str, An
         yield f"{LEAVES}: the rows of an area do not stand together"
     bars = release.error_bars
     if bars.guaranteed is not None:
-        cells = guaranteed(release.measurements, release.counts, level=bars.confidence)
-        assert cells is not None  # they were given
-        sure = guaranteed_unions(release.measurements, release.counts, [area.regions for area in release.areas], cells)
+        measurements, counts = release.measurements, release.counts
+        cells = guaranteed_rows(measurements, counts, bars.confidence)
+        sure = guaranteed_areas(measurements, counts, area_scopes(release.areas, release.hierarchy), cells)
         release = replace(release, error_bars=replace(bars, of_areas=replace(bars.of_areas, guaranteed=sure)))
     likely = release.error_bars.of_areas.typical
-    counts = release.area_table()["count"].to_numpy()
-    if likely is not None and not np.all((likely.lower.ravel() <= counts) & (counts <= likely.upper.ravel())):
+    sums = release.area_table()["count"].to_numpy()
+    if likely is not None and not np.all((likely.lower.ravel() <= sums) & (sums <= likely.upper.ravel())):
         yield f"{AREAS}: a typical interval does not hold its count"
     with TemporaryDirectory() as made:
         write_areas(release, Path(made))

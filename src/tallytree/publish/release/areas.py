@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tallytree.arguments import PATH, TEXT, told
+from tallytree.categories import margins
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.unions import largest_regions, leaves_of
 from tallytree.hierarchy import Hierarchy
@@ -81,30 +82,32 @@ def read_areas(source: Any, hierarchy: Hierarchy, *, kind: str = "") -> tuple[Ar
     return tuple(areas)
 
 
-def areas_to_publish(sources: Mapping[str, Any] | None, hierarchy: Hierarchy, sizes: int) -> tuple[Area, ...]:
+def areas_to_publish(sources: Mapping[str, Any] | None, tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
     """Several kinds of areas, each from its own source; refused if they are more than a release holds."""
     if sources is None:
         return ()
-    if hierarchy.by is not None:
-        raise SpecError("areas are not published by category; leave out areas, or read without categories")
     if not isinstance(sources, Mapping):
         raise SpecError(f"areas is {told(sources)}; expected lists of areas by what these are called")
     areas: list[Area] = []
     for kind, source in sources.items():
         _check_name(kind, "a kind of areas")
-        areas += read_areas(source, hierarchy, kind=kind)
-    check_number(len(areas), sizes, len(hierarchy))
-    if (size := sum(_bytes(area, hierarchy) for area in areas)) > MOST_BYTES:
+        areas += read_areas(source, tree.regions, kind=kind)
+    check_number(len(areas), sizes, tree)
+    if (size := sum(_bytes(area, tree.regions) for area in areas)) > MOST_BYTES:
         raise SpecError(f"the lists of areas take {size:,} bytes, more than the {MOST_BYTES:,} of a release; {FEWER}")
     return tuple(areas)
 
 
-def check_number(areas: int, sizes: int, regions: int) -> None:
+def check_number(areas: int, sizes: int, tree: Hierarchy) -> None:
     """Refuse more areas than are written, or computed in a bearable time."""
-    if areas * sizes > MOST_CELLS:
-        raise SpecError(f"{areas:,} areas of {sizes:,} sizes are more than the {MOST_CELLS:,} of a release; {FEWER}")
-    if areas * regions > MOST_WORK:
-        raise SpecError(f"{areas:,} areas over {regions:,} regions are more than a release computes; {FEWER}")
+    slots = 1 if tree.by is None else len(tree.by) + len(margins(tree.by))
+    times = "" if slots == 1 else f" times {slots} for categories"
+    if areas * slots * sizes > MOST_CELLS:
+        raise SpecError(
+            f"{areas:,} areas of {sizes:,} sizes{times} are more than the {MOST_CELLS:,} of a release; {FEWER}"
+        )
+    if areas * slots * len(tree) > MOST_WORK:
+        raise SpecError(f"{areas:,} areas over {len(tree):,} regions{times} are more than a release computes; {FEWER}")
 
 
 def _bytes(area: Area, hierarchy: Hierarchy) -> int:

@@ -17,6 +17,7 @@ from tallytree.long_table import region_blocks
 from tallytree.mechanisms import Mechanism
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
+from tallytree.publish.release.area_bars import area_scopes
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.entities import entity_table
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
@@ -85,7 +86,7 @@ class ReleaseContents:
         `open_groups` are those of the last size or more, which count as that size: where there are any, the number of
         entities is a lower bound. Columns of intervals, and of categories, are as in `table`.
         """
-        return entity_table(self.rows, self.measurements.neighbours, self.sizes, self._all_counts, self.error_bars)
+        return entity_table(self.rows, self.measurements.neighbours, self.sizes, self.all_counts, self.error_bars)
 
     @property
     def schema(self) -> Any:
@@ -125,32 +126,40 @@ class ReleaseContents:
         """The rows of `table`, a block of regions at a time; without the zero cells if asked."""
         import pyarrow as pa
 
-        counts = self._all_counts
+        counts = self.all_counts
         for block in region_blocks(range(len(self.rows)), len(self.sizes)):
             rows = self._rows(block)
             nonzero = counts[self.rows.order[block.start : block.stop]].ravel() != 0
             yield rows if zeros else rows.filter(pa.array(nonzero))
 
     def area_table(self) -> Any:
-        """One row per published area and size: a pyarrow Table with kind, area, size, count and the same intervals."""
+        """One row per published area and size: a pyarrow Table with kind, area, size, count and the same intervals.
+
+        With categories there are columns and rows for these as in `table`.
+        """
         import pyarrow as pa
 
-        unions, width = [area.regions for area in self.areas], len(self.sizes)
+        scopes, slots = area_scopes(self.areas, self.hierarchy), len(self.rows.values)
+        width = len(self.sizes)
         columns: dict[str, Any] = {
-            "kind": [area.kind for area in self.areas for _ in self.sizes],
-            "area": [area.name for area in self.areas for _ in self.sizes],
-            "size": np.tile(np.array(self.sizes, np.int32), len(self.areas)),
-            "count": sums_over(unions, self.counts).ravel(),
+            "kind": [area.kind for area in self.areas for _ in range(slots * width)],
+            "area": [area.name for area in self.areas for _ in range(slots * width)],
+            **{
+                name: [scope.values[at] for scope in scopes for _ in self.sizes]
+                for at, name in enumerate(self.rows.categories)
+            },
+            "size": np.tile(np.array(self.sizes, np.int32), len(scopes)),
+            "count": sums_over([scope.rows(self.hierarchy) for scope in scopes], self.counts).ravel(),
         }
         for name, cells in self.error_bars.area_columns.items():
-            columns[name] = pa.nulls(len(self.areas) * width, pa.int64()) if cells is None else cells.ravel()
+            columns[name] = pa.nulls(len(scopes) * width, pa.int64()) if cells is None else cells.ravel()
         return pa.table(columns, schema=self._schema("kind", "area"))
 
     def _rows(self, block: range) -> Any:
         import pyarrow as pa
 
         places = self.rows.order[block.start : block.stop]
-        counted = {"count": self._all_counts, **self.error_bars.columns}
+        counted = {"count": self.all_counts, **self.error_bars.columns}
         values = {
             name: pa.nulls(len(block) * len(self.sizes), pa.int64()) if cells is None else cells[places].ravel()
             for name, cells in counted.items()
@@ -159,8 +168,8 @@ class ReleaseContents:
         return pa.table({name: columns[name] for name in self.schema.names}).cast(self.schema)
 
     @cached_property
-    def _all_counts(self) -> Integers:
-        """The counts with sums over categories after them."""
+    def all_counts(self) -> Integers:
+        """The counts with sums over categories after them, laid out as `rows` says; without categories just these."""
         found: Integers = self.rows.lay_out(self.counts)
         return found
 

@@ -21,14 +21,16 @@ from tallytree.mechanisms import Mechanism
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 from tallytree.progress import Progress, Stage, silent
+from tallytree.publish.release.area_bars import area_scopes, as_in_the_table, guaranteed_scopes, typical_scopes
+from tallytree.publish.release.areas import Area
 from tallytree.publish.release.rows import TableRows
+from tallytree.publish.release.scope import Scope
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
 
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
 
 Which = Literal["all", "guaranteed", "none"]
-Unions = Sequence[Sequence[int]]  # of regions, none within another
 
 CONFIDENCE = 0.95
 GUARANTEED, TYPICAL = ("lower", "upper"), ("typical_lower", "typical_upper")
@@ -156,13 +158,13 @@ def error_bars(
     *,
     which: Which = "all",
     confidence: float = CONFIDENCE,
-    unions: Unions = (),
+    areas: Sequence[Area] = (),
     seconds: float = 0.0,
     progress: Progress = silent,
 ) -> ErrorBars:
     """Both kinds of intervals from public values alone, so that nothing is spent.
 
-    `unions` are the regions of every area that is published: their intervals come from the same replicates.
+    `areas` are those that are published: their intervals come from the same replicates.
 
     `seconds` is how long one estimate took: typical intervals take 25 of them, and `progress` says so where that is
     long. An estimate that fails on fresh noise leaves the typical columns empty; the release itself stands.
@@ -170,8 +172,9 @@ def error_bars(
     told = truncation(measurements.neighbours)
     if which == "none":
         return ErrorBars(confidence=confidence, truncation=told)
-    from tallytree.estimate.intervals.unions import guaranteed_unions, sums_over, typical_unions
+    from tallytree.estimate.intervals.unions import sums_over
 
+    tree, scopes = measurements.hierarchy, area_scopes(areas, measurements.hierarchy)
     progress(Stage("guaranteed intervals"))
     sure = guaranteed_rows(measurements, counts, confidence)
     bars = ErrorBars(
@@ -180,13 +183,13 @@ def error_bars(
         guaranteed=sure,
         no_guaranteed=no_guarantee(measurements) or "",
         truncation=told,
-        of_areas=AreaBars(None if sure is None else guaranteed_unions(measurements, counts, unions, sure)),
+        of_areas=AreaBars(guaranteed_areas(measurements, counts, scopes, sure)),
         entities_guaranteed=guaranteed_entity_rows(measurements, counts, confidence),
     )
     if which == "guaranteed":
         return bars
     of_entities = partial(entities, first_size=measurements.first_size)
-    sums_of = partial(margin_sums, tree=measurements.hierarchy)
+    sums_of, unions = partial(margin_sums, tree=tree), [scope.rows(tree) for scope in scopes]
     try:
         likely = replicated(
             measurements,
@@ -200,10 +203,12 @@ def error_bars(
     except Exception as error:  # of public values alone; whatever a solver raises, the release stands
         unable = f"there are no typical intervals: {mechanism.name} cannot estimate from fresh noise ({error})"
         return replace(bars, no_typical=unable)
+    typical = typical_rows(likely, measurements)
+    of_areas = typical_scopes(measurements, scopes, likely, likely.deviations[0])
     return replace(
         bars,
-        typical=typical_rows(likely, measurements),
-        of_areas=replace(bars.of_areas, typical=typical_unions(measurements, unions, likely, likely.deviations[0])),
+        typical=typical,
+        of_areas=replace(bars.of_areas, typical=as_in_the_table(of_areas, scopes, typical, tree)),
         entities_typical=typical_entity_rows(likely, measurements, *likely.deviations[1:3]),
     )
 
@@ -219,6 +224,16 @@ def guaranteed_rows(measurements: Measurements, counts: Integers, confidence: fl
     sums = guaranteed_sums(measurements, counts, level=confidence)
     assert sums is not None  # as there is a guarantee
     return _laid_out(found, sums, measurements.hierarchy)
+
+
+def guaranteed_areas(
+    measurements: Measurements, counts: Integers, scopes: Sequence[Scope], rows: Intervals | None
+) -> Intervals | None:
+    """Guaranteed intervals of the areas that `scopes` are about, given those of all rows of the table."""
+    if rows is None:
+        return None
+    found = guaranteed_scopes(measurements, counts, scopes, rows)
+    return as_in_the_table(found, scopes, rows, measurements.hierarchy)
 
 
 def guaranteed_entity_rows(measurements: Measurements, counts: Integers, confidence: float) -> Intervals | None:

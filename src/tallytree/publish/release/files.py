@@ -116,6 +116,7 @@ def read_release(folder: Path) -> ReleaseContents:
         cells = read_cells(folder / COUNTS, measurements.hierarchy, sizes, statement)
         if cells.problems:
             raise ReleaseError(f"{folder / COUNTS} is damaged: {cells.problems[0]}")
+        rows = TableRows(measurements.hierarchy)
         areas = read_published(folder, statement, measurements.hierarchy, len(sizes))
         bars = stored_error_bars(cells, statement.get("intervals"), truncation(measurements.neighbours))
         return ReleaseContents(
@@ -125,9 +126,7 @@ def read_release(folder: Path) -> ReleaseContents:
             certificate=statement["certificate"],
             title=statement["title"],
             fallback=stated_fallback(statement),
-            error_bars=with_entities(
-                with_area_bars(folder, bars, areas, sizes), folder, TableRows(measurements.hierarchy)
-            ),
+            error_bars=with_entities(with_area_bars(folder, bars, areas, sizes, len(rows.values)), folder, rows),
             areas=areas,
         )
     except (KeyError, TypeError) as error:

@@ -132,7 +132,7 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
         stored.mechanism,
         which="all",
         confidence=stated.confidence,
-        unions=[area.regions for area in stored.areas],
+        areas=stored.areas,
         progress=progress,
     )
     if again.no_typical != stated.no_typical:

@@ -140,7 +140,7 @@ def estimated(
         made.by,
         which=intervals,
         confidence=confidence,
-        unions=[area.regions for area in areas],
+        areas=areas,
         seconds=made.seconds,
         progress=progress,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import Literal
 
@@ -13,21 +14,18 @@ import numpy as np
 
 from tallytree.arguments import told
 from tallytree.arrays import Integers
+from tallytree.categories import ALL
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import size_label
-from tallytree.names import did_you_mean
 from tallytree.numbers import short
-from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.region_names import RegionNames
+from tallytree.publish.release.scope import By, Regions, Scope, listed
 
-Regions = str | Iterable[str] | Area | None
 Sizes = str | int | Iterable[int] | None
 Ends = tuple[float, float]
 QuestionKind = Literal["sum", "share", "mean", "ratio", "difference"]
 
-MOST_NAMES = 3  # of regions in a sentence
 _COMPARED = re.compile(r"(>=|<=|>|<|=)?\s*(\d+)")
 _SPANNED = re.compile(r"(\d+)\s*(?:-|–|\.\.|…|to)\s*(\d+)")
 _OPEN = re.compile(r"(\d+)\s*(?:\+|or more)")
@@ -39,9 +37,10 @@ HOW = 'write ">=6", "<=2", "3-5", "7+", "0", or several of them as in "1,2,7+"'
 class Sum:
     """Groups (or, with `entities`, their sizes) of some sizes in the union of regions, none within another."""
 
-    regions: tuple[int, ...]
+    regions: tuple[int, ...]  # rows of the release's tree
     sizes: tuple[int, ...]
     entities: bool = False
+    over_all: tuple[int, ...] | None = None  # its regions, where it is a sum over all categories
 
     def of(self, counts: Integers, first_size: int) -> int:
         """Its value for counts `[regions, sizes]`."""
@@ -58,7 +57,8 @@ class Asked:
     one: Sum
     other: Sum | None
     words: str
-    area: str = ""  # the name of the area that is asked about, if it is one
+    scope: Scope
+    row: int | None = None  # of the released table (see `TableRows`), where one row is asked about
 
     @classmethod
     def of(
@@ -69,37 +69,47 @@ class Asked:
         sizes: Sizes,
         to: Regions = None,
         to_sizes: Sizes = None,
+        *,
+        by: By = None,
+        to_by: By = None,
+        of: By = None,
     ) -> Asked:
-        """A question in terms of a release's regions and sizes; unknown ones and empty sums are a SpecError."""
+        """A question in terms of a release's regions and sizes; unknown ones and empty sums are a SpecError.
+
+        `by` names values of categories, and `to_by` those of what is compared with. With `of` a share is that of these
+        values among all groups of the same sizes, and not that of sizes.
+        """
         known, tree = release.sizes, release.hierarchy
-        (union, place), wanted = _union_and_place(regions, tree), sizes_in(sizes, known)
-        one, area = Sum(union, wanted), regions.name if isinstance(regions, Area) else ""
-        what = _groups(wanted, known, place)
+        scope, wanted = Scope.of(regions, {**(by or {}), **of} if of else by, tree), sizes_in(sizes, known)
+        one, what = _sum(scope, wanted, tree), _groups(wanted, known, scope.words)
+        asked = partial(cls, scope=scope, row=scope.table_row(tree))
         if kind == "sum":
-            return cls("sum", one, None, what, area)
+            return asked("sum", one, None, what)
+        if kind == "share" and of:
+            return asked("share", *_share_of(of, by, scope, one, regions, release))
         if kind == "share":
             if len(wanted) == len(known):
                 raise SpecError("the share of all sizes is 1 by definition; name the sizes whose share is wanted")
-            text = f"share of {sizes_in_words(wanted, known)} among the groups in {place}"
-            return cls("share", one, Sum(union, tuple(known)), text, area)
+            text = f"share of {sizes_in_words(wanted, known)} among the groups in {scope.words}"
+            return asked("share", one, _sum(scope, tuple(known), tree), text)
         if kind == "mean":
             if len(wanted) != len(known):
                 raise SpecError("a mean size is over all sizes; leave the sizes out")
-            return cls("mean", Sum(union, wanted, entities=True), one, f"mean size of the groups in {place}", area)
+            return asked("mean", replace(one, entities=True), one, f"mean size of the groups in {scope.words}")
         if kind not in ("ratio", "difference"):
             raise SpecError(f"unknown question {kind!r}; there are sum, share, mean, ratio and difference")
-        second_union, second_place = _union_and_place(to, tree)
-        other = Sum(second_union, sizes_in(to_sizes, known))
-        second = _groups(other.sizes, known, second_place)
+        second = Scope.of(to, to_by, tree)
+        other = _sum(second, sizes_in(to_sizes, known), tree)
+        compared = _groups(other.sizes, known, second.words)
         if kind == "ratio":
-            return cls("ratio", one, other, f"ratio of {what} to {second}", area)
-        return cls("difference", one, other, f"{what}, minus {second}", area)
+            return asked("ratio", one, other, f"ratio of {what} to {compared}")
+        return asked("difference", one, other, f"{what}, minus {compared}")
 
     @property
     def cell(self) -> tuple[int, int] | None:
-        """Region and size where a single cell of the table is asked for."""
-        alone = self.kind == "sum" and len(self.one.regions) == len(self.one.sizes) == 1
-        return (self.one.regions[0], self.one.sizes[0]) if alone else None
+        """Row and size where a single cell of the table is asked for."""
+        alone = self.kind == "sum" and self.row is not None and len(self.one.sizes) == 1
+        return (self.row, self.one.sizes[0]) if alone and self.row is not None else None
 
     def value(self, counts: Integers, first_size: int) -> float | None:
         """What counts `[regions, sizes]` answer; None where the denominator is zero."""
@@ -111,92 +121,43 @@ class Asked:
             return one - other
         return one / other if other else None
 
-    def bounds(self, totals: Integers | None, sizes: range) -> Ends:
-        """The least and the greatest value that is possible at all; `totals` are public numbers of groups."""
+    def bounds(self, public: Callable[[Sum], int | None], sizes: range) -> Ends:
+        """The least and the greatest value that is possible at all; `public` tells numbers of groups that are."""
         if self.kind == "share":
             return 0.0, 1.0
         if self.kind == "mean":
             return float(sizes[0]), float(sizes[-1])
         if self.kind == "ratio":
             return 0.0, math.inf
-        one, other = (
-            0 if each is None else math.inf if totals is None else int(totals[list(each.regions)].sum())
-            for each in (self.one, self.other)
-        )
+        totals = [0 if each is None else public(each) for each in (self.one, self.other)]
+        one, other = (math.inf if total is None else total for total in totals)
         return -other, one
+
+
+def _sum(scope: Scope, sizes: tuple[int, ...], tree: Hierarchy) -> Sum:
+    return Sum(scope.rows(tree), sizes, over_all=scope.regions if scope.over_all else None)
+
+
+def _share_of(
+    of: Mapping[str, str], by: By, scope: Scope, one: Sum, regions: Regions, release: ReleaseContents
+) -> tuple[Sum, Sum, str]:
+    """The share of values of categories among all groups of the same sizes."""
+    tree = release.hierarchy
+    if twice := [name for name in of if name in (by or {})]:
+        raise SpecError(
+            f"the share is one of {twice[0]}, and by has a value for it already; leave it out of one of them"
+        )
+    if ALL in of.values():
+        raise SpecError(f"the share of {ALL!r} is 1 by definition; name a value of the category")
+    whole = Scope.of(regions, by, tree)
+    among = _groups(one.sizes, release.sizes, whole.words)
+    named = [f"{name} {value}" for name, value in of.items()]
+    return one, _sum(whole, one.sizes, tree), f"share of {listed(named)} among the {among}"
 
 
 def _groups(sizes: Sequence[int], known: range, place: str) -> str:
     words = sizes_in_words(sizes, known)
     return f"groups of {words} in {place}" if words else f"groups in {place}"
-
-
-# -------------------------------------------------------------------- regions
-
-
-def _union_and_place(regions: Regions, hierarchy: Hierarchy) -> tuple[tuple[int, ...], str]:
-    """The union that regions or an area stand for, and what to call it in a sentence."""
-    if isinstance(regions, Area):
-        return regions.regions, f"the area {regions.name}"
-    union = union_of(named_regions(regions, hierarchy), hierarchy)
-    return union, places(union, hierarchy)
-
-
-def named_regions(regions: Regions, hierarchy: Hierarchy) -> list[int]:
-    """Indices of regions by id or, where that is unique, by name; the root for None.
-
-    A branch that was carried down bears its name on several levels and is the same place on all of them.
-    """
-    if regions is None:
-        return [0]
-    if isinstance(regions, Area):
-        return list(regions.regions)
-    if not isinstance(regions, Iterable):
-        raise SpecError(f"{told(regions)} is not a region; expected an id or a name, as text, or several of them")
-    texts = [regions] if isinstance(regions, str) else list(regions)
-    if not texts:
-        raise SpecError("the sum is empty: no region was given; name at least one")
-    names = RegionNames(hierarchy)
-    return [names.find(text) for text in texts]
-
-
-def regions_of_level(hierarchy: Hierarchy, level: str, within: Regions = None) -> list[str]:
-    """The ids of all regions of a level, or of those within some regions."""
-    if level not in hierarchy.levels:
-        raise SpecError(f"there is no level {told(level)}; {did_you_mean(level, hierarchy.levels)}")
-    inside = np.zeros(len(hierarchy), dtype=np.bool_)
-    inside[named_regions(within, hierarchy)] = True
-    for below in range(1, hierarchy.depth):
-        rows = hierarchy.level_slice(below)
-        inside[rows] |= inside[hierarchy.parents[rows]]
-    rows = hierarchy.level_slice(hierarchy.levels.index(level))
-    found = np.flatnonzero(inside[rows]) + rows.start
-    if not len(found):
-        raise SpecError(f"none of the regions of level {level!r} lies within those that were named")
-    return [hierarchy.ids[region] for region in found]
-
-
-def union_of(regions: Iterable[int], hierarchy: Hierarchy) -> tuple[int, ...]:
-    """The regions without those that lie within another of them."""
-    named, kept = set(regions), []
-    for region in sorted(named):
-        above = int(hierarchy.parents[region])
-        while above >= 0 and above not in named:
-            above = int(hierarchy.parents[above])
-        if above < 0:
-            kept.append(region)
-    return tuple(kept)
-
-
-def places(regions: Sequence[int], hierarchy: Hierarchy) -> str:
-    """Regions for a sentence: names, with ids where those say more."""
-    texts = []
-    for region in regions[:MOST_NAMES]:
-        name, identity = hierarchy.names[region], hierarchy.ids[region]
-        texts.append(identity if identity.endswith(name) else f"{name} ({identity})")
-    if len(regions) > MOST_NAMES:
-        return f"{len(regions):,} regions ({', '.join(texts)}, …)"
-    return listed(texts)
 
 
 # -------------------------------------------------------------------- sizes
@@ -259,15 +220,6 @@ def sizes_in_words(sizes: Sequence[int], known: range) -> str:
             texts.append(f"{run[0]} to {run[-1]}")
     alone = len(runs) == 1 and (len(runs[0]) == 1 or runs[0][-1] == last)
     return f"{'size' if alone else 'sizes'} {listed(texts)}"
-
-
-def listed(texts: Sequence[str]) -> str:
-    """a, b and c.
-
-    >>> listed(["a", "b", "c"]), listed(["a"])
-    ('a, b and c', 'a')
-    """
-    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
 def _part(part: str, text: str, known: range) -> range:

@@ -93,9 +93,10 @@ class TableRows:
         return found
 
     @cached_property
-    def _cells(self) -> list[Keys]:
+    def values(self) -> list[Keys]:
         """What stands in the columns of categories in the rows of one region, in the table's order."""
-        assert self.tree.by is not None
+        if self.tree.by is None:
+            return [()]
         return [*(margin.values for margin in margins(self.tree.by)), *self.tree.by.cells]
 
     def keys(self, block: range, sizes: range) -> dict[str, Any]:
@@ -103,7 +104,7 @@ class TableRows:
         import pyarrow as pa
 
         regions, width = self.tree.regions, len(sizes)
-        slots = 1 if self.tree.by is None else len(self._cells)
+        slots = len(self.values)
         rows = np.repeat(np.arange(block.start, block.stop), width)
         region, slot = rows // slots, rows % slots
 
@@ -118,7 +119,7 @@ class TableRows:
             "level": named(regions.levels, regions.level_of[region]),
             "region": named(regions.ids[first:last], within),
             "name": named(regions.names[first:last], within),
-            **{name: named([cell[at] for cell in self._cells], slot) for at, name in enumerate(self.categories)},
+            **{name: named([cell[at] for cell in self.values], slot) for at, name in enumerate(self.categories)},
             "size": pa.array(np.tile(np.array(sizes, np.int32), len(block)), pa.int32()),
         }
 
@@ -135,21 +136,21 @@ class TableRows:
         if self.tree.by is None:
             return region, region
         codes, known = np.zeros(len(region), np.int64), region >= 0
-        radix = [len({cell[at] for cell in self._cells}) for at in range(len(self.categories))]
-        texts = [list(dict.fromkeys(cell[at] for cell in self._cells)) for at in range(len(self.categories))]
+        radix = [len({cell[at] for cell in self.values}) for at in range(len(self.categories))]
+        texts = [list(dict.fromkeys(cell[at] for cell in self.values)) for at in range(len(self.categories))]
         for name, values, base in zip(self.categories, texts, radix, strict=True):
             code = found(table[name], values)
             known &= code >= 0
             codes = codes * base + code
         slot_of = np.full(int(np.prod(radix)), -1)
-        for at, cell in enumerate(self._cells):
+        for at, cell in enumerate(self.values):
             place = 0
             for value, values in zip(cell, texts, strict=True):
                 place = place * len(values) + values.index(value)
             slot_of[place] = at
         slot = slot_of[np.where(known, codes, 0)]
         known &= slot >= 0
-        row = self.order[np.where(known, region * len(self._cells) + slot, 0)]
+        row = self.order[np.where(known, region * len(self.values) + slot, 0)]
         return region, np.where(known, row, -1)
 
     def where(self, row: int) -> str:

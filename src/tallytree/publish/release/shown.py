@@ -14,7 +14,7 @@ from tallytree.notebook import page, paragraph, quoted, shortened, table
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import cut_off
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, in_percent
-from tallytree.publish.release.questions import named_regions
+from tallytree.publish.release.scope import Scope
 from tallytree.publish.release.statement import public_totals
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.statement import guarantee
@@ -68,7 +68,9 @@ def chart(release: ReleaseContents, region: str | None) -> Any:
     if region is not None and not isinstance(region, str):
         raise SpecError(f"region is the id or the name of one region, or None for the whole, not {region!r}")
     alt = altair()
-    (place,) = named_regions(region, release.hierarchy)
+    scope = Scope.of(region, None, release.hierarchy)
+    place = scope.table_row(release.hierarchy)
+    assert place is not None  # one region is one row
     rows, title = (_bars if len(release.sizes) <= MOST_BARS else _classes)(release, place)
     base = alt.Chart(alt.Data(values=rows))
     tilted = len(rows) > 16 or max(len(row["size"]) for row in rows) > 5
@@ -80,7 +82,7 @@ def chart(release: ReleaseContents, region: str | None) -> Any:
     )
     if "lower" in rows[0]:
         bars += base.mark_rule(strokeWidth=1.5, color="#22303c").encode(x=x, y="lower:Q", y2="upper:Q")
-    name = visible(shortened(release.hierarchy.names[place]))
+    name = visible(shortened(release.hierarchy.regions.names[scope.regions[0]]))
     page_of = bars.properties(title=panel_title(name), width=max(160, min(560, 34 * len(rows))), height=180)
     return styled(page_of, subtitle_color="#5b6770", legend_columns=1)
 
@@ -124,7 +126,7 @@ def _bars(release: ReleaseContents, region: int) -> tuple[list[dict[str, Any]], 
     rows: list[dict[str, Any]] = []
     for cell, size in enumerate(release.sizes):
         label = f"{size}+" if size == release.sizes[-1] else str(size)
-        row: dict[str, Any] = {"size": label, "groups": int(release.counts[region, cell])}
+        row: dict[str, Any] = {"size": label, "groups": int(release.all_counts[region, cell])}
         if given is not None:
             row |= {"lower": int(given.lower[region, cell]), "upper": int(given.upper[region, cell])}
         rows.append(row)
@@ -136,7 +138,7 @@ def _classes(release: ReleaseContents, region: int) -> tuple[list[dict[str, Any]
     rows, first, sizes = [], release.sizes[0], release.sizes
     while first <= sizes[-1]:
         end = first if first <= 2 else min(2 * (first - 1), sizes[-1])
-        groups = release.counts[region, first - sizes[0] : end - sizes[0] + 1].sum()
+        groups = release.all_counts[region, first - sizes[0] : end - sizes[0] + 1].sum()
         label = f"{first}–{end}" if end > first else str(first)
         rows.append({"size": f"{first}+" if end == sizes[-1] else label, "groups": int(groups)})
         first = end + 1

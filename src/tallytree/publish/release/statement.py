@@ -229,7 +229,7 @@ def areas_statement(release: ReleaseContents) -> dict[str, Any]:
 
 
 def area_resources(release: ReleaseContents, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tables of areas in the data package; `cells` are the fields of sizes, counts and intervals."""
+    """The tables of areas in the data package; `cells` are the fields after the area."""
     if not release.areas:
         return []
     keys = [
@@ -238,7 +238,7 @@ def area_resources(release: ReleaseContents, cells: list[dict[str, Any]]) -> lis
     ]
     totals = {
         "description": f"totals of areas: {SUMS}",
-        "schema": {"fields": [*keys, *cells], "primaryKey": ["kind", "area", "size"]},
+        "schema": {"fields": [*keys, *cells], "primaryKey": ["kind", "area", *release.rows.categories, "size"]},
     }
     leaf = {"name": "region", "type": "string", "description": "id of a leaf, as in regions.csv"}
     leaves = {
@@ -359,6 +359,6 @@ def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
             resource("entities.parquet", persons, name="entities-parquet"),
             resource("regions.csv", regions),
             resource("measurements.parquet", measurements),
-            *area_resources(release, cells),
+            *area_resources(release, [*by, *cells]),
         ],
     }

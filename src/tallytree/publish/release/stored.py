@@ -134,7 +134,7 @@ class StoredRelease(Stored):
 
     def _error_bars(self) -> ErrorBars:
         bars = stored_error_bars(self.cells, self.intervals, self.truncation)
-        bars = with_area_bars(self.directory, bars, self.areas, self.sizes)
+        bars = with_area_bars(self.directory, bars, self.areas, self.sizes, len(self.rows.values))
         return bars if self.is_older else with_entities(bars, self.directory, self.rows)
 
     @property

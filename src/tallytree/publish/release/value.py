@@ -17,7 +17,8 @@ from tallytree.publish.release.answers import answers, bands
 from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
-from tallytree.publish.release.questions import Asked, Regions, Sizes, regions_of_level
+from tallytree.publish.release.questions import Asked, Sizes
+from tallytree.publish.release.scope import By, Regions, regions_of_level
 
 _ID = "_release_id"  # beside the fields, so that a copy with other contents does not have it
 
@@ -79,7 +80,8 @@ class Release(ReleaseContents):
 
         Regions are ids or names; sizes are numbers or a text such as ">=6", "3-5" or "1,2,7+", and all sizes if left
         out. `confidence` is the release's own unless given; `typical=False` spares the 25 estimates that a typical
-        interval takes; `progress` is told of them.
+        interval takes; `progress` is told of them. Where groups are told apart by categories, `by={"tenure": "rented"}`
+        asks about one value, and a category that is not named is summed over. All questions take these.
         """
         return self._ask("sum", [(regions, sizes)], **how)[0]
 
@@ -106,17 +108,20 @@ class Release(ReleaseContents):
         if areas is not None:
             if level is not None or within is not None:
                 raise SpecError("ask for areas, or for the regions of a level (within others), not for both at once")
-            wanted = read_areas(areas, self.hierarchy)
+            wanted = read_areas(areas, self.hierarchy.regions)
         elif level is None:
             raise SpecError("say of what: estimates needs a level, or areas")
         else:
-            wanted = regions_of_level(self.hierarchy, level, within)
+            wanted = regions_of_level(self.hierarchy.regions, level, within)
         second = (to, sizes) if kind in ("ratio", "difference") else None
         return self._ask(kind, [(region, sizes) for region in wanted], second, **how)
 
-    def share(self, regions: Regions, sizes: Sizes, **how: Any) -> Answer:
-        """What part of all groups in the union of regions has the given sizes."""
-        return self._ask("share", [(regions, sizes)], **how)[0]
+    def share(self, regions: Regions, sizes: Sizes = None, *, of: By = None, **how: Any) -> Answer:
+        """What part of all groups in the union of regions has the given sizes.
+
+        With `of={"tenure": "rented"}` it is the part with that value, among all groups of the sizes.
+        """
+        return self._ask("share", [(regions, sizes)], of=of, **how)[0]
 
     def mean_size(self, regions: Regions, **how: Any) -> Answer:
         """Entities per group in the union of regions.
@@ -128,23 +133,32 @@ class Release(ReleaseContents):
     def ratio(
         self, regions: Regions, to: Regions, sizes: Sizes = None, *, to_sizes: Sizes = None, **how: Any
     ) -> Answer:
-        """One sum divided by another; `to_sizes` are the same sizes unless given."""
+        """One sum divided by another; `to_sizes` are the same sizes unless given, `to_by` is `by` of the other."""
         return self._ask("ratio", [(regions, sizes)], (to, sizes if to_sizes is None else to_sizes), **how)[0]
 
     def difference(
         self, regions: Regions, to: Regions, sizes: Sizes = None, *, to_sizes: Sizes = None, **how: Any
     ) -> Answer:
-        """One sum minus another; `to_sizes` are the same sizes unless given."""
+        """One sum minus another; `to_sizes` are the same sizes unless given, `to_by` is `by` of the other."""
         return self._ask("difference", [(regions, sizes)], (to, sizes if to_sizes is None else to_sizes), **how)[0]
 
-    def bands(self, regions: Regions, sizes: Sizes = None, *, confidence: float | None = None) -> Any:
+    def bands(self, regions: Regions, sizes: Sizes = None, *, by: By = None, confidence: float | None = None) -> Any:
         """Guaranteed intervals that hold for all sizes of one region together: a pyarrow Table like `table`.
 
         Of several regions each has a band of its own. Refused with a ReleaseError where there is no guarantee.
         """
-        return bands(self, regions, sizes, confidence=confidence)
+        return bands(self, regions, sizes, by=by, confidence=confidence)
 
     def _ask(
-        self, kind: str, asked: Iterable[tuple[Any, Any]], to: tuple[Any, Any] | None = None, **how: Any
+        self,
+        kind: str,
+        asked: Iterable[tuple[Any, Any]],
+        to: tuple[Any, Any] | None = None,
+        *,
+        by: By = None,
+        to_by: By = None,
+        of: By = None,
+        **how: Any,
     ) -> list[Answer]:
-        return answers(self, [Asked.of(self, kind, *each, *(to or ())) for each in asked], **how)
+        questions = [Asked.of(self, kind, *each, *(to or ()), by=by, to_by=to_by, of=of) for each in asked]
+        return answers(self, questions, **how)
