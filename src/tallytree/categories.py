@@ -161,7 +161,8 @@ class Categories:
         """What is public of them and who decides them, for the privacy statement."""
         told = []
         for column in self.columns:
-            listed = ", ".join(column.values[:12]) + (", …" if len(column.values) > 12 else "")
+            mark = "; " if any("," in value for value in column.values) else ", "
+            listed = mark.join(column.values[:12]) + (f"{mark}…" if len(column.values) > 12 else "")
             told.append(
                 f"Each group has one of {len(column.values)} values of {column.name} ({listed}), "
                 + (

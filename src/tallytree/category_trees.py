@@ -18,6 +18,7 @@ from tallytree.arrays import Integers
 from tallytree.categories import Categories, margins
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
+from tallytree.names import visible
 
 TOP = "all categories"
 MOST_ROWS = 1 << 31
@@ -64,6 +65,20 @@ def tree_from_json(values: dict[str, Any]) -> Hierarchy:
     by = given.pop("by", None)
     regions = Hierarchy.from_layout(**given)
     return regions if by is None else by_category(regions, Categories.from_json(by))
+
+
+def levels_in_words(tree: Hierarchy) -> str:
+    """How many regions each level has, and by what they are told apart.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> levels_in_words(by_category(tree, Categories.of({"tenure": ["owned", "rented"]}, "group")))
+    'total 1 → state 2, by tenure (2 values)'
+    """
+    regions = tree.regions
+    counts = np.diff(regions.level_starts)
+    told = " → ".join(f"{visible(level)} {count:,}" for level, count in zip(regions.levels, counts, strict=True))
+    by = [f"{visible(column.name)} ({len(column.values)} values)" for column in (tree.by.columns if tree.by else ())]
+    return f"{told}, by {' and '.join(by)}" if by else told
 
 
 def over_categories(values: NDArray[Any], tree: Hierarchy) -> NDArray[Any]:

@@ -182,6 +182,9 @@ def _show_release(made: Release, out: Path, release_id: str, *, quiet: bool) -> 
     """A release at a glance, and what to do next; with `quiet` its id alone."""
     screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
     asking = ["tallytree", "query", str(out), "--level", made.hierarchy.levels[-1], "--size", ">=3"]
+    if made.hierarchy.by is not None:
+        column = made.hierarchy.by.columns[0]
+        asking += ["--by", f"{column.name}={column.values[0]}"]
     screen.show_commands({"Check it:": _checking(out, release_id), "Ask it:": asking}, quiet=quiet)
     if quiet:
         print(release_id)
@@ -227,7 +230,7 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
     areas = areas_to_publish(spec.area_files(), group_sizes.hierarchy, group_sizes.max_size + 1)
     ready = screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism, spec.ledger_in_words())
     facts = {
-        "regions": reports.regions_of(group_sizes.hierarchy),
+        "regions": reports.regions_of(group_sizes.hierarchy.regions),
         "sizes": [group_sizes.first_size, group_sizes.max_size],
         "budget": spec.budget.to_json(),
         "unit": spec.unit.kind,

@@ -28,6 +28,7 @@ from tallytree.progress import Stage
 from tallytree.publish.release.truncation import truncation
 
 WIDTH = 80  # characters of a line
+BY_CATEGORY = "levels are by category, each region once for each; those over all categories say so"
 NOTHING_SPENT = "Nothing was spent, and no private data were opened."
 
 
@@ -97,7 +98,8 @@ def plan_table(report: PlanReport) -> RenderableType:
         parts.append(Text("to add or remove to fix it. L1: sum over sizes. *: least moved of a split.\n", style="dim"))
         for split in report.splits:
             parts.append(_split_block(report, report.of(budget=budget, split=split), split))
-    for note in (*_simulation_errors(report), *report.notes):
+    by_category = [] if report.hierarchy.by is None else [BY_CATEGORY]
+    for note in (*by_category, *_simulation_errors(report), *report.notes):
         parts.append(Text(f"· {note}"))
     if report.skipped:
         parts.append(Text(f"· not shown: {', '.join(report.skipped)} (--json says why)"))
@@ -107,13 +109,13 @@ def plan_table(report: PlanReport) -> RenderableType:
 
 def _split_block(report: PlanReport, rows: tuple[Prediction, ...], split: str) -> RenderableType:
     """One split: a line for each mechanism, then the widths of guaranteed intervals for what they measure."""
-    levels = [visible(level) for level in report.hierarchy.levels]
+    levels, divided = [visible(level) for level in report.levels], [*map(visible, report.hierarchy.levels)]
     by_name: dict[str, list[Prediction]] = {}
     for row in rows:
         by_name.setdefault(row.mechanism, []).append(row)
     usual, others = _divisions(by_name)
-    lines = [Text(split, style="bold") + Text(f"  {_in_percent(levels, usual)}", style="dim")]
-    lines += [Text(f"{name} divides otherwise: {_in_percent(levels, own)}", style="dim") for name, own in others]
+    lines = [Text(split, style="bold") + Text(f"  {_in_percent(divided, usual)}", style="dim")]
+    lines += [Text(f"{name} divides otherwise: {_in_percent(divided, own)}", style="dim") for name, own in others]
     widths = [max(14, len(level) + 1) for level in levels]
     first = max(21, *(len(name) + 1 for name in by_name))
     for some in _chunks(widths, WIDTH - first):
@@ -162,13 +164,14 @@ def _interval_lines(
         named.setdefault(tuple(row.half_width for row in found), []).append(name)
     lines = []
     for half_widths, names in named.items():
-        if half_widths[0] is None:
+        if all(half_widths[at] is None for at in some):
             continue
         view = mechanism_named(names[0]).view
         whose = f"by {view}" if len(names) > 1 else names[0]
         line = Text(f"± {100 * report.confidence:g} %, {whose}".ljust(first), style="cyan")
         for at in some:
-            line.append(f"± {short(half_widths[at] or 0.0)}".rjust(widths[at] - 7) + " " * 7)
+            half = half_widths[at]
+            line.append(("" if half is None else f"± {short(half)}").rjust(widths[at] - 7) + " " * 7)
         lines.append(line)
     return lines
 
@@ -176,7 +179,7 @@ def _interval_lines(
 def _simulation_errors(report: PlanReport) -> list[str]:
     """How well the errors themselves are known, level by level."""
     parts = []
-    for level in report.hierarchy.levels:
+    for level in report.levels:
         rows = [row for row in report.predictions if row.level == level and row.emd > 0]
         if rows:
             middle = float(np.median([row.emd_standard_error / row.emd for row in rows]))

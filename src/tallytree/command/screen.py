@@ -23,6 +23,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from tallytree.categories import ALL
+from tallytree.category_trees import levels_in_words
 from tallytree.histogram import size_label
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
 from tallytree.names import UNSEEN, visible
@@ -38,6 +40,7 @@ from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.area_files import AREA_FILES
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
+from tallytree.publish.release.scope import Scope
 from tallytree.publish.release.statement import public_totals, totals_in_words
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.release.value import Release
@@ -146,18 +149,6 @@ def _of_ledger(charged: bool) -> str:
 def release_summary(release: Release, directory: Path, release_id: str) -> RenderableType:
     """A release at a glance: levels, budget, promises, files."""
     measurements, hierarchy = release.measurements, release.hierarchy
-    levels = plain_table("level", "regions", "budget", "noise (st. dev.)", right=(1, 2, 3))
-    currency = "ε" if measurements.budget.currency == "epsilon" else "ρ"
-    for level, name in enumerate(hierarchy.levels):
-        regions = int(hierarchy.level_starts[level + 1] - hierarchy.level_starts[level])
-        here = [part for part in measurements.measured if part.level == level]
-        for band in dict.fromkeys(part.sizes for part in here) or [None]:  # charges of bands add up size by size
-            parts = [part for part in here if part.sizes == band]
-            spent = sum((part.share for part in parts), Fraction(0)) * measurements.budget.amount
-            charge = f"{currency} = {share_text(spent)}" if parts else "none"
-            noise = f"± {parts[-1].variance ** 0.5:,.1f}" if parts else "added up"
-            about = name if band is None else f"{name}, {band.in_words()}"
-            levels.add_row(about, f"{regions:,}", charge, noise)
     both_ways = "" if hierarchy.by is None else "categories add up to all of them; "
     mechanism = mechanism_named(release.mechanism)
     known = "an estimate" if public_totals(measurements) is None else "public"
@@ -169,7 +160,8 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
         ),
         Text(),
         below(_histogram(release), space=1),
-        below(levels, space=1),
+        *(below(_by_value(release, name), space=1) for name in release.rows.categories),
+        below(_levels(release), space=1),
         facts(
             {
                 "privacy": f"{guarantee(measurements.budget)}. {measurements.neighbours.describe()}",
@@ -187,6 +179,38 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
             }
         ),
     )
+
+
+def _levels(release: Release) -> Table:
+    """What each level has of the budget, and its noise; with categories each is measured by these and over them."""
+    measurements, tree = release.measurements, release.hierarchy
+    table = plain_table("level", "regions", "budget", "noise (st. dev.)", right=(1, 2, 3))
+    currency, first = "ε" if measurements.budget.currency == "epsilon" else "ρ", 0 if tree.by is None else 1
+    for level, name in enumerate(tree.regions.levels):
+        rows = tree.regions.level_slice(level)
+        here = [part for part in measurements.measured if part.level == level + first]
+        if level == 0 and first:
+            here += [part for part in measurements.measured if part.level == 0]
+        for band, summed in dict.fromkeys((part.sizes, part.summed) for part in here) or [(None, False)]:
+            parts = [part for part in here if (part.sizes, part.summed) == (band, summed)]  # bands add up size by size
+            spent = sum((part.share for part in parts), Fraction(0)) * measurements.budget.amount
+            charge = f"{currency} = {share_text(spent)}" if parts else "none"
+            noise = f"± {parts[-1].variance ** 0.5:,.1f}" if parts else "added up"
+            words_of = [name, *([] if band is None else [band.in_words()]), *(["over all"] if summed else [])]
+            table.add_row(", ".join(words_of), f"{rows.stop - rows.start:,}", charge, noise)
+    return table
+
+
+def _by_value(release: Release, name: str) -> Table:
+    """Groups and entities of the whole by the values of a category."""
+    tree, rows, at = release.hierarchy, release.rows, release.rows.categories.index(name)
+    table = plain_table(visible(name), "groups", "entities", right=(1, 2))
+    for values in rows.values:
+        if values[at] != ALL and all(value == ALL for place, value in enumerate(values) if place != at):
+            counts = release.all_counts[Scope((0,), values, "").table_row(tree)]
+            held = int(counts @ np.array(release.sizes))
+            table.add_row(visible(values[at]), f"{int(counts.sum()):,}", f"{held:,}")
+    return table
 
 
 def _areas(release: Release) -> str:
@@ -226,11 +250,9 @@ def release_readiness(
     group_sizes: GroupSizes, neighbours: Neighbours, budget: Budget, mechanism: Mechanism, ledger: str
 ) -> RenderableType:
     """What a valid spec would release; public facts only."""
-    hierarchy = group_sizes.hierarchy
-    counts = np.diff(hierarchy.level_starts)
     return facts(
         {
-            "regions": " → ".join(f"{name} {count:,}" for name, count in zip(hierarchy.levels, counts, strict=True)),
+            "regions": levels_in_words(group_sizes.hierarchy),
             "sizes": f"{group_sizes.first_size} to {size_label(group_sizes.max_size, group_sizes.max_size)}",
             "budget": str(budget),
             "protects": neighbours.describe(),

@@ -22,7 +22,7 @@ from tallytree.mechanisms import MECHANISMS, Mechanism, choose, prepare
 from tallytree.mechanisms.mechanism import sizes_of
 from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.prior import ExpectedCounts, Prior
-from tallytree.planning.simulation import Scenario, simulated
+from tallytree.planning.simulation import Scenario, predicted_levels, simulated
 from tallytree.planning.value import PlanReport, Prediction
 from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
@@ -164,7 +164,7 @@ def planned(
     predictions: list[Prediction] = []
     for number, (scenario, split, asked) in enumerate(rows):
         widths = half_widths(hierarchy, neighbours, asked, confidence=confidence)
-        for depth, level in enumerate(hierarchy.levels):
+        for depth, level in enumerate(predicted_levels(hierarchy)):
             l1, l1_error = _mean(found.l1[number, :, depth])
             emd, emd_error = _mean(found.emd[number, :, depth])
             predictions.append(
@@ -179,7 +179,7 @@ def planned(
                     l1_standard_error=l1_error,
                     emd=emd,
                     emd_standard_error=emd_error,
-                    half_width=None if widths is None else widths[depth],
+                    half_width=None if widths is None or depth >= len(widths) else widths[depth],
                 )
             )
     return PlanReport(
@@ -263,7 +263,8 @@ def predicted_best(
         expected, neighbours, scenarios, replicates=replicates, most_cells=AUTO_MOST_CELLS, progress=progress
     )
     weights = np.array([float(part) for part in parts])
-    scores = np.log(found.emd + 1) @ weights  # [scenarios, replicates]; one more, so that no error counts for all
+    errors = found.emd[:, :, : len(weights)] + 1  # one more, so that no error counts for all
+    scores = np.log(errors) @ weights  # [scenarios, replicates]
     best, least = usual, -LEAST_GAIN
     for number, scenario in enumerate(scenarios[1:], start=1):
         gain, error = _mean(scores[number] - scores[0])

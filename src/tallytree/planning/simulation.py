@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
+from tallytree.category_trees import by_category, over_categories
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import earth_movers_distance, l1_distance
 from tallytree.mechanisms import Mechanism
@@ -38,7 +39,7 @@ class Scenario:
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """Mean errors per region, `[scenarios, replicates, levels]`."""
+    """Mean errors per region, `[scenarios, replicates, levels]`, the levels those of `predicted_levels`."""
 
     l1: Floats
     emd: Floats
@@ -63,7 +64,7 @@ def simulated(
     """
     whole, sizes = expected.hierarchy, expected.max_size - expected.first_size + 1
     tree, leaves = smaller_tree(whole, expected.totals, max(2 * whole.depth, most_cells // sizes))
-    shape = (len(scenarios), replicates, tree.depth)
+    shape = (len(scenarios), replicates, len(predicted_levels(tree)))
     found = Simulated(np.empty(shape), np.empty(shape), tree)
     lost = _leaves_per_region(whole) / _leaves_per_region(tree)
     for replicate in range(replicates):
@@ -74,13 +75,27 @@ def simulated(
             estimate = _estimated(data, neighbours, scenario)
             wide = np.zeros_like(truth)  # a measured largest size may have cut the columns short
             wide[:, : estimate.shape[1]] = estimate
-            l1, emd = l1_distance(wide, truth), earth_movers_distance(wide, truth, expected.first_size)
             factors = lost if scenario.mechanism.leaves_only else np.ones(tree.depth)
-            for level, factor in enumerate(factors):
-                here = tree.level_slice(level)
-                found.l1[number, replicate, level] = factor * l1[here].mean()
-                found.emd[number, replicate, level] = factor * emd[here].mean()
+            errors = _by_level(wide, truth, tree, expected.first_size)
+            if tree.by is not None:  # the root over all categories is the tree's own
+                sums = over_categories(wide, tree), over_categories(truth, tree)
+                errors = np.hstack([errors, _by_level(*sums, tree.regions, expected.first_size)[:, 1:]])
+                factors = np.concatenate([factors, factors[2:]])
+            found.l1[number, replicate], found.emd[number, replicate] = factors * errors
     return found
+
+
+def predicted_levels(tree: Hierarchy) -> tuple[str, ...]:
+    """The levels that errors are predicted for; with categories also those of the regions over all categories."""
+    if tree.by is None:
+        return tree.levels
+    return (*tree.levels, *(f"{level}, over all" for level in tree.regions.levels[1:]))
+
+
+def _by_level(wide: Integers, truth: Integers, tree: Hierarchy, first_size: int) -> Floats:
+    """Mean L1 and earth mover's errors, `[2, levels]`."""
+    both = np.stack([l1_distance(wide, truth), earth_movers_distance(wide, truth, first_size)])
+    return np.stack([both[:, tree.level_slice(level)].mean(axis=1) for level in range(tree.depth)], axis=1)
 
 
 def _leaves_per_region(tree: Hierarchy) -> Floats:
@@ -90,11 +105,13 @@ def _leaves_per_region(tree: Hierarchy) -> Floats:
 
 def _as_data(counts: Integers, tree: Hierarchy, neighbours: Neighbours) -> GroupSizes:
     """Made-up counts as a data holder would hand them to `measure`, under the same neighbour relation."""
+    listed = neighbours.groups_listed
     return GroupSizes(
         hierarchy=tree,
         max_size=neighbours.max_size,
         counts=Sealed(counts),
         leaf_totals=counts.sum(axis=1) if neighbours.public_totals else None,
+        listed_totals=counts.sum(axis=1).reshape(len(tree.by), -1).sum(axis=0) if tree.by and listed else None,
         quantity_bound=neighbours.quantity_bound,
         rows_per_entity=neighbours.rows_per_entity,
         entity_column=neighbours.entity_column,
@@ -116,9 +133,15 @@ def smaller_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -
     children's, so what is lost is little: with m children a region's sum over them has variance m against the 1 of its
     own measurement, so on the way from n children to m its variance moves by less than a part 1/m.
     """
-    first = int(hierarchy.level_starts[-2])
     if len(hierarchy) <= most_regions:
         return hierarchy, np.arange(hierarchy.leaf_count)
+    if hierarchy.by is not None:  # the same regions of each category
+        count, regions = len(hierarchy.by), hierarchy.regions
+        totals = leaf_totals.reshape(count, -1).sum(axis=0)
+        part, leaves = smaller_tree(regions, totals, max(2 * regions.depth, most_regions // count))
+        every = (np.arange(count)[:, np.newaxis] * regions.leaf_count + leaves).ravel()
+        return by_category(part, hierarchy.by), every
+    first = int(hierarchy.level_starts[-2])
     family, rank = _ranks(hierarchy, leaf_totals)
     low, high = 1, int(family.max())
     while low < high:

@@ -63,6 +63,11 @@ class PlanReport:
         """The ways to divide the budget over the levels, by name."""
         return tuple(dict.fromkeys(one.split for one in self.predictions))
 
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of the predictions; with categories also those of the regions over all categories."""
+        return tuple(dict.fromkeys(one.level for one in self.predictions))
+
     def of(self, *, budget: Budget | None = None, split: str | None = None) -> tuple[Prediction, ...]:
         """The predictions for a budget (the first if not given) and a split (all if not given)."""
         wanted = self.budgets[0] if budget is None else budget
@@ -70,8 +75,8 @@ class PlanReport:
 
     def best(self, level: str, *, budget: Budget | None = None, split: str | None = None) -> Prediction:
         """The least earth mover's error that is predicted on a level."""
-        if level not in self.hierarchy.levels:
-            raise SpecError(f"there is no level {level!r}; there are {', '.join(self.hierarchy.levels)}")
+        if level not in self.levels:
+            raise SpecError(f"there is no level {level!r}; there are {', '.join(self.levels)}")
         return min((one for one in self.of(budget=budget, split=split) if one.level == level), key=lambda one: one.emd)
 
     def suggest(
@@ -84,7 +89,7 @@ class PlanReport:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
-            "levels": list(self.hierarchy.levels),
+            "levels": list(self.levels),
             "prior": self.prior,
             "confidence": self.confidence,
             "replicates": self.replicates,
@@ -119,7 +124,7 @@ class PlanReport:
         return f"PlanReport({tree}, expecting {visible(shortened(self.prior))}, {tried})"
 
     def _repr_html_(self) -> str:
-        best = [self.best(level, budget=budget) for budget in self.budgets for level in self.hierarchy.levels]
+        best = [self.best(level, budget=budget) for budget in self.budgets for level in self.levels]
         rows = [
             (
                 str(one.budget),

@@ -49,7 +49,7 @@ class CellErrors:
     def of_band(cls, hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, band: Band | None) -> CellErrors | None:
         """The same for the sizes of one band, as if the cells beside it were measured like those within."""
         last = hierarchy.depth - 1
-        asked = [question for question in plan.questions if question.sizes == band]
+        asked = [question for question in plan.questions if question.sizes == band and not question.summed]
         of_leaves = {question.view for question in asked if question.level == last}
         view = next((view for view in LINEAR_VIEWS if view in of_leaves), None)
         if view is None:
@@ -104,7 +104,7 @@ def half_widths(
 
     None where the plan measures neither counts nor `at_least` counts of the leaves, in some band of sizes: there the
     widths depend on the data. With bands it is the widest of theirs (a count between two bands is the difference of a
-    number of each, and lies between).
+    number of each, and lies between). Sums over categories that are measured besides do not count.
     """
     bands = {question.sizes for question in plan.questions if question.view not in FIRST}
     found = [CellErrors.of_band(hierarchy, neighbours, plan, band) for band in bands]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from tallytree.category_trees import levels_in_words
 from tallytree.charts import COLORS, altair, inline, panel_title, styled
 from tallytree.errors import SpecError
 from tallytree.histogram import size_label
@@ -91,10 +90,9 @@ def chart(release: ReleaseContents, region: str | None) -> Any:
 
 
 def _facts(release: ReleaseContents) -> dict[str, str]:
-    tree, sizes = release.hierarchy, release.sizes
-    counts = np.diff(tree.level_starts)
+    sizes = release.sizes
     return {
-        "regions": " → ".join(f"{visible(level)} {count:,}" for level, count in zip(tree.levels, counts, strict=True)),
+        "regions": levels_in_words(release.hierarchy),
         "sizes": f"{sizes[0]} to {size_label(sizes[-1], sizes[-1])}",
         "mechanism": release.mechanism,
     }

@@ -131,7 +131,8 @@ def measured_first(measurements: Measurements, shown: Callable[[Fraction], str] 
             )
         if part.view == "totals":
             level = measurements.hierarchy.levels[part.level]
-            facts.append(f"the number of groups in every region of level {level!r} was measured {paid}")
+            where = "region" if measurements.hierarchy.by is None else "region and category"
+            facts.append(f"the number of groups in every {where} of level {level!r} was measured {paid}")
     if measurements.settled.totals is not None:
         facts.append("measured numbers of groups were made to add up, and the counts keep the result")
     if measurements.settled.places is not None and any(part.view == "sorted_sizes" for part in measurements.measured):
