@@ -11,6 +11,7 @@ import tallytree.command.main
 from tallytree import Budget, Release, one_entity, release
 from tests.oracles.example import made_up
 from tests.publish.release.test_answers import nearly_empty, without_noise
+from tests.publish.release.test_categories import group_sizes
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,8 @@ def query(saved, monkeypatch, capsys):
         shown = capsys.readouterr()
         assert stop.value.code == code, shown
         text = shown.out + shown.err
-        assert all(len(line) <= 80 for line in text.splitlines() if "sentence" not in line), text
+        narrow = all(len(line) <= 80 for line in text.splitlines() if "sentence" not in line)
+        assert narrow or "--csv" in arguments, text
         return shown.out if "--json" in arguments else text
 
     return query
@@ -162,3 +164,58 @@ def test_what_is_no_release_or_lacks_its_measurements_is_said(query, saved):
     bare = shutil.copytree(saved / "release", saved / "bare")
     (bare / "measurements.parquet").unlink()
     assert "measurements.parquet is missing" in words(query(of="bare", code=2))
+
+
+# -------------------------------------------------------------------- categories
+
+
+@pytest.fixture(scope="module")
+def by_tenure(saved):
+    options = {"budget": Budget(epsilon=1), "unit": one_entity()}
+    release(group_sizes(groups=None), **options).save(saved / "tenure")
+    return saved / "tenure"
+
+
+def test_one_category_is_asked_about_by_its_value(query, by_tenure):
+    made = Release.load(by_tenure)
+    text = words(query("--region", "x", "--size", ">=2", "--by", "tenure=rented", "--no-typical", of="tenure"))
+    answer = made.estimate("x", ">=2", by={"tenure": "rented"}, typical=False)
+    assert text.startswith(f"Groups of size 2 or more in x with tenure rented released {answer.shown(answer.released)}")
+    found = json.loads(query("--region", "x", "--by", "tenure=rented", "--no-typical", "--json", of="tenure"))
+    assert (found["regions"], found["by"]) == (["x"], {"tenure": "rented"})
+    csv = query("--level", "county", "--by", "tenure=rented", "--no-typical", "--csv", of="tenure").splitlines()
+    assert csv[0].startswith("region,name,tenure,kind,released")
+    assert [line.split(",")[2] for line in csv[1:]] == ["rented"] * 4
+
+
+def test_every_value_of_a_category_is_a_row_and_their_sum_is_the_last(query, by_tenure):
+    rows = json.loads(query("--size", "1", "--by", "tenure", "--no-typical", "--json", of="tenure"))
+    assert [row["by"]["tenure"] for row in rows] == ["owned", "rented", "all"]
+    assert rows[0]["released"] + rows[1]["released"] == rows[2]["released"]
+    text = query("--size", "1", "--by", "tenure", "--no-typical", of="tenure")
+    assert text.startswith("Groups of size 1 in total, by tenure")
+
+
+def test_the_share_of_a_category_is_asked_for(query, by_tenure):
+    text = words(query("--level", "state", "--share-of", "tenure=rented", "--no-typical", of="tenure"))
+    assert text.startswith("Share of tenure rented among the groups, by state")
+    band = words(query("--region", "A", "--by", "tenure=owned", "--simultaneous", of="tenure"))
+    assert band.startswith("Groups in A with tenure owned size groups guaranteed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--by", "tenur=rented"], "there is no category 'tenur'; did you mean 'tenure'?"),
+        (["--by", "tenure=let"], "tenure has no value 'let'; there are owned, rented, all"),
+        (["--by", "tenure=rented", "--by", "tenure=owned"], "--by names 'tenure' twice"),
+        (["--by", "=rented"], "write the category and its value, as in tenure=rented"),
+        (["--by", "tenure", "--level", "state"], "asks for every value of one category, which goes without --level"),
+        (["--by", "origin"], "there is no category 'origin'"),
+        (["--share-of", "tenure=rented", "--share"], "ask one thing at a time"),
+        (["--share-of", "tenure"], "--share-of 'tenure' is not read"),
+    ],
+)
+def test_what_is_wrong_with_a_category_is_said(query, by_tenure, arguments, message):
+    assert message in words(query(*arguments, of="tenure", code=2))
+    assert "has no categories" in words(query("--by", "tenure=rented", code=2))

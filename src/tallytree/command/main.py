@@ -277,7 +277,9 @@ def query(
     ] = None,
     by: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A category's value, as in tenure=rented. All values if left out."),
+        typer.Option(
+            metavar="NAME=VALUE", help="A category's value: tenure=rented. With tenure alone, each of its values."
+        ),
     ] = None,
     share_of: Annotated[
         list[str] | None,

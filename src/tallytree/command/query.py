@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tallytree.categories import ALL
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import plain_table, show, show_json, words
 from tallytree.errors import SpecError
@@ -26,7 +27,7 @@ from tallytree.publish.release.answers import answers, area_bands
 from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.questions import Asked
-from tallytree.publish.release.scope import places, regions_of_level, values_in_words
+from tallytree.publish.release.scope import places, read_by, regions_of_level, values_in_words
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
 from tallytree.publish.release.value import Release
 
@@ -60,7 +61,8 @@ def run_query(
     with shown(quiet) as progress:
         progress(Stage("reading the release"))
         release = Release.load(directory)
-        asked_of, chosen = _asked_of(release, level, regions, areas), read_values(by, "--by")
+        every, given = _every_value(release, by, alone=level is None and areas is None and kind != "simultaneous")
+        asked_of, chosen = _asked_of(release, level, regions, areas), read_values(given, "--by")
         if kind == "simultaneous":
             progress(Stage("guaranteed intervals"))
             if areas is not None:
@@ -72,15 +74,18 @@ def run_query(
         else:
             second = (other, sizes) if other else ()
             of = read_values(share_of, "--share-of")
+            values = [chosen] if every is None else [{**(chosen or {}), **value} for value in every]
             questions = [
-                Asked.of(release, kind, one, sizes, *second, by=chosen, to_by=chosen, of=of) for one in asked_of
+                Asked.of(release, kind, one, sizes, *second, by=value, to_by=value, of=of)
+                for one in asked_of
+                for value in values
             ]
             found = answers(release, questions, confidence=confidence, typical=typical, progress=progress)
             listed = [one.to_json() for one in found]
-            many = level if areas is None else "area"
+            many = "area" if areas is not None else level if every is None else next(iter(every[0]))
             content = listed[0] if many is None else listed
             table = [as_row(one, release.hierarchy.regions) for one in found]
-            text = answer(found[0]) if many is None else answer_table(release, found, many)
+            text = answer(found[0]) if many is None else answer_table(release, found, many, values=every is not None)
     if as_json:
         show_json(content)
     elif as_csv:
@@ -96,6 +101,25 @@ def _asked_of(release: Release, level: str | None, regions: list[str] | None, ar
     if level is None:
         return [regions]
     return [[one] for one in regions_of_level(release.hierarchy.regions, level, regions)]
+
+
+def _every_value(
+    release: Release, by: list[str] | None, *, alone: bool
+) -> tuple[list[dict[str, str]] | None, list[str] | None]:
+    """For a category that is named without a value all its values and their sum, and the rest of `by`."""
+    named = [text for text in by or () if "=" not in text]
+    if not named:
+        return None, by
+    known = release.hierarchy.by
+    if known is None or named[0] not in known.names:
+        read_by({named[0]: ALL}, known)
+    if len(named) > 1 or not alone:
+        raise SpecError(
+            f"--by {named[0]} asks for every value of one category, which goes without --level, --regions and "
+            f"--simultaneous; name the value that is meant, as in {named[0]}=VALUE"
+        )
+    values = next(column.values for column in known.columns if column.name == named[0]) if known is not None else ()
+    return [{named[0]: value} for value in (*values, ALL)], [text for text in by or () if "=" in text]
 
 
 def read_values(given: list[str] | None, option: str) -> dict[str, str] | None:
@@ -179,20 +203,20 @@ def answer(found: Answer) -> RenderableType:
     return Group(title, Padding(table, (1, 0, 1 if notes else 0, 2)), *notes)
 
 
-def answer_table(release: Release, found: Sequence[Answer], level: str) -> RenderableType:
-    """The same question for every region of a level, or every area, a row each."""
+def answer_table(release: Release, found: Sequence[Answer], level: str, *, values: bool = False) -> RenderableType:
+    """The same question for every region of a level, every area, or every value of a category, a row each."""
     linear = found[0].kind in ("sum", "difference")
     headers = [level, "released", "unbiased" if linear else "measured", "guaranteed"]
     typical = any(one.typical is not None for one in found)
     table = plain_table(*headers, *(["typical"] if typical else []), right=range(1, 5))
     tree = release.hierarchy.regions
     for one in found:
-        name = one.area or tree.names[tree.index[one.regions[0]]]
+        name = dict(one.by)[level] if values else one.area or tree.names[tree.index[one.regions[0]]]
         unbiased = "none" if one.unbiased is None else one.shown(one.unbiased)
         row = [name, one.shown(one.released), unbiased, one.between(one.guaranteed)]
         table.add_row(*row, *([one.between(one.typical)] if typical else []))
     place = f"the area {found[0].area}" if found[0].area else places([tree.index[found[0].regions[0]]], tree)
-    asked = found[0].question.replace(f" in {place}", "", 1)
+    asked = found[-1].question if values else found[0].question.replace(f" in {place}", "", 1)
     notes = list(dict.fromkeys(note for one in found for note in one.notes if not note.startswith("The public number")))
     return Group(
         words(f"{asked[0].upper()}{asked[1:]}, by {level}", style="bold green"),

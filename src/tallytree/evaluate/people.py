@@ -200,10 +200,11 @@ class Country:
 def make_country(
     folder: str | Path, *, households: int = 100_000, states: int = 12, counties: int = 120, seed: int = 2010
 ) -> Country:
-    """Write people.parquet (person, household, county), regions.csv and release.toml into `folder`.
+    """Write people.parquet (person, household, county, tenure), regions.csv and release.toml into `folder`.
 
     Recipe. County populations are log-normal; household sizes follow the 2010 U.S. shares, tilted by a state's and a
-    county's own taste for large households, with a geometric tail.
+    county's own taste for large households, with a geometric tail. Households rent where many do (a county's share has
+    a logit of −0.1 ± 0.5 among those of one person), and the less the more they are (0.25 less for each more).
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -224,12 +225,14 @@ def make_country(
     largest = size == len(SHARES)
     size[largest] = np.minimum(size[largest] + rng.geometric(0.55, largest.sum()) - 1, COUNTRY_MAX_SIZE + 5)
     household = np.repeat(np.arange(households), size)
+    rents = rng.logistic(0, 1, households) < rng.normal(-0.1, 0.5, counties)[county] - 0.25 * (size - 1)
 
     persons = pa.table(
         {
             "person_id": np.arange(len(household)),
             "household_id": household,
             "county": pa.DictionaryArray.from_arrays(county[household].astype(np.int32), codes).cast(pa.string()),
+            "tenure": pa.DictionaryArray.from_arrays(rents[household].astype(np.int32), TENURES).cast(pa.string()),
         }
     )
     pq.write_table(persons, folder / "people.parquet")
@@ -241,6 +244,7 @@ def make_country(
     )
 
 
+TENURES = ["owned", "rented"]
 COUNTRY_SPEC = f"""\
 [regions]                      # public
 table = "regions.csv"
@@ -253,13 +257,17 @@ region = "county"
 entity = "person_id"
 max_size = {COUNTRY_MAX_SIZE}
 
+[by.tenure]                    # a column of the data; its values are public
+values = ["owned", "rented"]
+decided_by = "group"           # nobody changes it by coming or going
+
 [privacy]
 unit = "one_entity"
 epsilon = 1
 ledger = "demo-ledger.db"      # what all releases of these data may cost together
 
 [release]
-title = "Households of Tallia by size"
+title = "Households of Tallia by size and tenure"
 """
 
 
