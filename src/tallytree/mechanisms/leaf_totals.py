@@ -11,11 +11,11 @@ from math import sqrt
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.privacy.measurements import Measurement, Measurements
 
 DEVIATIONS_LONGER = 3  # so much longer than a leaf's number of groups is likely to be is its list
 LIKELY_DEVIATIONS = 3  # what differs from chance by more is taken for true
+LEAST_VARIANCE = 1e-18  # of a whole number: less noise is none
 LAPLACE_SPREAD = 5  # the variance of a squared Laplace noise, in squared variances
 
 

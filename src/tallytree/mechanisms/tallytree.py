@@ -33,11 +33,17 @@ from tallytree.estimate.settled.families import settled
 from tallytree.estimate.settled.lists import Lists, believed, drawing
 from tallytree.estimate.settled.shapes import ROUNDS
 from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import at_least, counts_from_at_least
 from tallytree.mechanisms.bands import DividedBand, Division, Leaves, divisions, read_bands, read_leaves, up_to
-from tallytree.mechanisms.leaf_totals import measured_totals, noise_of, places_for, weigh_totals, with_totals
+from tallytree.mechanisms.leaf_totals import (
+    LEAST_VARIANCE,
+    measured_totals,
+    noise_of,
+    places_for,
+    weigh_totals,
+    with_totals,
+)
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism
 from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import Measurements, Settled
@@ -179,6 +185,7 @@ class Tallytree(Mechanism):
             raise SpecError("shares and priority both divide the budget over the levels; give one of them")
         if shares is not None:
             return shares
+
         def divided(way: Leaves) -> tuple[Fraction, ...]:
             return level_shares(hierarchy, _by_priority(hierarchy, priority or "balanced", way), some_without=True)
 
@@ -450,7 +457,7 @@ def _with_entities(
     for part in measurements.measured:
         if part.view == "entities":
             sums[tree.level_slice(part.level)] = part.values[:, 0]
-            sums_noise[part.level] = max(part.variance, LEAST_VARIANCE)
+            sums_noise[part.level] = noise_of(part)
     contrast = variance[:, 0].copy()
     better, spread, of_sums = with_measured_sums(mean, variance, values, noise[:, 0], sums, sums_noise, tree)
     return keeping_sums(better, contrast, of_sums, measurements.region_totals), spread

@@ -75,5 +75,6 @@ def test_draws_of_lists_play_the_truth_and_keep_every_promise(options, public):
     assert np.array_equal(first, play(0))
     for played in (first, second):
         assert played.min() >= 0
-        assert np.array_equal(played.sum(axis=1), measurements.known_totals)
+        if public:
+            assert np.array_equal(played.sum(axis=1), measurements.known_totals)
         assert np.array_equal(truth.hierarchy.aggregate(played[truth.hierarchy.level_slice(2)]), played)

@@ -200,7 +200,7 @@ REFUSED = {
     "the largest size is 6: leave out": ({"bands": [{"to": 5, "shares": [1, 1, 1]}]}, SpecError),
     "leaves none for the next": ({"bands": [{"to": 6, "shares": [1, 1, 1]}, {"shares": [1, 1, 1]}]}, SpecError),
     "lowest level must have a share": ({"bands": [{"to": 3, "shares": [1, 1, 1]}, {"shares": [1, 1, 0]}]}, BudgetError),
-    "leaves must be at_least or lists": ({"bands": [{"shares": [1, 1, 1], "leaves": "split"}]}, SpecError),
+    "leaves must be at_least or beliefs or lists": ({"bands": [{"shares": [1, 1, 1], "leaves": "split"}]}, SpecError),
     "lists of sizes need the number of groups": ({"bands": [{"shares": [1, 1, 1], "leaves": "lists"}]}, SpecError),
 }
 
