@@ -65,6 +65,11 @@ class DataSet:
     half: Half
     read: Callable[[Path, bool], Truth]
 
+    @property
+    def most_runs(self) -> int:
+        """No more than these, whatever is asked for: a round of all contenders takes minutes on sets with many sizes."""
+        return 1000 if self.kind == HOUSEHOLDS else 10
+
     def truth(self, folder: Path, public: bool) -> Truth:
         """The counts, under the name that tables have."""
         return replace(self.read(folder, public), name=self.name)
@@ -205,7 +210,7 @@ def run(given: Given, data: DataSet, public: bool) -> Results:
                 truth,
                 contenders,
                 [tt.Budget(epsilon=epsilon) for epsilon in given.epsilons],
-                runs=given.runs,
+                runs=min(given.runs, data.most_runs),
                 seed=crc32(f"{data.name} {totals}".encode()),  # shared luck would look like agreement of data sets
                 jobs=given.jobs,
                 limit=given.limit,
@@ -296,7 +301,8 @@ def report(given: Given, half: str, chosen: Sequence[DataSet]) -> str:
                 errors.setdefault(name, {}).update(found)
             print(f"done: {data.name}, {'public' if public else 'private'} totals", file=sys.stderr, flush=True)
     settings, seeds_there = settings_of(errors), [seed for seed in SEEDS if seed in errors]
-    lines = [f"Runs: {given.runs}. Data: {', '.join(data.name for data in chosen)}."]
+    told = ", ".join(f"{data.name} ({min(given.runs, data.most_runs)} runs)" for data in chosen)
+    lines = [f"Data: {told}."]
     for totals in ("public", "private"):
         picture = root_against_leaves(errors, totals)
         if picture is not None:

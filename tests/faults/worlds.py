@@ -317,9 +317,16 @@ def gone_on(world: World, folder: Path, shown: str, first: First | None = None) 
 
 
 def extra(world: World, folder: Path) -> list[str]:
-    """What is ours in a world, and belongs nowhere. A directory for an engine that nothing was written to may stay."""
+    """What is ours in a world, and belongs nowhere.
+
+    A directory for an engine that nothing was written to may stay, and so may the empty file of a claim that nobody
+    holds: nothing can remove it after a kill at the very last change.
+    """
     named = {"spec.toml", NOTES, "tmp", OUT, LEDGER, f"{LEDGER}.anchor", *(name for name, _ in world.files)}
     spilt = [path for path in (folder / "tmp").glob("tallytree*") if not path.is_dir() or _names(path) - {"new"}]
+    claim = folder / f".{OUT}.claim"
+    if claim.is_file() and claim.stat().st_size == 0:
+        named.add(claim.name)
     return sorted(_names(folder) - named) + [f"tmp/{path.name}" for path in spilt]
 
 

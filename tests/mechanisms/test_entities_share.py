@@ -92,7 +92,7 @@ def test_what_cannot_be_is_refused_before_anything_is_spent():
         with pytest.raises(SpecError, match="entities_share must lie between 0 and 1"):
             chosen(truth, entities_share=share)
     with pytest.raises(SpecError, match="leave out bands, lists and totals_share"):
-        chosen(country(public_totals=False), entities_share="1/2", totals_share="1/2")
+        chosen(country(public_totals=False), entities_share="1/4", totals_share="1/4")
 
 
 def test_few_groups_are_measured_by_at_least_counts_where_entities_are_measured():

@@ -15,7 +15,7 @@ from tallytree.privacy.measurements import Measurement, Measurements
 
 DEVIATIONS_LONGER = 3  # so much longer than a leaf's number of groups is likely to be is its list
 LIKELY_DEVIATIONS = 3  # what differs from chance by more is taken for true
-LEAST_NOISE = 1e-18  # a variance that is as good as none, and that can be divided by more than once
+LEAST_VARIANCE = 1e-18  # of a whole number: less noise is none
 LAPLACE_SPREAD = 5  # the variance of a squared Laplace noise, in squared variances
 
 
@@ -27,7 +27,7 @@ def measured_totals(measurements: Measurements) -> Measurement | None:
 
 def noise_of(part: Measurement) -> float:
     """The variance of a measurement's noise, so that it can be divided by."""
-    return max(part.variance, LEAST_NOISE)
+    return max(part.variance, LEAST_VARIANCE)
 
 
 def with_totals(measurements: Measurements, values: Floats, noise: Floats) -> tuple[Floats, Floats]:

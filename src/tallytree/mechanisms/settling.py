@@ -24,7 +24,6 @@ from tallytree.estimate.settled.families import settled
 from tallytree.estimate.settled.lists import Lists, believed, drawing
 from tallytree.estimate.settled.shapes import ROUNDS
 from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import at_least, counts_from_at_least
 from tallytree.mechanisms.by_category import (
@@ -34,7 +33,7 @@ from tallytree.mechanisms.by_category import (
     root_over_all,
     settled_by_category,
 )
-from tallytree.mechanisms.leaf_totals import measured_totals, noise_of, weigh_totals, with_totals
+from tallytree.mechanisms.leaf_totals import LEAST_VARIANCE, measured_totals, noise_of, weigh_totals, with_totals
 from tallytree.mechanisms.mechanism import Estimate
 from tallytree.mechanisms.settings import BELIEFS, Settings
 from tallytree.privacy.measurements import Measurements, Settled
