@@ -253,6 +253,11 @@ def released_sizes(schema: Schema, release: AnyRelease, region: str) -> SizeTabl
         release = Release.load(folder)
         release_id = digest(folder / MANIFEST)
     tree, measurements = release.hierarchy, release.measurements
+    if tree.by is not None:
+        raise SpecError(
+            f"the release tells groups apart by {' and '.join(tree.by.names)}, and synthetic households agree with "
+            "releases without categories alone; give such a release, or none"
+        )
     leaves = tree.level_slice(tree.depth - 1)
     return size_table(
         schema,
