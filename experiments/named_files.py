@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tallytree.categories import Categories
 from tallytree.errors import SpecError
 from tallytree.evaluate.households import Tables
 from tallytree.evaluate.plain import read_counts, region_columns, text_table, truth_of_cells, whole_numbers
@@ -63,22 +67,55 @@ def hawaiian_blocks(path: FilePath, *, public_totals: bool = True, max_size: int
 # -------------------------------------------------------------------- one row per group
 
 
-def cps(path: FilePath, *, public_totals: bool = True, size: str = "persons", max_size: int | None = None) -> Truth:
-    """US Current Population Survey 2012–2014, region → division → state: households by persons (or `tax_units`)."""
-    return _rows(path, ["region", "division", "state"], size, public_totals, max_size)
+def cps(
+    path: FilePath,
+    *,
+    public_totals: bool = True,
+    size: str = "persons",
+    max_size: int | None = None,
+    by: str | None = None,
+    most_values: int | None = None,
+) -> Truth:
+    """US Current Population Survey 2012–2014, region → division → state: households by persons (or `tax_units`).
+
+    `by` may be `year`, or `children_u18`, which members decide; the categories of experiments are the group's.
+    """
+    levels = ["region", "division", "state"]
+    found = _rows(path, levels, size, public_totals, max_size)
+    return found if by is None else _by(found, path, levels, size, by, most_values)
 
 
-def oregon(path: FilePath, *, public_totals: bool = True, max_size: int | None = None) -> Truth:
+def oregon(
+    path: FilePath,
+    *,
+    public_totals: bool = True,
+    max_size: int | None = None,
+    by: str | None = None,
+    most_values: int | None = None,
+) -> Truth:
     """Oregon 2000 census sample, area → puma: housing units by persons; vacant ones have size 0.
 
-    Group quarters are left out. With private totals so are vacant units.
+    Group quarters are left out. With private totals so are vacant units. `by` may be `bldgsz`, the kind of building.
     """
-    return _rows(path, ["area", "puma"], "persons", public_totals, max_size, only=("unittype", "0"))
+    found = _rows(path, ["area", "puma"], "persons", public_totals, max_size, only=("unittype", "0"))
+    return found if by is None else _by(found, path, ["area", "puma"], "persons", by, most_values, ("unittype", "0"))
 
 
-def atlanta(path: FilePath, *, public_totals: bool = True, size: str = "persons", max_size: int | None = None) -> Truth:
-    """Atlanta, a synthetic population, puma → maz: households by persons (or `workers`, `veh`)."""
-    return _rows(path, ["puma", "maz"], size, public_totals, max_size)
+def atlanta(
+    path: FilePath,
+    *,
+    public_totals: bool = True,
+    size: str = "persons",
+    max_size: int | None = None,
+    by: str | None = None,
+    most_values: int | None = None,
+) -> Truth:
+    """Atlanta, a synthetic population, puma → maz: households by persons (or `workers`, `veh`).
+
+    `by` may be `bld` (building), `hht` (type of household) or `veh`.
+    """
+    found = _rows(path, ["puma", "maz"], size, public_totals, max_size)
+    return found if by is None else _by(found, path, ["puma", "maz"], size, by, most_values)
 
 
 def rhode_island(
@@ -121,6 +158,40 @@ def _rows(
     sizes = whole_numbers(table, size)
     regions = region_columns(table, levels)
     return _as_stated(truth_of_cells(Path(path).stem, regions, sizes, None, True, max_size), public_totals)
+
+
+def _by(
+    truth: Truth,
+    path: FilePath,
+    levels: list[str],
+    size: str,
+    by: str,
+    most_values: int | None,
+    only: tuple[str, str] | None = None,
+) -> Truth:
+    """The same groups told apart by a column; with `most_values` the rarest of its values count as one, `other`."""
+    from pyarrow import compute
+
+    table = text_table(path)
+    if only is not None:
+        table = table.filter(compute.equal(table[only[0]], only[1]))
+    if by not in table.column_names:
+        raise SpecError(f"{Path(path).name} has no column {by!r}")
+    column = [text or "none" for text in table[by].to_pylist()]
+    common = [value for value, _ in Counter(column).most_common(most_values)]
+    if most_values is not None and len(set(column)) > most_values:
+        common = [*common[:-1], "other"]
+    known = {value: place for place, value in enumerate(common)}
+    cell = np.array([known.get(value, len(common) - 1) for value in column])
+    tree, parts = truth.hierarchy, np.zeros((len(common), *truth.counts.shape), dtype=np.int64)
+    leaves = {name: place for place, name in enumerate(tree.names[tree.level_slice(tree.depth - 1)])}
+    leaf = np.array([leaves.get(text, -1) for text in table[levels[-1]].to_pylist()])
+    sizes = np.minimum(np.asarray(whole_numbers(table, size)), truth.max_size) - truth.first_size
+    there = sizes >= 0  # with private totals nobody knows of the empty ones
+    np.add.at(parts, (cell[there], leaf[there], sizes[there]), 1)
+    if leaf.min() < 0 or not np.array_equal(parts.sum(axis=0), truth.counts):
+        raise SpecError(f"{by!r} does not tell apart the groups that {Path(path).name} has")
+    return truth.by_category(Categories.of({by: common}, "group"), parts)
 
 
 def _as_stated(truth: Truth, public_totals: bool) -> Truth:

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tallytree as tt
+from tallytree.category_trees import over_categories
 from tallytree.errors import SpecError
 from tallytree.evaluate.datasets import DATASETS, DOMAINS, make, make_households, write_people
 from tallytree.evaluate.nation import SHARES
@@ -318,3 +319,17 @@ def test_households_are_the_same_for_the_same_seed():
 def test_an_unknown_domain_is_refused():
     with pytest.raises(SpecError, match="acs-small"):
         make_households(variant="small")
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_tenure_tells_the_same_households_of_a_census_apart(public):
+    whole, parts = (
+        make("census", scale=0.01, max_size=12, public_totals=public, tenure=tenure) for tenure in (False, True)
+    )
+    tree = parts.hierarchy
+    assert tree.by.columns[0].values == ("owned", "rented")
+    assert np.array_equal(over_categories(parts.all_levels(), tree), whole.all_levels())
+    owned, rented = parts.all_levels()[tree.level_slice(1)]
+    sizes = np.arange(parts.first_size, 13)
+    assert rented.sum() < owned.sum()
+    assert rented @ sizes / rented.sum() < owned @ sizes / owned.sum()

@@ -9,6 +9,7 @@ import pytest
 from experiments.named_files import LOADERS, REGION_TABLES, TWO_TABLES, load, load_regions, load_tables
 from pyarrow import csv
 
+from tallytree.category_trees import over_categories
 from tallytree.errors import SpecError
 from tests.real_data import DATA, made_up, real
 
@@ -183,3 +184,25 @@ def test_members_need_their_groups_beside_them(tmp_path):
 def test_an_absent_file_is_said(tmp_path):
     with pytest.raises(SpecError, match="there is no file"):
         load(tmp_path / "nothing.csv")
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [
+        ("oregon_2000_pums_households.parquet", "bldgsz"),
+        ("us_cps_2012_2014_households.parquet", "children_u18"),
+        ("atlanta_arc_households.parquet", "bld"),
+    ],
+)
+def test_groups_told_apart_by_a_column_add_up_to_the_same_counts(name, by, public, tmp_path):
+    path = real(name) if (DATA / name).exists() else made_up(name, tmp_path)
+    whole = load(path, public_totals=public, max_size=7)
+    for most in (2, 4):
+        parts = load(path, public_totals=public, max_size=7, by=by, most_values=most)
+        tree = parts.hierarchy
+        assert len(tree.by) == most
+        assert tree.by.columns[0].values[-1] == "other"
+        assert np.array_equal(over_categories(parts.all_levels(), tree), whole.all_levels())
+    with pytest.raises(SpecError, match="has no column 'colour'"):
+        load(path, by="colour")

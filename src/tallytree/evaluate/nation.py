@@ -12,6 +12,7 @@ from math import ceil
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
+from tallytree.categories import Categories
 from tallytree.errors import SpecError
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
@@ -97,6 +98,7 @@ def census(
     variant: str = "pgsr",
     max_size: int | None = None,
     public_totals: bool = True,
+    tenure: bool = False,
 ) -> Truth:
     """Households (and a few group quarters) by size, as in PGSR Section 11 and CoC Section 6.1.
 
@@ -115,6 +117,9 @@ def census(
 
     The number of outliers is the same at any scale, so that small experiments have a sparse tail as well. With public
     totals the cell of size 0 exists and is empty.
+
+    `tenure=True` tells the same households apart by tenure, owned or rented, which the group decides. One of size s in
+    a county rents with a chance whose logit is the county's (−0.1 ± 0.5) less 0.25 (s − 1).
     """
     if variant not in ("pgsr", "coc"):
         raise SpecError(f"variant must be 'pgsr' or 'coc', not {variant!r}")
@@ -133,7 +138,17 @@ def census(
     counts[:, :width] = rng.multinomial(households, size_shares(household_shares(where, rng), width))
     _add_outliers(counts, where, range(1 if coc else 10, largest + 1), outliers, rng)
     name = "census" if variant == "pgsr" else "census-coc"
-    return Truth(name, where.hierarchy, with_size_zero(counts, public_totals), public_totals)
+    truth = Truth(name, where.hierarchy, with_size_zero(counts, public_totals), public_totals)
+    return _by_tenure(truth, rng) if tenure else truth
+
+
+def _by_tenure(truth: Truth, rng: np.random.Generator) -> Truth:
+    """The same households by tenure."""
+    sizes = np.arange(truth.first_size, truth.max_size + 1)
+    logit = rng.normal(-0.1, 0.5, len(truth.counts))[:, None] - 0.25 * (sizes - 1)
+    rented = rng.binomial(truth.counts, 1 / (1 + np.exp(-logit)))
+    tenure = Categories.of({"tenure": ["owned", "rented"]}, "group")
+    return truth.by_category(tenure, np.stack([truth.counts - rented, rented]))
 
 
 def household_shares(where: Geography, rng: np.random.Generator) -> Floats:

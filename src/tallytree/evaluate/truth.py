@@ -9,6 +9,8 @@ from fractions import Fraction
 import numpy as np
 
 from tallytree.arrays import Integers
+from tallytree.categories import Categories
+from tallytree.category_trees import by_category
 from tallytree.hierarchy import Hierarchy
 from tallytree.notebook import briefly
 from tallytree.privacy.measure import measure_with
@@ -54,6 +56,11 @@ class Truth:
             name=self.name,
             quantity_bound=self.quantity_bound,
         )
+
+    def by_category(self, categories: Categories, counts: Integers) -> Truth:
+        """The same data told apart by categories, with the counts `[cells, leaves, sizes]` of each of their cells."""
+        parts = np.ascontiguousarray(counts.reshape(-1, counts.shape[-1]))
+        return replace(self, hierarchy=by_category(self.hierarchy, categories), counts=parts)
 
     def all_levels(self) -> Integers:
         """The true counts of every region, `[regions, sizes]`."""
