@@ -1,6 +1,6 @@
 """Sizes by category against what could be done before: NOT PRIVATE, for public data.
 
-    python -m experiments.categories --data FOLDER [--runs 10] [--epsilon 0.1 --epsilon 1]
+    python -m experiments.categories --data FOLDER [--runs 10] [--epsilon 0.1 --epsilon 1] [--out FILE]
 
 For each data set and number c of categories, mean earth mover's errors per region by level, by category and over all of
 them, as ratios to: each category by itself with `joint-cumulative` (`alike`: both with equal shares of the levels) or
@@ -12,7 +12,7 @@ without numbers of groups listed by region; and, for categories that members dec
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -142,8 +142,10 @@ def _by_level(one: Integers, right: Integers, tree: Hierarchy) -> Floats:
     return np.array([distance[tree.level_slice(level)].mean() for level in range(tree.depth)])
 
 
-def report(folder: Path, names: Sequence[str], counts: Sequence[int], epsilons: Sequence[str], runs: int) -> None:
-    """Print a line for each data set, number of categories, ε and comparison: ratios by level, from the root down."""
+def report(
+    folder: Path, names: Sequence[str], counts: Sequence[int], epsilons: Sequence[str], runs: int
+) -> Iterator[str]:
+    """A line for each data set, number of categories, ε and comparison: ratios by level, from the root down."""
     for name in names:
         for count in counts:
             truth = told_apart(folder, name, count)
@@ -165,7 +167,7 @@ def report(folder: Path, names: Sequence[str], counts: Sequence[int], epsilons: 
                         f"{what} " + " ".join(f"{ratio:.2f}" for ratio in found[one][what] / found[other][what])
                         for what in ("over all", "by category")
                     )
-                    print(f"{name} c={count} ε={epsilon} {one} / {other}: {told}", flush=True)
+                    yield f"{name} c={count} ε={epsilon} {one} / {other}: {told}"
 
 
 def main() -> None:
@@ -176,9 +178,15 @@ def main() -> None:
     parser.add_argument("--categories", action="append", type=int, help="repeat for several; 2, 5 and 10 if left out")
     parser.add_argument("--epsilon", action="append", help="repeat for several; 0.1 and 1 if left out")
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--out", type=Path, help="a file for the lines; they are printed in any case")
     given = parser.parse_args()
     sets, counts = given.set or list(FILES), given.categories or [2, 5, 10]
-    report(given.data, sets, counts, given.epsilon or ["0.1", "1"], given.runs)
+    lines = []
+    for line in report(given.data, sets, counts, given.epsilon or ["0.1", "1"], given.runs):
+        print(line, flush=True)
+        lines.append(line)
+    if given.out is not None:
+        given.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def test_these_are_the_experiments():
         "accuracy",
         "audit",
         "borrowing",
+        "categories",
         "coc",
         "figures",
         "hqr",
