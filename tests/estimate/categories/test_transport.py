@@ -101,3 +101,29 @@ def test_what_is_known_exactly_is_settled_as_it_is():
     true = tree.aggregate(np.random.default_rng(2).integers(0, 7, (6, 4)))
     sums = over_categories(true, tree)
     assert np.array_equal(settled_tables(true.astype(float), np.ones(true.shape), tree, sums), true)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_exact_solver_finds_no_nearer_table(seed):
+    scip = pytest.importorskip("pyscipopt")
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(2, 7), rng.integers(2, 6)
+    true = rng.poisson(rng.choice([0.5, 3, 40]), shape)
+    target, weight = true + rng.normal(0, 4, shape), rng.uniform(0.2, 3, shape)
+    found = nearest_table(target, weight, true.sum(axis=1), true.sum(axis=0))
+    model = scip.Model()
+    model.hideOutput()
+    cells = [[model.addVar(vtype="I", lb=0) for _ in range(shape[1])] for _ in range(shape[0])]
+    for row, total in zip(cells, true.sum(axis=1), strict=True):
+        model.addCons(scip.quicksum(row) == int(total))
+    for column, total in zip(zip(*cells, strict=True), true.sum(axis=0), strict=True):
+        model.addCons(scip.quicksum(column) == int(total))
+    cost = model.addVar(lb=0)
+    gaps = [
+        float(weight[place]) * (cells[place[0]][place[1]] - float(target[place])) ** 2 for place in np.ndindex(shape)
+    ]
+    model.addCons(cost >= scip.quicksum(gaps))
+    model.setObjective(cost)
+    model.optimize()
+    assert model.getStatus() == "optimal"
+    assert oracle.cost(found, target, weight) <= model.getObjVal() + 1e-4 * (1 + model.getObjVal())
