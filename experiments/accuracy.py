@@ -67,7 +67,7 @@ class DataSet:
 
     @property
     def most_runs(self) -> int:
-        """No more than these, whatever is asked for: a round of all contenders takes minutes on sets with many sizes."""
+        """No more than these, whatever is asked for: with many sizes a round of all contenders takes minutes."""
         return 1000 if self.kind == HOUSEHOLDS else 10
 
     def truth(self, folder: Path, public: bool) -> Truth:
