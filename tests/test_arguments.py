@@ -57,6 +57,8 @@ CALLS = {
         "name": None,
         "root": "t",
     },
+    tt.Category: {"name": "tenure", "values": ("owned", "rented"), "decided_by": "group", "other": None},
+    tt.Categories: {"columns": (tt.Category("tenure", ("owned", "rented"), "group"),)},
     tt.HouseholdNeighbours: {"unit": tt.HouseholdUnit(), "max_persons": 3},
     tt.HouseholdUnit: {"kind": "one_group"},
     tt.Ledger: {"path": "nowhere.db"},
@@ -102,6 +104,8 @@ CALLS = {
         "table": None,
         "groups_table": None,
         "memory_limit": None,
+        "by": None,
+        "decided_by": None,
     },
     tt.read_households: {
         "households": HOMES,
@@ -128,6 +132,7 @@ CALLS = {
         "title": None,
         "intervals": "none",
         "confidence": 0.9,
+        "areas": None,
         "keep": None,
     },
     tt.resume: {"folder": "nowhere", "mechanism": "auto", "options": None, "title": None, "intervals": "none"},
@@ -155,7 +160,7 @@ CALLS = {
         "region": None,
     },
     tt.verify: {"directory": "nowhere", "id": None},
-    RELEASED.estimate: {"regions": None, "sizes": None, "confidence": None},
+    RELEASED.estimate: {"regions": None, "sizes": None, "confidence": None, "by": None},
     RELEASED.save: {"directory": "out", "replace": False},
 }
 # These start an engine each time, so fewer values are tried.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, NamedTuple, get_args
 
-from tallytree.arguments import told
+from tallytree.arguments import expect, instance, several, told
 from tallytree.errors import SpecError
 
 DecidedBy = Literal["group", "members"]
@@ -99,6 +99,8 @@ class Categories:
     columns: tuple[Category, ...]
 
     def __post_init__(self) -> None:
+        expect(self.columns, several(instance(Category)), "columns")
+        object.__setattr__(self, "columns", tuple(self.columns))
         if not 1 <= len(self.columns) <= MOST_COLUMNS:
             raise SpecError(f"by names {len(self.columns)} categories; expected one or two")
         names = [column.name for column in self.columns]
