@@ -142,6 +142,14 @@ def _race(race: str) -> str:
     return "pop" if race == "all" else f"pop_{race}"
 
 
+def _those(path: FilePath, only: tuple[str, str] | None) -> Any:
+    """The rows of a file; with `only`, those that have a value in a column."""
+    from pyarrow import compute
+
+    table = text_table(path)
+    return table if only is None else table.filter(compute.equal(table[only[0]], only[1]))
+
+
 def _rows(
     path: FilePath,
     levels: list[str],
@@ -150,11 +158,7 @@ def _rows(
     max_size: int | None,
     only: tuple[str, str] | None = None,
 ) -> Truth:
-    from pyarrow import compute
-
-    table = text_table(path)
-    if only is not None:
-        table = table.filter(compute.equal(table[only[0]], only[1]))
+    table = _those(path, only)
     sizes = whole_numbers(table, size)
     regions = region_columns(table, levels)
     return _as_stated(truth_of_cells(Path(path).stem, regions, sizes, None, True, max_size), public_totals)
@@ -170,11 +174,7 @@ def _by(
     only: tuple[str, str] | None = None,
 ) -> Truth:
     """The same groups told apart by a column; with `most_values` the rarest of its values count as one, `other`."""
-    from pyarrow import compute
-
-    table = text_table(path)
-    if only is not None:
-        table = table.filter(compute.equal(table[only[0]], only[1]))
+    table = _those(path, only)
     if by not in table.column_names:
         raise SpecError(f"{Path(path).name} has no column {by!r}")
     column = [text or "none" for text in table[by].to_pylist()]

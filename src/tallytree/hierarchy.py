@@ -263,6 +263,19 @@ class Hierarchy:
         """The regions of a level, as a slice of any array in hierarchy order."""
         return slice(int(self.level_starts[level]), int(self.level_starts[level + 1]))
 
+    def above_leaves(self, level: int) -> Integers:
+        """For every leaf the region of a level that it lies in, counted from that level's first.
+
+        >>> places = {"state": ["GA", "NY", "NY"], "county": ["a", "b", "c"]}
+        >>> Hierarchy.from_levels(places, ["state", "county"]).above_leaves(1)
+        array([0, 1, 1])
+        """
+        above = np.arange(len(self))[self.level_slice(self.depth - 1)]
+        for _ in range(self.depth - 1 - level):
+            above = self.parents[above]
+        found: Integers = above - self.level_slice(level).start
+        return found
+
     def children_of(self, region: int) -> range:
         """The indices of a region's children; empty on the last level."""
         return range(int(self.child_starts[region]), int(self.child_starts[region + 1]))

@@ -5,7 +5,6 @@ import pytest
 
 from tallytree import Categories, Hierarchy, Neighbours, SpecError
 from tallytree.category_trees import by_category, on_level
-from tallytree.estimate.categories.decomposition import PARTS, MeasuredMargin, margins_least_squares
 from tallytree.evaluate.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.mechanisms.by_category import believed_details
@@ -13,6 +12,7 @@ from tallytree.mechanisms.settling import _measured
 from tallytree.privacy import Budget
 from tallytree.privacy.measure import measure_with
 from tallytree.tables import GroupSizes, Sealed
+from tests.oracles.decomposition import PARTS, MeasuredMargin, margins_least_squares
 
 TREE = Hierarchy.from_levels({"state": ["x", "x", "y"], "county": ["A", "B", "C"]}, ["state", "county"])
 BY = {who: Categories.of({"kind": ["a", "b", "c"]}, who) for who in ("group", "members")}

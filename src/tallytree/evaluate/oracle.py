@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
+from tallytree.estimate.settled.subtrees import added_up
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
@@ -145,13 +146,3 @@ def least_squares(values: Floats, hierarchy: Hierarchy, pieces: Pieces, precisio
             size, before = float(residual @ scaled), size
             direction = scaled + size / before * direction
     return known + added_up(spread(unknowns), hierarchy)
-
-
-def added_up(leaves: Floats, hierarchy: Hierarchy) -> Floats:
-    """Rows of all regions from those of the leaves."""
-    rows = np.empty((len(hierarchy), leaves.shape[1]))
-    rows[hierarchy.level_slice(hierarchy.depth - 1)] = leaves
-    for level in range(hierarchy.depth - 2, -1, -1):
-        regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
-        rows[regions] = np.add.reduceat(rows[below], hierarchy.child_starts[regions] - below.start)
-    return rows

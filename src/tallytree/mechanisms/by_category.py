@@ -98,7 +98,7 @@ def believed_details(
 
     `details` and `sums` are values and the noise's variance by level, of the tree and of its regions. The mean over the
     c categories is seen by both (with variances σ²/c and τ²/c²), what categories differ by is seen by the details
-    alone. These two parts of least squares do not depend on one another (`estimate.categories.decomposition`), so each
+    alone. These two parts of least squares do not depend on one another, so each
     goes up the tree by itself.
     """
     tree = measurements.hierarchy

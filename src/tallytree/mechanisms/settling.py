@@ -23,8 +23,7 @@ from tallytree.estimate.settled.entities import keeping_sums, with_measured_sums
 from tallytree.estimate.settled.families import settled
 from tallytree.estimate.settled.lists import Lists, believed, drawing
 from tallytree.estimate.settled.shapes import ROUNDS
-from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.hierarchy import Hierarchy
+from tallytree.estimate.settled.subtrees import added_up, subtree_estimates
 from tallytree.histogram import at_least, counts_from_at_least
 from tallytree.mechanisms.by_category import (
     believed_details,
@@ -152,7 +151,7 @@ def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integer
     front = np.isfinite(noise[-1])  # sizes that were counted in the leaves: there the lists have nothing to add
     if not front[0] and (measured := measured_totals(measurements)) is not None:
         weigh_totals(found.mean, found.variance, measured)
-    mean, variance = (_added_up(leaf, tree) for leaf in (found.mean, found.variance))
+    mean, variance = (added_up(leaf, tree) for leaf in (found.mean, found.variance))
     if front.any():
         known = with_totals(measurements, values, noise)
         mean[:, front], variance[:, front] = subtree_estimates(known[0][:, front], known[1][:, front], tree)
@@ -179,7 +178,7 @@ def _from_beliefs(settings: Settings, measurements: Measurements) -> tuple[Integ
     unbiased, spread = subtree_estimates(values, noise, tree)
     rounds = ROUNDS if settings.borrow else 1
     found = counted.believed(_counted(measurements), tree, rounds=rounds)
-    mean, variance = (_added_up(leaf, tree) for leaf in (found.mean, found.variance))
+    mean, variance = (added_up(leaf, tree) for leaf in (found.mean, found.variance))
     for level in range(tree.depth - 1):
         rows = tree.level_slice(level)
         _weigh(mean[rows], variance[rows], unbiased[rows], spread[rows])
@@ -321,13 +320,3 @@ def _counted(measurements: Measurements) -> Counted:
         scale=max(float(part.scale), LEAST_VARIANCE),
         gaussian=part.noise == "discrete_gaussian",
     )
-
-
-def _added_up(leaf: Floats, tree: Hierarchy) -> Floats:
-    """Rows of all regions, `[regions, sizes]`, from those of the leaves."""
-    rows = np.empty((len(tree), leaf.shape[1]))
-    rows[tree.level_slice(tree.depth - 1)] = leaf
-    for level in range(tree.depth - 2, -1, -1):
-        regions, below = tree.level_slice(level), tree.level_slice(level + 1)
-        rows[regions] = np.add.reduceat(rows[below], tree.child_starts[regions] - below.start)
-    return rows

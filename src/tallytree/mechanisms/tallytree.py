@@ -61,7 +61,7 @@ class Tallytree(Mechanism):
                 "at_least, on every level; or sorted sizes of the lowest level, with at_least at the top, where groups "
                 "are few; totals of the lowest level before that, where they would have to tell and are private"
             )
-        if self.settings.leaves == "lists":
+        if self.settings.leaves == LISTS:
             return "sorted sizes of the lowest level; at_least on upper levels that have a share"
         return "at_least, on every level that has a share"
 
@@ -99,6 +99,13 @@ class Tallytree(Mechanism):
         if neighbours.categories is not None and neighbours.categories.members_decide:
             share, way = self.settings.all_share or ALL_SHARE, self.settings.leaves or AT_LEAST
             return self._set(self.settings._replace(leaves=way, all_share=share))
+        if self.settings.leaves == BELIEFS and totals is not None:
+            most = int(totals[hierarchy.level_slice(hierarchy.depth - 1)].max())
+            if most * neighbours.max_size > MOST_STATES:
+                raise SpecError(
+                    f"beliefs go through each number of groups for each size, here up to {most:,} × "
+                    f'{neighbours.max_size:,} in one leaf, more than {MOST_STATES:,}; say leaves = "at_least"'
+                )
         if self.settings.leaves is not None:
             return self
         besides = self.settings.entities_share is not None or self.settings.all_share is not None
@@ -112,7 +119,7 @@ class Tallytree(Mechanism):
             )
         if self.settings.lists_below is None:
             if self.settings.bands is not None or neighbours.max_size < FEWEST_SIZES:
-                return self._set(self.settings._replace(leaves="at_least"))
+                return self._set(self.settings._replace(leaves=AT_LEAST))
             self = self._set(self.settings._replace(lists_below=Fraction(neighbours.max_size, SIZES_PER_GROUP)))
         return self._set(self.settings._replace(totals_share=self.settings.totals_share or FIRST_SHARE))
 
@@ -124,11 +131,12 @@ class Tallytree(Mechanism):
             up_to(self.settings.bands, neighbours.max_size)
         check_by_category(neighbours, self.settings, self._ways)
         if self.settings.entities_share is not None and (
-            self.settings.bands is not None or LISTS in self._ways or share is not None
+            self.settings.bands is not None or {LISTS, BELIEFS} & set(self._ways) or share is not None
         ):
             raise SpecError(
-                "entities_share needs at_least counts of all sizes with the same noise; leave out bands, lists and "
-                "totals_share, or leave out entities_share: the number of entities is then derived from the sizes"
+                "entities_share needs at_least counts of all sizes with the same noise, read as such; leave out bands, "
+                "lists, beliefs and totals_share, or leave out entities_share: the number of entities is then derived "
+                "from the sizes"
             )
         if BELIEFS in self._ways and not neighbours.public_totals:
             raise SpecError('beliefs need public totals, and here they are private; say leaves = "at_least" or "lists"')
@@ -139,7 +147,7 @@ class Tallytree(Mechanism):
             raise SpecError(f"totals are public here, so {aside} would be spent for nothing; leave it out")
         if self.settings.lists_below is not None and not (self.settings.leaves is None and self.settings.bands is None):
             raise SpecError("lists_below decides how leaves are measured; leave out leaves and bands, or lists_below")
-        if not neighbours.public_totals and share is None and "lists" in self._ways:
+        if not neighbours.public_totals and share is None and LISTS in self._ways:
             raise SpecError(
                 "lists of sizes need the number of groups in every region, and here totals are private: read with a "
                 "groups table if there is a public one, or set aside a share of the budget to measure them "
@@ -248,7 +256,7 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> 
     depth = hierarchy.depth
     if depth == 1:
         return [1]
-    if priority == "upper" and leaves == "lists":
+    if priority == "upper" and leaves == LISTS:
         return [1] * (depth - 1) + [depth - 1]
     if priority == "upper":
         return priority_shares(hierarchy, "upper")

@@ -1,1 +1,1 @@
-"""Tables of regions by category with both sums given, and least squares where several margins were measured."""
+"""Tables of regions by category with both sums given, and rows that counts and `at_least` counts both tell of."""

@@ -65,20 +65,11 @@ def bounds_by_lists(measurements: Measurements, level: int, parts: list[Measurem
     on = parts[0].level
     if on == level:
         return _of_lists(measurements, parts, np.full(len(measurements.lengths(on)), chance))
-    above = _ancestors(tree, level)
+    above = tree.above_leaves(level)
     sharing = _counted(measurements, on, above, tree, level)
     low, high = _of_lists(measurements, parts, chance / _next_step(sharing)[above])
     starts = np.flatnonzero(np.diff(above, prepend=-1))
     return np.add.reduceat(low, starts), np.add.reduceat(high, starts)
-
-
-def _ancestors(tree: Hierarchy, level: int) -> Integers:
-    """For every leaf the region above it on a level, counted from that level's first."""
-    above = np.arange(len(tree))[tree.level_slice(tree.depth - 1)]
-    for _ in range(tree.depth - 1 - level):
-        above = tree.parents[above]
-    found: Integers = above - tree.level_slice(level).start
-    return found
 
 
 def _counted(measurements: Measurements, on: int, above: Integers, tree: Hierarchy, level: int) -> Integers:

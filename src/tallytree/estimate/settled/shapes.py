@@ -36,7 +36,7 @@ def fitted(believe: Believe, hierarchy: Hierarchy, max_size: int, rounds: int) -
     """Beliefs about the leaves, which of the shapes each lies in, and the shapes that they rest on."""
     leaves = hierarchy.level_slice(hierarchy.depth - 1)
     upper = min(1, hierarchy.depth - 1)
-    of = ancestors(hierarchy, upper)
+    of = hierarchy.above_leaves(upper)
     shapes = np.tile(first_shape(max_size), (len(np.unique(of)), 1))
     count = leaves.stop - leaves.start
     found = Beliefs(np.zeros((count, max_size)), np.zeros((count, max_size)), np.zeros((count, max_size + 1)))
@@ -45,15 +45,6 @@ def fitted(believe: Believe, hierarchy: Hierarchy, max_size: int, rounds: int) -
         if turn < rounds - 1:
             shapes = fitted_shapes(found.counts, hierarchy, upper)
     return found, of, shapes
-
-
-def ancestors(hierarchy: Hierarchy, level: int) -> Integers:
-    """For every leaf the place, within that level, of the region it lies in."""
-    regions = np.arange(len(hierarchy))[hierarchy.level_slice(hierarchy.depth - 1)]
-    for _ in range(hierarchy.depth - 1 - level):
-        regions = hierarchy.parents[regions]
-    found: Integers = regions - hierarchy.level_slice(level).start
-    return found
 
 
 def first_shape(max_size: int) -> Floats:
@@ -70,16 +61,16 @@ def fitted_shapes(counts: Floats, hierarchy: Hierarchy, upper: int) -> Floats:
     first = first_shape(counts.shape[1] - 1)
     shapes = first[None, :]
     for level in range(upper + 1):
-        of = ancestors(hierarchy, level)
+        of = hierarchy.above_leaves(level)
         regions = int(np.diff(hierarchy.level_starts)[level])
         sums = np.zeros((regions, counts.shape[1]))
         np.add.at(sums, of, counts)
         smooth = np.zeros_like(sums)
         _smoothed(sums, smooth)
         weight = 1e-3 if level == 0 else GROUPS_FROM_ABOVE
-        above = shapes[hierarchy.parents[hierarchy.level_slice(level)] - hierarchy.level_slice(max(0, level - 1)).start]
-        if level == 0:
-            above = shapes
+        above = shapes
+        if level > 0:
+            above = shapes[hierarchy.parents[hierarchy.level_slice(level)] - hierarchy.level_slice(level - 1).start]
         shapes = (smooth + weight * above) / (smooth.sum(axis=1, keepdims=True) + weight)
     return shapes
 

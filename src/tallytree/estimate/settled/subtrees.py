@@ -34,3 +34,13 @@ def subtree_estimates(values: Floats, noise: Floats, hierarchy: Hierarchy) -> tu
         mean[regions] = np.where(own > 0, own * np.where(own > 0, mean[regions], 0.0), 0.0) + (1 - own) * sums
         variance[regions] = (1 - own) * spread
     return mean, variance
+
+
+def added_up(leaves: Floats, hierarchy: Hierarchy) -> Floats:
+    """Rows of all regions, `[regions, sizes]`, from those of the leaves."""
+    rows = np.empty((len(hierarchy), leaves.shape[1]))
+    rows[hierarchy.level_slice(hierarchy.depth - 1)] = leaves
+    for level in range(hierarchy.depth - 2, -1, -1):
+        regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
+        rows[regions] = np.add.reduceat(rows[below], hierarchy.child_starts[regions] - below.start)
+    return rows

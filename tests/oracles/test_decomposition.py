@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tallytree.estimate.categories.decomposition import PARTS, MeasuredMargin, margins_least_squares
+from tests.oracles.decomposition import PARTS, MeasuredMargin, margins_least_squares
 from tests.oracles.trees import random_tree
 
 
