@@ -71,9 +71,9 @@ def _encoded(column: Any) -> tuple[Integers, Any] | None:
     if pc.count_distinct(texts).as_py() < len(texts):
         return None
     codes: Integers = whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    used = np.unique(codes)
-    if len(used) < len(texts):  # a dictionary may hold what no row has
-        texts, codes = texts.take(pa.array(used)), np.searchsorted(used, codes)
+    used = np.bincount(codes, minlength=len(texts)) > 0
+    if not used.all():  # a dictionary may hold what no row has
+        texts, codes = texts.filter(pa.array(used)), (np.cumsum(used) - 1)[codes]
     return codes, texts
 
 
@@ -83,7 +83,7 @@ def _regions(above: Integers, codes: Integers, texts: int) -> tuple[Integers, In
     begins = np.flatnonzero(np.diff(keys, prepend=-1))  # of runs of rows in the same region
     runs = keys[begins]
     lengths = np.diff(begins, append=len(keys))
-    if np.all(np.diff(runs // texts) >= 0) and len(np.unique(runs)) == len(runs):  # rows are in the tree's order
+    if np.all(np.diff(runs) > 0):  # rows are in the tree's order
         return np.repeat(np.arange(len(runs)), lengths), runs // texts, runs % texts
     known, first, run_of = np.unique(runs, return_index=True, return_inverse=True)
     order = np.lexsort((first, known // texts))
