@@ -31,8 +31,8 @@ def laid_out(columns: Sequence[Any], root: str) -> Layout | None:
     import pyarrow as pa
 
     rows = len(columns[0])
-    encoded = [_encoded(column) for column in columns]
-    if rows == 0 or any(each is None for each in encoded):
+    encoded = [each for each in map(_encoded, columns) if each is not None]
+    if rows == 0 or len(encoded) < len(columns):
         return None
     names: list[Any] = []
     parents = [np.array([-1])]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.evaluate.nation import SHARES, checked_scale, checked_size, shares_around, size_shares
+from tallytree.evaluate.nation import checked_scale, checked_size, shares_around, size_shares
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
 from tallytree.notebook import briefly
@@ -64,8 +64,9 @@ class Blocks:
         import pyarrow as pa
 
         nation = pa.DictionaryArray.from_arrays(np.zeros(len(self.weights), np.int8), [NATION])
-        columns = [pa.DictionaryArray.from_arrays(self.above[at - 1].astype(np.int32), self.codes(at)) for at in
-                   range(1, 5)]
+        columns = [
+            pa.DictionaryArray.from_arrays(self.above[at - 1].astype(np.int32), self.codes(at)) for at in range(1, 5)
+        ]
         return pa.table([nation, *columns, self.codes(5)], names=list(LEVELS))
 
     def households(self, total: int, rng: np.random.Generator) -> Iterator[tuple[Integers, Integers]]:
@@ -110,7 +111,7 @@ def country(scale: float, seed: int, max_size: int = MAX_SIZE) -> tuple[Blocks, 
     if not weights.any():  # one block alone
         weights[0] = 1
     weights /= weights.sum()
-    of_county = np.bincount(county, weights, minlength=len(county_of_state))
+    of_county: Floats = np.bincount(county, weights, minlength=len(county_of_state)).astype(np.float64)
     shares = size_shares(shares_around(county_of_state, of_county, rng), checked_size(max_size, 2))
     return Blocks(above, weights, shares), max(1, round(HOUSEHOLDS * scale)), rng
 
@@ -139,9 +140,7 @@ class Written:
     persons: int
 
 
-def write_country(
-    folder: str | Path, *, scale: float = 1.0, seed: int = 0, progress: Progress = silent
-) -> Written:
+def write_country(folder: str | Path, *, scale: float = 1.0, seed: int = 0, progress: Progress = silent) -> Written:
     """Write people.parquet (person_id, household_id, block), regions.parquet and release.toml into `folder`.
 
     Persons come in lots of about a million from neighbouring blocks, as files of a census do that come state by state;
@@ -154,15 +153,15 @@ def write_country(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     places, total, rng = country(scale, seed)
-    files = Written(*(folder / name for name in ("people.parquet", "regions.parquet", "release.toml")), 0, 0)
-    pq.write_table(places.table(), files.regions)
-    files.spec.write_text(SPEC, encoding="utf-8")
+    people, regions, spec = (folder / name for name in ("people.parquet", "regions.parquet", "release.toml"))
+    pq.write_table(places.table(), regions)
+    spec.write_text(SPEC, encoding="utf-8")
     codes = places.codes(5)
     schema = pa.schema(
         {"person_id": pa.int64(), "household_id": pa.int64(), "block": pa.dictionary(pa.int32(), pa.string())}
     )
     persons = households = 0
-    with pq.ParquetWriter(files.people, schema, use_dictionary=["block"]) as sheet:
+    with pq.ParquetWriter(people, schema, use_dictionary=["block"]) as sheet:
         for block, size in places.households(total, rng):
             order = rng.permutation(np.repeat(np.arange(len(size), dtype=np.int32), size))
             first = int(block[0])
@@ -173,7 +172,7 @@ def write_country(
             sheet.write_table(pa.table([ids, households + order.astype(np.int64), some], schema=schema))
             persons, households = persons + len(order), households + len(size)
             progress(Stage("making up a country", households, total))
-    return Written(files.people, files.regions, files.spec, households, persons)
+    return Written(people, regions, spec, households, persons)
 
 
 SPEC = f"""\
