@@ -71,6 +71,7 @@ def step_make(folder: Path, scale: float, stages: Stages) -> None:
 
 def step_bare(folder: Path, scale: float, stages: Stages) -> None:
     import duckdb
+
     from tallytree.progress import Stage
 
     stages(Stage("bare query"))
@@ -84,6 +85,7 @@ def step_bare(folder: Path, scale: float, stages: Stages) -> None:
 def step_copy(folder: Path, scale: float, stages: Stages) -> None:
     import numpy as np
     import pyarrow.parquet as pq
+
     from tallytree.progress import Stage
 
     cells = np.ones((int(pq.read_metadata(folder / "regions.parquet").num_rows * 1.041), 10), np.int64)

@@ -19,7 +19,7 @@ from tallytree.publish.folder import MANIFEST, MOST_FAULTS, PARTITIONED, UNUSABL
 from tallytree.publish.reading import strange_files
 from tallytree.publish.release import verification as release
 from tallytree.publish.release.interval_checks import typical_follow
-from tallytree.publish.release.large.layout import COUNTS as LARGE_COUNTS
+from tallytree.publish.release.large.layout import is_partitioned
 from tallytree.publish.release.stored import StoredRelease
 from tallytree.publish.statement import Unchecked
 
@@ -138,7 +138,7 @@ def _stored(folder: Path, progress: Progress) -> tuple[Stored, dict[str, Callabl
 
     if microdata.is_microdata(folder):
         return microdata.StoredMicrodata(folder), microdata.PROMISES
-    if (folder / LARGE_COUNTS).is_dir():
+    if is_partitioned(folder):
         from tallytree.publish.release.large import stored as large
 
         return large.StoredLarge(folder, progress), large.PROMISES

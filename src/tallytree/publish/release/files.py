@@ -37,10 +37,9 @@ from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV, read_ends, write_entities
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Fallback
-from tallytree.publish.release.large.layout import COUNTS as LARGE_COUNTS
 from tallytree.publish.release.large.layout import ENTITIES as LARGE_ENTITIES
 from tallytree.publish.release.large.layout import REGIONS as LARGE_REGIONS
-from tallytree.publish.release.large.layout import is_large
+from tallytree.publish.release.large.layout import is_large, is_partitioned
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 from tallytree.publish.release.rows import TableRows
 from tallytree.publish.release.statement import data_package, privacy_statement, public_totals
@@ -122,7 +121,7 @@ def write_regions(release: ReleaseContents, path: Path) -> None:
 
 def read_release(folder: Path) -> ReleaseContents:
     """What a saved release holds, as far as it can be read; `verify` says whether it is sound."""
-    large = (folder / LARGE_COUNTS).is_dir()
+    large = is_partitioned(folder)
     if not large and not os.path.lexists(folder / COUNTS):
         raise ReleaseError(f"{folder / COUNTS} is missing: {folder} does not hold a release of counts")
     statement = read_json(folder / PRIVACY)

@@ -188,7 +188,7 @@ def read_measurements(path: Path, tree: Hierarchy | None = None) -> Measurements
             check_room(file.rows, file.name)
             facts = stored_facts(file.schema)
             if facts["format"] == BY_REGION:
-                return read_by_region(path, file, facts, _large_without_values, tree)
+                return read_by_region(path, file, facts, large_without_values, tree)
             if not file.schema.equals(_schema()):
                 raise ReleaseError(f"its columns are not {', '.join(_schema().names)}, or of other types")
             if facts["format"] != FORMAT:
@@ -216,7 +216,7 @@ def stored_facts(schema: Any) -> dict[str, Any]:
     return facts
 
 
-def _large_without_values(facts: dict[str, Any], tree: Hierarchy, known: dict[str, Integers]) -> Measurements:
+def large_without_values(facts: dict[str, Any], tree: Hierarchy, known: dict[str, Integers]) -> Measurements:
     """The same for a large tree; `known` are the arrays that its rows begin with."""
     settled = {**facts["settled"], "totals": known.get(TOTALS), "places": known.get(PLACES)}
     return _without_values({**facts, "region_totals": known.get(PUBLIC), "settled": settled}, tree, most=MOST_ROWS)

@@ -6,9 +6,10 @@ of `counts` is found by its names, as tools that read partitioned data sets expe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import numpy as np
 
@@ -37,6 +38,11 @@ def is_large(hierarchy: Hierarchy, sizes: int) -> bool:
     return hierarchy.by is None and hierarchy.depth > 1 and len(hierarchy) * sizes > CELLS_IN_ONE_FILE
 
 
+def is_partitioned(directory: Path) -> bool:
+    """Does a directory hold a large release?"""
+    return (directory / COUNTS).is_dir()
+
+
 def parts(hierarchy: Hierarchy) -> Iterator[Part]:
     """All parts, level by level."""
     first = hierarchy.level_slice(1)
@@ -55,13 +61,16 @@ def parts(hierarchy: Hierarchy) -> Iterator[Part]:
             )
 
 
-def above_in(folder: str) -> str | None:
-    """The id of the region of the first level that a part's folder names, if it names one.
+def files_of(levels: Sequence[str], level: int, above: str | None) -> list[str]:
+    """Where the counts of a region of a level may be, which lies in the region `above` of the first level.
 
-    >>> above_in("level=block/state=New%20York"), above_in("level=state")
-    ('New York', None)
+    >>> files_of(["nation", "state", "county"], 2, "New York")
+    ['counts/level=county/state=New%20York/rows.parquet', 'counts/level=county/rows.parquet']
     """
-    return unquote(folder.split("/")[1].split("=", 1)[1]) if "/" in folder else None
+    folders = [f"level={_written(levels[level])}"]
+    if above is not None:
+        folders.insert(0, f"{folders[0]}/{_written(levels[1])}={_written(above)}")
+    return [Part(level, range(0), folder).file(COUNTS) for folder in folders]
 
 
 def file_names(hierarchy: Hierarchy) -> list[str]:
