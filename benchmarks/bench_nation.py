@@ -2,8 +2,8 @@
 
     python benchmarks/bench_nation.py --scale 1 --folder nation
 
-At scale 1: 300 million persons in 117 million households on 6 levels, 8.4 million regions × 10 sizes. Each step runs in a
-process of its own, through the code of the command; its stages are those that the command shows. Ratios are of CPU
+At scale 1: 300 million persons in 117 million households on 6 levels, 8.4 million regions × 10 sizes. Each step runs in
+a process of its own, through the code of the command; its stages are those that the command shows. Ratios are of CPU
 seconds, which suffer less from a busy machine: to the bare DuckDB query that counts the same, and to copying one array
 of all cells. What was made is kept in the folder, and a country that is there is used again. The last line is JSON.
 """

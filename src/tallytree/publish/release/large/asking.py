@@ -34,7 +34,7 @@ SIZES = ("at_least", "counts")  # what a region alone is asked by
 
 
 def one_region(folder: Path, text: str | None) -> ReleaseContents | None:
-    """A release of one region, by id or name, or of the root; None if its measurements are of kinds that need others."""
+    """A release of one region, by id or name, or of the root; None if its measurements alone do not tell."""
     try:
         return _one_region(folder, text)
     except SpecError:
