@@ -1,6 +1,6 @@
 """A country down to its blocks, made up, released, verified and asked: seconds, CPU seconds and memory of each stage.
 
-    python benchmarks/bench_nation.py --scale 1 --folder nation
+    python benchmarks/bench_nation.py --scale 1 --folder nation        (make bench-nation)
 
 At scale 1: 300 million persons in 117 million households on 6 levels, 8.4 million regions × 10 sizes. Each step runs in
 a process of its own, through the code of the command; its stages are those that the command shows. Ratios are of CPU
@@ -186,7 +186,7 @@ def table(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--scale", type=float, default=0.02)
     parser.add_argument("--folder", type=Path, default=Path("nation"))
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -38,7 +38,7 @@ def laid_out(columns: Sequence[Any], root: str) -> Layout | None:
     parents = [np.array([-1])]
     above = np.zeros(rows, np.int64)  # each row's region on the level above
     if len(encoded[0][1]) > 1:
-        names.append(pa.array([root], pa.string()))
+        names.append(pa.array([root], pa.large_string()))
     for codes, texts in encoded:
         places, above_of, code_of = _regions(above, codes, len(texts))
         if names:
@@ -60,20 +60,14 @@ def _encoded(column: Any) -> tuple[Integers, Any] | None:
         kind = kind.value_type
     if column.null_count or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return None
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    whole = column.unify_dictionaries().combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):
-        whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)
-    texts = whole.dictionary.cast(pa.string())
-    if whole.null_count or texts.null_count or pc.any(pc.match_substring_regex(texts, BLANK_ENDS)).as_py():
+    # In one piece before it is encoded: chunks would each bring a dictionary, and all of these would be unified.
+    whole = column.cast(pa.large_string())
+    whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
+    found = whole.dictionary_encode()
+    texts = found.dictionary
+    if found.null_count or pc.any(pc.match_substring_regex(texts, BLANK_ENDS)).as_py():
         return None
-    if pc.count_distinct(texts).as_py() < len(texts):
-        return None
-    codes: Integers = whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    used = np.bincount(codes, minlength=len(texts)) > 0
-    if not used.all():  # a dictionary may hold what no row has
-        texts, codes = texts.filter(pa.array(used)), (np.cumsum(used) - 1)[codes]
+    codes: Integers = found.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, texts
 
 

@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.evaluate.nation import checked_scale, checked_size, shares_around, size_shares
+from tallytree.evaluate.nation import (
+    checked_scale,
+    checked_size,
+    shares_around,
+    size_shares,
+    with_size_zero,
+)
 from tallytree.evaluate.truth import Truth
 from tallytree.hierarchy import Hierarchy
 from tallytree.notebook import briefly
@@ -116,17 +122,18 @@ def country(scale: float, seed: int, max_size: int = MAX_SIZE) -> tuple[Blocks, 
     return Blocks(above, weights, shares), max(1, round(HOUSEHOLDS * scale)), rng
 
 
-def blocks(*, scale: float = 1.0, seed: int = 0, max_size: int = MAX_SIZE) -> Truth:
+def blocks(*, scale: float = 1.0, seed: int = 0, max_size: int = MAX_SIZE, public_totals: bool = False) -> Truth:
     """What `write_country` would write, counted but not written.
 
     1 → 51 → 3,143 → 85,000 → 240,000 → 8,100,000 regions; a scale below 1 keeps that share of the counties and of all
-    below them. The recipe is that of `country`.
+    below them. Recipe: that of `country`.
     """
     places, total, rng = country(scale, seed, max_size)
     counts = np.zeros((len(places.weights), max_size), np.int64)
     for block, size in places.households(total, rng):
         np.add.at(counts, (block, size - 1), 1)
-    return Truth("blocks", Hierarchy.from_levels(places.table(), LEVELS), counts, public_totals=False)
+    tree = Hierarchy.from_levels(places.table(), LEVELS)
+    return Truth("blocks", tree, with_size_zero(counts, public_totals), public_totals)
 
 
 @dataclass(frozen=True)
