@@ -14,8 +14,9 @@ def test_every_way_is_compared_on_every_level(name, tmp_path):
     made_up(FILES[name][0], tmp_path)
     lines = list(report(tmp_path, [name], [2], ["1"], 1))
     assert [line.split(":")[0].split(" ", 3)[3] for line in lines] == [
+        "together / joint",
         "alike / joint",
-        "together / alone",
+        "alike / alone",
         "listed / together",
         "members / details",
     ]

@@ -24,6 +24,7 @@ from tallytree.estimate.settled.families import settled
 from tallytree.estimate.settled.lists import Lists, believed, drawing
 from tallytree.estimate.settled.shapes import ROUNDS
 from tallytree.estimate.settled.subtrees import added_up, subtree_estimates
+from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import at_least, counts_from_at_least
 from tallytree.mechanisms.by_category import (
     believed_details,
@@ -99,8 +100,6 @@ def _from_at_least(
     tree, totals = measurements.hierarchy, measurements.known_totals
     values, noise = with_totals(measurements, *_measured(measurements))
     mean, variance = subtree_estimates(values, noise, tree) if known is None else known
-    if known is not None:
-        noise[-1] = variance[tree.level_slice(tree.depth - 1)].mean(axis=0)
     summed = any(part.view == "entities" for part in measurements.measured)
     if summed:
         mean, variance = _with_entities(measurements, values, noise, mean, variance)
@@ -111,36 +110,62 @@ def _from_at_least(
         return settled(mean, deviation, tree, totals), words
     if tree.by is not None and known is None and np.isinf(noise[0]).all():
         mean[0] = root_over_all(mean, deviation, tree, totals)
-    if not settings.borrow or tree.depth == 1:
-        return settled(mean, deviation, tree, totals), "leaves borrow nothing from the regions above them"
-    # Rows of leaves are settled before they borrow only where their numbers of groups are to be read from them.
-    first = settled(mean, deviation, tree, totals, above_leaves=totals is not None)
-    leaves = tree.level_slice(tree.depth - 1)
-    above = first[: leaves.start].astype(np.float64)[tree.parents[leaves]]
+    levels = _borrowing_levels(tree)
+    if not settings.borrow or not levels:
+        return settled(mean, deviation, tree, totals), "regions borrow nothing from those above them"
+    whole, parts = settled(mean, deviation, tree, totals, through=levels[0] - 1), []
+    for level in levels:
+        parts.append(_borrow(mean, deviation, tree, totals, whole, level, apart_as_true=apart_as_true))
+        whole = settled(mean, deviation, tree, totals, top=whole, through=level)
+    if not any(parts):
+        return whole, "regions borrow nothing from those above them: it would not pay"
+    told = f"leaves borrow {100 * parts[-1]:.0f} %"
+    if len(parts) > 1:
+        told += f", and regions between them and the root {100 * max(parts[:-1]):.0f} % or less,"
+    return whole, f"of their rows, {told} from the shapes of the regions above them"
+
+
+def _borrowing_levels(tree: Hierarchy) -> range:
+    """The levels whose regions are drawn to the shapes above them.
+
+    Leaves, and by category, where counts are smaller, all regions below the root. Categories do not borrow from the sum
+    over them: their shapes differ.
+    """
+    last = tree.depth - 1
+    return range(2, last + 1) if tree.by is not None else range(max(1, last), last + 1)
+
+
+def _borrow(
+    mean: Floats,
+    deviation: Floats,
+    tree: Hierarchy,
+    totals: Integers | None,
+    settled_above: Integers,
+    level: int,
+    *,
+    apart_as_true: bool,
+) -> float:
+    """Draw the rows of a level towards those settled above, in place; the part of them that is borrowed."""
+    rows = tree.level_slice(level)
+    parents, own = tree.parents[rows], totals
+    if own is None:  # private numbers of groups are read from the rows as they are settled without borrowing
+        own = settled(mean, deviation, tree, None, top=settled_above, through=level)[:, 0]
+    groups, groups_above = own[rows].astype(np.float64), own[parents].astype(np.float64)
     # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
     begin = 0 if totals is not None else 1
-    groups, groups_above = (
-        (totals[leaves].astype(np.float64), totals[tree.parents[leaves]].astype(np.float64))
-        if totals is not None
-        else (first[leaves, 0].astype(np.float64), above[:, 0])
+    drawn = borrowed(
+        mean[rows, begin:],
+        deviation[rows, begin:] ** 2,
+        groups,
+        settled_above[parents, begin:].astype(np.float64),
+        groups_above,
+        kinds=1 if tree.by is None else len(tree.by),
+        apart_as_true=apart_as_true,
     )
-    part, kinds = 0.0, 1 if tree.by is None else len(tree.by)
-    width = (leaves.stop - leaves.start) // kinds
-    for kind in range(kinds):  # categories differ in how alike their leaves are
-        some = slice(kind * width, (kind + 1) * width)
-        own = slice(leaves.start + some.start, leaves.start + some.stop)
-        rows = mean[own, begin:], noise[-1, begin:], groups[some], above[some, begin:], groups_above[some]
-        drawn = borrowed(*rows, apart_as_true=apart_as_true)
-        if drawn.part > 0:
-            mean[own, begin:] = drawn.mean
-            np.sqrt(drawn.variance, out=deviation[own, begin:])
-            part += drawn.part / kinds
-    if part == 0:
-        whole = first if len(first) == len(tree) else settled(mean, deviation, tree, totals, top=first)
-        return whole, "leaves borrow nothing from the regions above them: it would not pay"
-    del above, rows, drawn  # as large as the measurements each
-    whole = settled(mean, deviation, tree, totals, top=first[: leaves.start])
-    return whole, f"of their rows, leaves borrow {100 * part:.0f} % from the shapes of the regions above them"
+    if drawn.part > 0:
+        mean[rows, begin:] = drawn.mean
+        np.sqrt(drawn.variance, out=deviation[rows, begin:])
+    return drawn.part
 
 
 def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:

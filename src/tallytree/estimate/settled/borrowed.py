@@ -1,4 +1,4 @@
-"""What a crowded leaf learns from its parent: its noisy row is drawn towards the parent's shape as far as that pays.
+"""What a crowded region learns from its parent: its noisy row is drawn towards the parent's shape as far as that pays.
 
 *The model.* The `at_least` counts t of a leaf with n groups have the mean n p, where p is its parent's shape, and the
 covariance V(n) = n M + n² B. M is that of n groups drawn from the shape, M_st = p_max(s, t) − p_s p_t, less what the
@@ -33,7 +33,7 @@ from tallytree.arrays import Floats
 
 WORTH_IT = 0.78  # π / 4: with less than this part of the variance left, normal errors are smaller than Laplace ones
 CLASSES_PER_E = 4  # leaves whose numbers of groups differ by less than a factor e^(1/4) share their covariances
-FEWEST_LEAVES, LEAVES_PER_SIZE = 60, 8  # that differences between leaves are fitted to together
+FEWEST_REGIONS, REGIONS_PER_SIZE = 60, 8  # that differences between regions are fitted to together
 MOST_SIZES = 64  # beyond, each size by itself would be all there is to look at: nothing is borrowed there
 LEAST_LEFT = 1e-3  # of the noise's variance
 LEAST_NOISE = 1e-6  # a variance: with less, counts are as good as exact, and covariances need not be sharper
@@ -47,45 +47,79 @@ class Borrowed(NamedTuple):
     part: float
 
 
+class _Alike(NamedTuple):
+    """Regions of one kind with about as many groups, and how far chance and noise move them on average."""
+
+    members: np.ndarray
+    chance: Floats  # [sizes, sizes]
+    noise: Floats  # [sizes]
+
+
 def borrowed(
-    noisy: Floats, noise: Floats, groups: Floats, above: Floats, groups_above: Floats, *, apart_as_true: bool = False
+    noisy: Floats,
+    noise: Floats,
+    groups: Floats,
+    above: Floats,
+    groups_above: Floats,
+    *,
+    kinds: int = 1,
+    apart_as_true: bool = False,
 ) -> Borrowed:
-    """`noisy` rows `[leaves, sizes]` with noise of variance `noise` `[sizes]`, drawn towards the rows `above` of their
-    parents, which have `groups_above` groups; `apart_as_true` leaves them as different as the truth is believed to be.
+    """`noisy` rows `[regions, sizes]` drawn to the rows `above` of their parents, which have `groups_above` groups.
+
+    `noise` is its variance, `[sizes]`, or a row for each region. Of `kinds` (categories) there are equally many regions
+    each, one kind after another. `apart_as_true` leaves rows as different as the truth is believed to be.
     """
-    leaves, sizes = noisy.shape
-    noise = np.maximum(noise, LEAST_NOISE)
+    regions, sizes = noisy.shape
+    noise = np.broadcast_to(np.maximum(noise, LEAST_NOISE), noisy.shape)
     if not 0 < sizes <= MOST_SIZES:
-        return Borrowed(noisy, np.broadcast_to(noise, noisy.shape), 0.0)
-    mean, variance = noisy.copy(), np.tile(noise, (leaves, 1))
+        return Borrowed(noisy, noise, 0.0)
+    mean, variance = noisy.copy(), noise.copy()
     empty = groups <= 0
-    mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise
-    alive = np.flatnonzero(~empty)
-    if not len(alive):
-        return Borrowed(mean, variance, 0.0)
+    mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise[empty]
     share = groups / np.maximum(groups_above, 1.0)
-    common = np.clip(share[alive] @ above[alive] / groups[alive].sum(), 0.0, 1.0)
-    chance = np.minimum.outer(common, common) - np.outer(common, common)
-    free = groups * np.clip(1.0 - share, 0.0, 1.0)
     taken = 0.0
-    for together in _alike(groups, alive, max(FEWEST_LEAVES, LEAVES_PER_SIZE * sizes)):
-        own = [noisy[members] - share[members, None] * above[members] for members in together]
-        drawn = np.array([free[members].mean() for members in together])[:, None, None] * chance
-        roots = np.linalg.cholesky(drawn + np.diag(noise))
+    for together in _put_together(noise, groups, above, share, kinds):
+        own = [noisy[one.members] - share[one.members, None] * above[one.members] for one in together]
+        drawn, noises = np.stack([one.chance for one in together]), np.stack([np.diag(one.noise) for one in together])
+        roots = np.linalg.cholesky(drawn + noises)
         inverses = np.linalg.inv(roots)
         real = _real_differences(
             np.concatenate([rows @ inverse.T for rows, inverse in zip(own, inverses, strict=True)])
         )
         signals = drawn + roots @ real @ roots.transpose(0, 2, 1)
-        gains = np.linalg.solve(signals + np.diag(noise), signals)
+        gains = np.linalg.solve(signals + noises, signals)
         left = np.clip(np.diagonal(gains, axis1=1, axis2=2), LEAST_LEFT, 1.0)
         left[left >= WORTH_IT] = 1.0
-        for members, difference, signal, gain, rest in zip(together, own, signals, gains, left, strict=True):
-            pull = _root_of_gain(signal, noise) if apart_as_true else gain
-            mean[members] += np.where(rest < 1.0, difference @ pull - difference, 0.0)
-            variance[members] = rest * noise
-            taken += len(members) * float(np.mean(1.0 - rest))
-    return Borrowed(mean, variance, taken / len(alive))
+        for one, difference, signal, gain, rest in zip(together, own, signals, gains, left, strict=True):
+            pull = _root_of_gain(signal, one.noise) if apart_as_true else gain
+            mean[one.members] += np.where(rest < 1.0, difference @ pull - difference, 0.0)
+            variance[one.members] *= rest
+            taken += len(one.members) * float(np.mean(1.0 - rest))
+    return Borrowed(mean, variance, taken / max(1, regions - int(empty.sum())))
+
+
+def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, kinds: int) -> list[list[_Alike]]:
+    """Regions that tell together how much more they differ than chance would have it.
+
+    Kinds differ in shape and in how alike their regions are, so each tells for itself if it has enough regions; where
+    none has, all kinds tell together.
+    """
+    regions, sizes = noise.shape
+    enough, each = max(FEWEST_REGIONS, REGIONS_PER_SIZE * sizes), regions // kinds
+    free = groups * np.clip(1.0 - share, 0.0, 1.0)
+    found: list[list[_Alike]] = []
+    for kind in range(kinds):
+        own = kind * each + np.flatnonzero(groups[kind * each : (kind + 1) * each] > 0)
+        if not len(own):
+            continue
+        common = np.clip(share[own] @ above[own] / groups[own].sum(), 0.0, 1.0)
+        chance = np.minimum.outer(common, common) - np.outer(common, common)
+        found += [
+            [_Alike(some, free[some].mean() * chance, noise[some].mean(axis=0)) for some in lot]
+            for lot in _alike(groups, own, enough)
+        ]
+    return [[one for lot in found for one in lot]] if found and each < enough else found
 
 
 def _root_of_gain(signal: Floats, noise: Floats) -> Floats:
