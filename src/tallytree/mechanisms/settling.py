@@ -160,6 +160,7 @@ def _borrow(
         settled_above[parents, begin:].astype(np.float64),
         groups_above,
         kinds=1 if tree.by is None else len(tree.by),
+        in_common=level < tree.depth - 1,
         apart_as_true=apart_as_true,
     )
     if drawn.part > 0:

@@ -14,6 +14,9 @@ chance alone have uncorrelated entries of variance 1; the directions in which th
 noise can make it (the edge (1 + √(K / leaves))² of Marchenko and Pastur) are real differences. Leaves are put
 together with others of like size, for small places differ more than large ones.
 
+*By category* rows of different categories of a region are drawn each to its own category's shape. Where categories have
+few regions they are fitted to together, and what all categories of a region have in common is looked for in their sum.
+
 *Where it stops.* A mean absolute error is what counts, and Laplace noise has a sharp peak: its own is 0.886 of that of
 normal noise with the same variance. Where the variance that is left is more than 0.78 of the noise's, a size keeps its
 own measurement.
@@ -25,6 +28,7 @@ of the gain G = (V + σ² I)⁻¹ V in its place: the rows (y − n p) A have th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -63,12 +67,15 @@ def borrowed(
     groups_above: Floats,
     *,
     kinds: int = 1,
+    in_common: bool = False,
     apart_as_true: bool = False,
 ) -> Borrowed:
     """`noisy` rows `[regions, sizes]` drawn to the rows `above` of their parents, which have `groups_above` groups.
 
     `noise` is its variance, `[sizes]`, or a row for each region. Of `kinds` (categories) there are equally many regions
-    each, one kind after another. `apart_as_true` leaves rows as different as the truth is believed to be.
+    each, one kind after another. With `in_common`, what all kinds of a region have in common is looked for first, and
+    kept: where regions are few it may show in the sum over kinds alone. `apart_as_true` leaves rows as different as the
+    truth is believed to be.
     """
     regions, sizes = noisy.shape
     noise = np.broadcast_to(np.maximum(noise, LEAST_NOISE), noisy.shape)
@@ -78,16 +85,14 @@ def borrowed(
     empty = groups <= 0
     mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise[empty]
     share = groups / np.maximum(groups_above, 1.0)
+    lots, expected = _put_together(noise, groups, above, share, kinds), share[:, None] * above
+    if in_common and kinds > 1 and regions // kinds < _enough(sizes):
+        expected = expected + _in_common(noisy - expected, noise, groups, lots, kinds)
     taken = 0.0
-    for together in _put_together(noise, groups, above, share, kinds):
-        own = [noisy[one.members] - share[one.members, None] * above[one.members] for one in together]
-        drawn, noises = np.stack([one.chance for one in together]), np.stack([np.diag(one.noise) for one in together])
-        roots = np.linalg.cholesky(drawn + noises)
-        inverses = np.linalg.inv(roots)
-        real = _real_differences(
-            np.concatenate([rows @ inverse.T for rows, inverse in zip(own, inverses, strict=True)])
-        )
-        signals = drawn + roots @ real @ roots.transpose(0, 2, 1)
+    for together in lots:
+        own = [noisy[one.members] - expected[one.members] for one in together]
+        drawn, noises, beyond = _beyond_chance(together, own)
+        signals = drawn + beyond
         gains = np.linalg.solve(signals + noises, signals)
         left = np.clip(np.diagonal(gains, axis1=1, axis2=2), LEAST_LEFT, 1.0)
         left[left >= WORTH_IT] = 1.0
@@ -99,6 +104,11 @@ def borrowed(
     return Borrowed(mean, variance, taken / max(1, regions - int(empty.sum())))
 
 
+def _enough(sizes: int) -> int:
+    """How many regions can tell by themselves how much they differ."""
+    return max(FEWEST_REGIONS, REGIONS_PER_SIZE * sizes)
+
+
 def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, kinds: int) -> list[list[_Alike]]:
     """Regions that tell together how much more they differ than chance would have it.
 
@@ -106,7 +116,7 @@ def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, k
     none has, all kinds tell together.
     """
     regions, sizes = noise.shape
-    enough, each = max(FEWEST_REGIONS, REGIONS_PER_SIZE * sizes), regions // kinds
+    enough, each = _enough(sizes), regions // kinds
     free = groups * np.clip(1.0 - share, 0.0, 1.0)
     found: list[list[_Alike]] = []
     for kind in range(kinds):
@@ -120,6 +130,37 @@ def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, k
             for lot in _alike(groups, own, enough)
         ]
     return [[one for lot in found for one in lot]] if found and each < enough else found
+
+
+def _beyond_chance(together: Sequence[_Alike], own: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
+    """Covariances `[classes, sizes, sizes]`: by chance, of the noise, and of real differences beyond both."""
+    drawn, noises = np.stack([one.chance for one in together]), np.stack([np.diag(one.noise) for one in together])
+    roots = np.linalg.cholesky(drawn + noises)
+    inverses = np.linalg.inv(roots)
+    real = _real_differences(np.concatenate([rows @ inverse.T for rows, inverse in zip(own, inverses, strict=True)]))
+    return drawn, noises, roots @ real @ roots.transpose(0, 2, 1)
+
+
+def _in_common(apart: Floats, noise: Floats, groups: Floats, lots: Sequence[list[_Alike]], kinds: int) -> Floats:
+    """What the kinds of each region are believed to differ by in common, divided by their numbers of groups.
+
+    It is read from sums over the kinds: real differences add up there, noise and chance only by their squares.
+    """
+    sums, noises, counts = (each.reshape(kinds, -1, *each.shape[1:]).sum(axis=0) for each in (apart, noise, groups))
+    chances = np.zeros((*sums.shape, sums.shape[1]))
+    for one in (one for lot in lots for one in lot):
+        chances[one.members % len(sums)] += one.chance
+    regions = [_Alike(np.array([at]), chances[at], noises[at]) for at in np.flatnonzero(counts > 0)]
+    if not regions:
+        return np.zeros_like(apart)
+    drawn, spread, beyond = _beyond_chance(regions, [sums[one.members] for one in regions])
+    common = np.zeros_like(sums)
+    gains = np.linalg.solve(beyond + drawn + spread, beyond)
+    for one, gain in zip(regions, gains, strict=True):
+        common[one.members] = sums[one.members] @ gain
+    parts = groups.reshape(kinds, -1) / np.maximum(counts, 1.0)
+    found: Floats = (parts[:, :, None] * common).reshape(apart.shape)
+    return found
 
 
 def _root_of_gain(signal: Floats, noise: Floats) -> Floats:
