@@ -36,7 +36,7 @@ import numpy as np
 from tallytree.arrays import Floats
 
 WORTH_IT = 0.78  # π / 4: with less than this part of the variance left, normal errors are smaller than Laplace ones
-CLASSES_PER_E = 4  # leaves whose numbers of groups differ by less than a factor e^(1/4) share their covariances
+CLASSES_PER_E = 4  # regions whose numbers of groups and whose noise differ by less than a factor e^(1/4) are alike
 FEWEST_REGIONS, REGIONS_PER_SIZE = 60, 8  # that differences between regions are fitted to together
 MOST_SIZES = 64  # beyond, each size by itself would be all there is to look at: nothing is borrowed there
 LEAST_LEFT = 1e-3  # of the noise's variance
@@ -127,7 +127,7 @@ def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, k
         chance = np.minimum.outer(common, common) - np.outer(common, common)
         found += [
             [_Alike(some, free[some].mean() * chance, noise[some].mean(axis=0)) for some in lot]
-            for lot in _alike(groups, own, enough)
+            for lot in _alike(groups, noise, own, enough)
         ]
     return [[one for lot in found for one in lot]] if found and each < enough else found
 
@@ -172,14 +172,17 @@ def _root_of_gain(signal: Floats, noise: Floats) -> Floats:
     return found
 
 
-def _alike(groups: Floats, alive: np.ndarray, enough: int) -> list[list[np.ndarray]]:
-    """Leaves by their number of groups: classes of like ones, put together until there are enough."""
-    classes = np.floor(CLASSES_PER_E * np.log(groups[alive])).astype(np.int64)
+def _alike(groups: Floats, noise: Floats, alive: np.ndarray, enough: int) -> list[list[np.ndarray]]:
+    """Regions by their number of groups, and their noise: classes of like ones, put together until there are enough."""
+    by_groups, by_noise = (
+        np.floor(CLASSES_PER_E * np.log(each)).astype(np.int64) for each in (groups[alive], noise[alive].mean(axis=1))
+    )
     found: list[list[np.ndarray]] = [[]]
-    for one in np.unique(classes):
+    _, classes = np.unique(np.stack([by_groups, by_noise]), axis=1, return_inverse=True)
+    for one in range(classes.max() + 1):
         if sum(map(len, found[-1])) >= enough:
             found.append([])
-        found[-1].append(alive[classes == one])
+        found[-1].append(alive[classes.ravel() == one])
     if len(found) > 1 and sum(map(len, found[-1])) < enough:
         last = found.pop()
         found[-1].extend(last)
