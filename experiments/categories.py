@@ -6,8 +6,7 @@ For each data set and number c of categories, mean earth mover's errors per regi
 them, as ratios to: each category by itself with `joint-cumulative` or with `tallytree`, with equal shares of the levels
 (each with the whole budget, as categories part the groups; over all they are added up); the same without numbers of
 groups listed by region; and, for categories that members decide, counts by category alone (`pgsr-hierarchical-dp`).
-`together` divides the budget as it is by default; `alike` equally, and then both sides estimate from the same noisy
-numbers. The largest size is 12, totals are private.
+In the first two both sides estimate from the same noisy numbers. The largest size is 12, totals are private.
 """
 
 from __future__ import annotations
@@ -72,15 +71,7 @@ def _by_income(whole: Truth, path: Path, column: str, count: int) -> Truth:
 # -------------------------------------------------------------------- ways to release it
 
 
-def together(
-    truth: Truth,
-    budget: Budget,
-    seed: int,
-    *,
-    listed: bool = False,
-    who: str = "group",
-    shares: Sequence[int] | None = None,
-) -> Integers:
+def together(truth: Truth, budget: Budget, seed: int, *, listed: bool = False, who: str = "group") -> Integers:
     """By category with `tallytree`, with or without public numbers of groups by region, whoever decides it."""
     tree = truth.hierarchy
     assert tree.by is not None
@@ -89,21 +80,20 @@ def together(
     private = GroupSizes(
         by_category(tree.regions, same), MAX_SIZE, Sealed(truth.counts), listed_totals=totals if listed else None
     )
-    mechanism, measurements = _measured(private, "tallytree", budget, seed, shares=shares)
+    mechanism, measurements = _measured(private, "tallytree", budget, seed)
     return mechanism.estimate(measurements).counts
 
 
 def apart(truth: Truth, budget: Budget, seed: int, mechanism: str) -> Integers:
     """Each category by itself with equal shares, in the rows of the tree by category.
 
-    From the noisy `at_least` counts that `together` has with equal shares. `pgsr-hierarchical-dp` measures counts: that
-    is what is left where members decide and no sum is measured.
+    From the noisy `at_least` counts that `together` has. `pgsr-hierarchical-dp` measures counts: that is what is left
+    where members decide and no sum is measured.
     """
     tree = truth.hierarchy
     assert tree.by is not None
-    even = [1] * tree.regions.depth
     counted = mechanism == "pgsr-hierarchical-dp"
-    whole = None if counted else _measured(truth.group_sizes(), "tallytree", budget, seed, shares=even)[1]
+    whole = None if counted else _measured(truth.group_sizes(), "tallytree", budget, seed)[1]
     rows = np.zeros((len(tree), truth.counts.shape[1]), dtype=np.int64)
     for cell, counts in enumerate(truth.counts.reshape(len(tree.by), -1, truth.counts.shape[1])):
         private = Truth("one", tree.regions, counts, False).group_sizes()
@@ -121,9 +111,7 @@ def _of_cell(part: Measurement, cell: int, tree: Hierarchy) -> Measurement:
     return replace(part, level=part.level - 1, values=part.values.reshape(len(tree.by), -1, part.values.shape[1])[cell])
 
 
-def _measured(
-    private: GroupSizes, name: str, budget: Budget, *seed: int, shares: Sequence[int] | None = None
-) -> tuple[Mechanism, Measurements]:
+def _measured(private: GroupSizes, name: str, budget: Budget, *seed: int) -> tuple[Mechanism, Measurements]:
     neighbours = Neighbours.of(private, "one_entity")
     mechanism, plan = prepare(
         name,
@@ -131,7 +119,6 @@ def _measured(
         hierarchy=private.hierarchy,
         totals=private.region_totals,
         budget=budget,
-        shares=shares,
     )
     return mechanism, measure_with(seeded(*seed), private, plan, settle=mechanism.settle)
 
@@ -167,7 +154,6 @@ def report(
                 budget = Budget(epsilon=epsilon)
                 ways: dict[str, Callable[[int], Integers]] = {
                     "together": partial(together, truth, budget),
-                    "alike": partial(together, truth, budget, shares=[1] * truth.hierarchy.regions.depth),
                     "listed": partial(together, truth, budget, listed=True),
                     "members": partial(together, truth, budget, who="members"),
                     "joint": partial(apart, truth, budget, mechanism="joint-cumulative"),
@@ -177,8 +163,7 @@ def report(
                 found = {way: errors(truth, make, runs) for way, make in ways.items()}
                 pairs = [
                     ("together", "joint"),
-                    ("alike", "joint"),
-                    ("alike", "alone"),
+                    ("together", "alone"),
                     ("listed", "together"),
                     ("members", "details"),
                 ]

@@ -40,6 +40,9 @@ from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.size_lists import list_starts
 
 LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
+FEWEST_BETWEEN = (
+    3  # regions of a level between root and leaves: two differ by one number at each size, which tells nothing
+)
 SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
 
 
@@ -113,10 +116,11 @@ def _from_at_least(
     levels = _borrowing_levels(tree)
     if not settings.borrow or not levels:
         return settled(mean, deviation, tree, totals), "regions borrow nothing from those above them"
-    whole, parts = settled(mean, deviation, tree, totals, through=levels[0] - 1), []
+    whole, parts = settled(mean, deviation, tree, totals, through=0), []
     for level in levels:
+        whole = settled(mean, deviation, tree, totals, top=whole, through=level - 1)
         parts.append(_borrow(mean, deviation, tree, totals, whole, level, apart_as_true=apart_as_true))
-        whole = settled(mean, deviation, tree, totals, top=whole, through=level)
+    whole = settled(mean, deviation, tree, totals, top=whole)
     if not any(parts):
         return whole, "regions borrow nothing from those above them: it would not pay"
     told = f"leaves borrow {100 * parts[-1]:.0f} %"
@@ -125,14 +129,17 @@ def _from_at_least(
     return whole, f"of their rows, {told} from the shapes of the regions above them"
 
 
-def _borrowing_levels(tree: Hierarchy) -> range:
+def _borrowing_levels(tree: Hierarchy) -> list[int]:
     """The levels whose regions are drawn to the shapes above them.
 
-    Leaves, and by category, where counts are smaller, all regions below the root. Categories do not borrow from the sum
-    over them: their shapes differ.
+    Leaves, and by category, where counts are smaller, also the levels between them and the root, if these have enough
+    regions to tell how they differ. Categories do not borrow from the sum over them: their shapes differ.
     """
     last = tree.depth - 1
-    return range(2, last + 1) if tree.by is not None else range(max(1, last), last + 1)
+    if tree.by is None:
+        return [last] if last else []
+    regions = np.diff(tree.regions.level_starts)  # of level - 1 here
+    return [level for level in range(2, tree.depth) if level == last or regions[level - 1] >= FEWEST_BETWEEN]
 
 
 def _borrow(

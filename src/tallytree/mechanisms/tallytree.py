@@ -249,13 +249,12 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> 
     `balanced` gives each upper level 1 / (2 L − 1) and the leaves the rest, so that no level is further behind a method
     that serves it alone than any other (2 − 1/L times, if errors go as 1 / share). With lists the root has a tenth, to
     hold the sums of beliefs about leaves where they belong, and the leaves have the rest; with beliefs about counts, a
-    fifth. By category all regions below the root borrow, so that levels with equal shares are even with `at_least`
-    counts that do not borrow; the root, which cannot, has a fifth more than each of them.
+    fifth. By category levels have equal shares: regions between root and leaves borrow too, and the root, which adds up
+    the noise of all categories, would come off worst with less.
     """
     if hierarchy.by is not None:  # the sum over all categories at its root is the sum of theirs
-        even = priority == "balanced" and leaves not in (LISTS, BELIEFS) and hierarchy.regions.depth > 1
-        alone = [6] + [5] * (hierarchy.regions.depth - 1) if even else _by_priority(hierarchy.regions, priority, leaves)
-        return [0, *alone]
+        even = priority == "balanced" and leaves not in (LISTS, BELIEFS)
+        return [0, *([1] * hierarchy.regions.depth if even else _by_priority(hierarchy.regions, priority, leaves))]
     depth = hierarchy.depth
     if depth == 1:
         return [1]
