@@ -36,6 +36,7 @@ from tallytree.mechanisms.by_category import (
 from tallytree.mechanisms.leaf_totals import LEAST_VARIANCE, measured_totals, noise_of, weigh_totals, with_totals
 from tallytree.mechanisms.mechanism import Estimate
 from tallytree.mechanisms.settings import BELIEFS, Settings
+from tallytree.mechanisms.tails import sharpened
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.size_lists import list_starts
 
@@ -107,6 +108,11 @@ def _from_at_least(
     if summed:
         mean, variance = _with_entities(measurements, values, noise, mean, variance)
     del values
+    noisy, sharp = None, None if summed or known is not None else sharpened(measurements, mean, variance, _weigh)
+    if sharp is not None:
+        leaves = tree.level_slice(tree.depth - 1)
+        noisy = mean[leaves], np.broadcast_to(noise[-1], mean[leaves].shape)
+        mean, variance = sharp
     deviation = np.sqrt(variance, out=variance)
     if summed:
         words = "rows are drawn to the numbers of entities that were measured; leaves borrow nothing"
@@ -119,7 +125,7 @@ def _from_at_least(
     whole, parts = settled(mean, deviation, tree, totals, through=0), []
     for level in levels:
         whole = settled(mean, deviation, tree, totals, top=whole, through=level - 1)
-        parts.append(_borrow(mean, deviation, tree, totals, whole, level, apart_as_true=apart_as_true))
+        parts.append(_borrow(mean, deviation, tree, totals, whole, level, noisy, apart_as_true=apart_as_true))
     whole = settled(mean, deviation, tree, totals, top=whole)
     if not any(parts):
         return whole, "regions borrow nothing from those above them: it would not pay"
@@ -149,10 +155,15 @@ def _borrow(
     totals: Integers | None,
     settled_above: Integers,
     level: int,
+    noisy: tuple[Floats, Floats] | None,
     *,
     apart_as_true: bool,
 ) -> float:
-    """Draw the rows of a level towards those settled above, in place; the part of them that is borrowed."""
+    """Draw the rows of a level towards those settled above, in place; the part of them that is borrowed.
+
+    `noisy` are means and variances of the leaves before their tails were read as beliefs, if they were: what is drawn
+    from these takes the place of a belief where it is sharper.
+    """
     rows = tree.level_slice(level)
     parents, own = tree.parents[rows], totals
     if own is None:  # private numbers of groups are read from the rows as they are settled without borrowing
@@ -160,9 +171,11 @@ def _borrow(
     groups, groups_above = own[rows].astype(np.float64), own[parents].astype(np.float64)
     # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
     begin = 0 if totals is not None else 1
+    believed_mean, believed_deviation = mean[rows, begin:], deviation[rows, begin:]
+    given, variance = (believed_mean, believed_deviation**2) if noisy is None else (each[:, begin:] for each in noisy)
     drawn = borrowed(
-        mean[rows, begin:],
-        deviation[rows, begin:] ** 2,
+        given,
+        variance,
         groups,
         settled_above[parents, begin:].astype(np.float64),
         groups_above,
@@ -170,10 +183,12 @@ def _borrow(
         in_common=level < tree.depth - 1,
         apart_as_true=apart_as_true,
     )
-    if drawn.part > 0:
-        mean[rows, begin:] = drawn.mean
-        np.sqrt(drawn.variance, out=deviation[rows, begin:])
-    return drawn.part
+    if drawn.part == 0:
+        return 0.0
+    pays = np.True_ if noisy is None else drawn.variance < believed_deviation**2
+    mean[rows, begin:] = np.where(pays, drawn.mean, believed_mean)
+    deviation[rows, begin:] = np.where(pays, np.sqrt(drawn.variance), believed_deviation)
+    return drawn.part * float(np.mean(pays))
 
 
 def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
