@@ -12,7 +12,7 @@ from tallytree.arrays import Integers
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.report.bars import WIDE
+from tallytree.publish.report.bars import WIDE, Bar, bar
 from tallytree.publish.report.cells import Cells
 from tallytree.publish.report.words import Words, percent
 
@@ -88,7 +88,7 @@ class Spending:
     level: str
     what: str
     share: str
-    to: int  # the end of a bar of the whole budget
+    bar: Bar  # of the whole budget
     charged: str
     noise: str
 
@@ -102,7 +102,7 @@ def spendings(release: ReleaseContents, words: Words) -> list[Spending]:
             _level(release, part),
             _asked(part, words),
             percent(float(part.share)),
-            round(WIDE * float(part.share)),
+            bar(float(part.share), 1),
             _amount(part.share * amount, measurements.budget.currency),
             f"± {part.variance**0.5:,.1f}",
         )
