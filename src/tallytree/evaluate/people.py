@@ -268,6 +268,10 @@ ledger = "demo-ledger.db"      # what all releases of these data may cost togeth
 
 [release]
 title = "Households of Tallia by size and tenure"
+
+[report]                       # what groups and entities are called on its page
+groups = "households"
+entities = "persons"
 """
 
 

@@ -27,6 +27,8 @@ from tallytree.publish.reading import opened, read_json
 from tallytree.publish.statement import Unchecked
 
 MEASUREMENTS, PRIVACY, PACKAGE, MANIFEST = "measurements.parquet", "privacy.json", "datapackage.json", "manifest.json"
+REPORT = "report.html"  # a page for people: no part of what the manifest lists
+PAGE_MARK = b"<!doctype html>\n<!-- a page of tallytree -->"  # how every such page begins
 SPEC = "spec.json"  # beside what an interrupted run kept: the spec that it was begun with
 NEW = ".new"  # at the end of the name of a file that is not whole yet
 WRITING = ".writing"  # how the names of directories end that are not whole yet
@@ -215,8 +217,35 @@ class Stored:
             elif digest(path) != files[name]:
                 yield f"{name} was changed: its digest is not the one in {MANIFEST}"
         for path in sorted(self.directory.iterdir()):
-            if path.name not in files and path.name != MANIFEST:
+            if path.name not in files and path.name != MANIFEST and not is_report(path):
                 yield f"{path.name} was added: it is not in {MANIFEST}"
+
+
+def is_report(path: Path) -> bool:
+    """Is this a page that tallytree wrote into a directory, beside what belongs to it?"""
+    if path.name != REPORT or not _plain(path):
+        return False
+    with opened(path) as file:
+        return bool(file.read(len(PAGE_MARK)) == PAGE_MARK)
+
+
+def put_report(directory: Path, content: bytes) -> Path:
+    """Put the page into a directory that is there, whole or not at all, over an older page and over nothing else.
+
+    It is written beside the directory first: whoever is killed leaves nothing in it that does not belong there.
+    """
+    target = place_of(directory)
+    if os.path.lexists(target / REPORT) and not is_report(target / REPORT):
+        raise ReleaseError(f"{target / REPORT} is there already, and no page of tallytree; choose another name for it")
+    with _staging(target) as staging:
+        made = staging / REPORT
+        made.write_bytes(content)
+        made.chmod(0o644)
+        sync(made)
+        os.replace(made, target / REPORT)
+        staging.rmdir()
+    sync(target)
+    return directory / REPORT
 
 
 def reason(error: Exception) -> str:
@@ -239,7 +268,9 @@ def _files_to_replace(found: Path, target: Path) -> list[Path]:
         raise ReleaseError(f"{target} is not a release, {refusal}")
     listed = read_json(found / MANIFEST).get("files")
     names = {*listed, MANIFEST} if isinstance(listed, dict) else {MANIFEST}
-    others = sorted(path.name for path in found.iterdir() if path.name not in names or not _plain(path))
+    others = sorted(
+        path.name for path in found.iterdir() if not _plain(path) or (path.name not in names and not is_report(path))
+    )
     if others:
         raise ReleaseError(f"{target} holds {others[0]!r}, which is not part of its release, {refusal}")
     return [*(path for path in found.iterdir() if path.name != MANIFEST), found / MANIFEST]

@@ -47,7 +47,9 @@ class Cells:
         classes = size_classes(release.sizes)
         counts = _cube(release, release.all_counts)
         if len(classes) == len(release.sizes):
-            ends = {name: _cube(release, found) for name, found in release.error_bars.columns.items() if found is not None}
+            ends = {
+                name: _cube(release, found) for name, found in release.error_bars.columns.items() if found is not None
+            }
             return cls(release, classes, counts, ends)
         starts = [one.first - release.sizes.start for one in classes]
         summed = np.add.reduceat(counts, starts, axis=2)

@@ -152,7 +152,8 @@ def _rings(geometry: Any) -> Iterator[Floats]:
     """The rings of a geometry; what is no area has none."""
     if not isinstance(geometry, Mapping):
         return
-    kind, found = geometry.get("type"), geometry.get("coordinates")
+    kind = geometry.get("type")
+    found: Any = geometry.get("coordinates")
     polygons = [found] if kind == "Polygon" else found if kind == "MultiPolygon" else []
     try:
         for polygon in polygons:

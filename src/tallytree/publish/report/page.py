@@ -24,10 +24,10 @@ from tallytree.arguments import PATH, expecting
 from tallytree.disk import sync
 from tallytree.errors import ReleaseError
 from tallytree.names import visible
+from tallytree.publish.folder import PAGE_MARK
 from tallytree.version import VERSION
 
 TEMPLATES = Path(__file__).parent / "templates"
-MARK = "<!doctype html>\n<!-- a page of tallytree -->"  # how every page begins
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -81,15 +81,19 @@ def rendered(template: str, values: Mapping[str, Any], *, data: Any = None) -> P
     )
     from markupsafe import Markup
 
-    body = _environment().get_template(template).render(
-        **values,
-        policy=policy,
-        style=Markup(style),
-        script=Markup(script),
-        data=None if data is None else Markup(embedded(data)),
-        version=VERSION,
+    body = (
+        _environment()
+        .get_template(template)
+        .render(
+            **values,
+            policy=policy,
+            style=Markup(style),
+            script=Markup(script),
+            data=None if data is None else Markup(embedded(data)),
+            version=VERSION,
+        )
     )
-    return Page(f"{MARK}\n{body}\n")
+    return Page(f"{PAGE_MARK.decode()}\n{body}\n")
 
 
 def embedded(value: Any) -> str:

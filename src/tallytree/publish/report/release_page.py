@@ -22,7 +22,7 @@ from tallytree.publish.report.levels import QUALITIES, LevelQuality, level_quali
 from tallytree.publish.report.maps import Map, read_map
 from tallytree.publish.report.page import Page, rendered
 from tallytree.publish.report.standing_out import Comparison, StandingOut, standing_out
-from tallytree.publish.report.words import Words, about, listed, percent, some
+from tallytree.publish.report.words import Words, about, listed, percent
 
 GeoJson = str | PathLike[str] | Mapping[str, Any]
 LARGEST_ODDS = 1000  # beyond, e^ε is no comfort
@@ -99,7 +99,7 @@ def plain_words(cells: Cells, qualities: list[LevelQuality], words: Words) -> di
         "off": [
             {
                 "level": quality.name,
-                "regions": some(quality.regions, "region", "regions"),
+                "regions": f"{quality.regions:,}",
                 "typical": None if quality.typical is None else f"± {_whole(quality.typical)}",
                 "sure": None if quality.widest is None or quality.widest < 0 else f"± {quality.widest:,}",
                 "groups": f"{quality.groups:,.0f}",
@@ -135,7 +135,7 @@ def headline_facts(cells: Cells, words: Words) -> list[tuple[str, str]]:
     return [
         (f"{release.total:,}", words.groups),
         (f"{int(cells.entities[0, 0]):,}", words.entities),
-        (f"{mean:.2f}", f"{words.entities} per {words.groups}, on average"),
+        (f"{mean:.2f}", f"average size, in {words.entities}"),
         (f"{len(tree):,}", "regions on all levels"),
         (f"{sign} = {float(budget.amount):g}", "privacy budget, all of it spent"),
     ]
@@ -195,13 +195,14 @@ def _compared(cells: Cells, comparison: Comparison, words: Words) -> dict[str, A
         mean = one.kind == "mean"
         shown = (lambda value: f"{value:.2f}") if mean else percent
         most = max(one.ends[1], one.parents_ends[1]) if mean else min(1.0, max(one.ends[1], one.parents_ends[1]) * 1.05)
-        what = f"{words.entities} per {words.groups}" if mean else f"{words.groups} of size {one.label}"
+        what = "average size" if mean else f"{words.groups} of size {one.label}"
+        size = "larger" if one.above else "smaller"
         return {
             "region": tree.names[one.region],
             "id": tree.ids[one.region],
             "parent": tree.names[one.parent],
             "what": what,
-            "more": "more" if one.above else "fewer",
+            "more": f"{size} than" if mean else f"a {size} share than",
             "value": shown(one.value),
             "ends": f"{shown(one.ends[0])} to {shown(one.ends[1])}",
             "parents": shown(one.parents_value),
@@ -230,7 +231,10 @@ def _persons(cells: Cells, words: Words) -> list[dict[str, Any]]:
     for region in regions:
         count, groups = int(cells.entities[region, 0]), int(cells.groups[region, 0])
         ends = {
-            prefix: (int(cells.entity_ends[f"{prefix}lower"][region, 0]), int(cells.entity_ends[f"{prefix}upper"][region, 0]))
+            prefix: (
+                int(cells.entity_ends[f"{prefix}lower"][region, 0]),
+                int(cells.entity_ends[f"{prefix}upper"][region, 0]),
+            )
             for prefix in ("", "typical_")
             if f"{prefix}lower" in cells.entity_ends
         }

@@ -99,9 +99,7 @@ def standing_out(cells: Cells) -> Comparison:
     return Comparison(tuple(found), compared)
 
 
-def _apart(
-    cells: Cells, pairs: list[tuple[int, int]], known: dict[tuple[int, int], Answer]
-) -> Iterator[StandingOut]:
+def _apart(cells: Cells, pairs: list[tuple[int, int]], known: dict[tuple[int, int], Answer]) -> Iterator[StandingOut]:
     """Those pairs whose intervals have nothing in common with their parents'."""
     tree = cells.release.hierarchy.regions
     for region, feature in pairs:

@@ -34,15 +34,6 @@ def percent(share: float) -> str:
     return f"{value:.1f} %" if value >= 0.95 else f"{value:.1g} %"
 
 
-def some(number: int, one: str, several: str) -> str:
-    """A number with its noun.
-
-    >>> some(1, "region", "regions"), some(1200, "region", "regions")
-    ('1 region', '1,200 regions')
-    """
-    return f"{number:,} {one if number == 1 else several}"
-
-
 def about(value: float) -> str:
     """A number with as many digits as its size deserves.
 

@@ -93,7 +93,7 @@
     .filter(([, value]) => value !== "all").map(([key, value]) => `${seen(key)}: ${seen(value)}`).join(", ");
 
   // -------------------------------------------------------------- the region browser
-  let chosen = 0, slot = 0, rows = MOST_ROWS;
+  let chosen = 0, slot = 0, rows = MOST_ROWS;  // the first to be shown is the largest region below the whole
   const children = data.ids.map(() => []);
   data.parent.forEach((parent, region) => { if (parent >= 0) children[parent].push(region); });
 
@@ -123,7 +123,7 @@
     const number = total(chosen, slot), held = data.entities[chosen][slot];
     const around = entityEnds(chosen, slot);
     get("region-facts").textContent = `${whole(number)} ${groups} with ${whole(held)} ${entities}` +
-      (around ? ` (${between(around)})` : "") + (number ? `, ${(held / number).toFixed(2)} ${entities} per ${groups} on average.` : ".");
+      (around ? ` (${between(around)})` : "") + (number ? `; the average size is ${(held / number).toFixed(2)}.` : ".");
     showSizes(number);
     showBelow();
     if (mapped) outline();
@@ -146,7 +146,7 @@
       const known = ends(chosen, slot, place, ""), usual = ends(chosen, slot, place, "typical_");
       const expected = like ? number * count(parent, slot, place) / above : undefined;
       row.append(rowHead(label), bar(value, most, known, usual, expected), numberCell(whole(value)),
-        numberCell(number ? percent(value / number) : "–", "roomy"), numberCell(between(known || usual)));
+        numberCell(number ? percent(value / number) : "–", "roomy"), numberCell(between(known || usual), "ends"));
       if (like) row.append(numberCell(whole(Math.round(expected))));
       return row;
     }));
@@ -160,7 +160,7 @@
     get("below-name").textContent = `Regions of ${name(chosen)}: ${whole(below.length)}` + (left ? ` (${whole(left)} more are not in this page)` : "");
     get("more").textContent = `Show ${whole(Math.min(MOST_ROWS, below.length - rows))} more of ${whole(below.length)}`;
     const numbers = below.map((region) => total(region, slot)), most = numbers.reduce((one, other) => Math.max(one, other), 1);
-    heads(table, [["region", ""], [`number of ${groups}`, "draw"], [groups, "n"], [entities, "n"], ["mean size", "n"]]);
+    heads(table, [["region", ""], [`number of ${groups}`, "draw"], [groups, "n"], [entities, "n"], ["average size", "n"]]);
     table.tBodies[0].replaceChildren(...some.map((region, place) => {
       const row = element("tr"), held = data.entities[region][slot];
       row.append(rowHead(link(region)), bar(numbers[place], most), numberCell(whole(numbers[place])), numberCell(whole(held)),
@@ -190,7 +190,7 @@
   // -------------------------------------------------------------- the map
   const mapped = Boolean(data.map);
   let limits = [];
-  const measures = [{ words: `${entities} per ${groups}`, mean: true }, ...data.classes.map((label, place) => ({ words: `share of ${groups} of size ${label}`, place }))];
+  const measures = [{ words: `average size (${entities})`, mean: true }, ...data.classes.map((label, place) => ({ words: `share of ${groups} of size ${label}`, place }))];
   data.slots.forEach((values, number) => { if (slotWords(number)) measures.push({ words: `share of ${groups} that are ${slotWords(number)}`, slot: number }); });
   function measured(region, measure) {
     const number = total(region, 0);
@@ -310,6 +310,7 @@
   offer("get-counts", "counts.csv", () => countsCsv(data.ids.keys()));
   offer("get-region", "region.csv", () => countsCsv([chosen]));
   offer("get-entities", "entities.csv", entitiesCsv);
+  children[0].forEach((region) => { if (chosen === 0 || total(region, 0) > total(chosen, 0)) chosen = region; });
   show();
   if (mapped) paint();
 })();
