@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class LevelQuality:
     def spans(self) -> list[tuple[int, int]]:
         """Where each part begins and how wide it is, in a bar of all cells."""
         edges = [0, *(round(WIDE * part / max(self.cells, 1)) for part in np.cumsum(self.parts).tolist())]
-        return [(start, end - start) for start, end in zip(edges[:-1], edges[1:], strict=True)]
+        return [(start, end - start) for start, end in pairwise(edges)]
 
     @property
     def shares(self) -> list[str]:
