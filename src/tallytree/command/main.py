@@ -130,6 +130,7 @@ def plan(
     groups: Annotated[int | None, typer.Option(help="How many groups to expect, for [plan] groups.")] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="Only this mechanism. May be repeated.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw a picture: .png, .svg or .html.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Also write a page for people: .html.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -147,6 +148,7 @@ def plan(
         groups=groups,
         mechanisms=mechanism,
         plot=plot,
+        report=report,
         as_json=as_json,
         quiet=quiet,
     )

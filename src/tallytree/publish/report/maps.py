@@ -214,11 +214,9 @@ def _thinned(ring: Floats) -> Floats:
         if end - start < 2:
             continue
         between, line = ring[start + 1 : end] - ring[start], ring[end] - ring[start]
-        length = float(np.hypot(*line))
-        if length:
-            away = np.abs(between[:, 0] * line[1] - between[:, 1] * line[0]) / length
-        else:
-            away = np.hypot(between[:, 0], between[:, 1])
+        length = float(line @ line)
+        part = np.clip(between @ line / length, 0, 1) if length else np.zeros(len(between))
+        away = np.hypot(*(between - part[:, None] * line).T)
         far = int(np.argmax(away))
         if away[far] > THINNING:
             kept[start + 1 + far] = True

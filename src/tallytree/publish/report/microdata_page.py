@@ -50,7 +50,7 @@ def microdata_page(directory: Path) -> Page:
             "kinds": _kinds(asked),
             "tables": _tables(asked),
             "left_out": max(0, len(asked) - MOST_TABLES),
-            "margins": _margins(directory, asked, statement),
+            "margins": _margins(directory, asked),
             "examples": _examples(directory, stored),
             "spent": _spent(statement),
             "release_id": digest(directory / MANIFEST),
@@ -124,11 +124,11 @@ def _tables(asked: list[dict[str, str]]) -> list[dict[str, str]]:
     ]
 
 
-def _margins(directory: Path, asked: list[dict[str, str]], statement: dict[str, Any]) -> list[dict[str, Any]]:
+def _margins(directory: Path, asked: list[dict[str, str]]) -> list[dict[str, Any]]:
     """Small tables that were measured: each cell's synthetic answer beside the measurement with its noise."""
-    small = [row for row in asked if row["how"] in ("measured", "sum of measured", "published exactly")]
-    small = [row for row in small if int(row["cells"]) <= MOST_CELLS]
-    small = sorted(small, key=lambda row: int(row["cells"]))[-MOST_MARGINS:]
+    known = [*TRUST][:-1]  # the better known come first
+    small = [row for row in asked if row["how"] in known and int(row["cells"]) <= MOST_CELLS]
+    small = sorted(small, key=lambda row: (known.index(row["how"]), int(row["cells"])))[:MOST_MARGINS]
     if not small:
         return []
     answers = all_rows(directory / ANSWERS)
