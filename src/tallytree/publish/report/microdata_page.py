@@ -67,7 +67,11 @@ def _plain(statement: dict[str, Any], stored: StoredMicrodata) -> dict[str, str]
     what = ", ".join(each.name for each in schema.household) or "nothing more"
     whose = ", ".join(each.name for each in schema.person) or "nothing more"
     budget = Budget.from_json(statement["budget"])
-    text = "Real rows were asked for tables of counts, and random noise was added to each count before it was used."
+    but = " but for tables that the chosen unit does not protect" if statement["published_exactly"] else ""
+    text = (
+        "Whatever was asked of the real households was answered with random noise, which limits what anybody can find "
+        f"out about any one of those protected{but}: the answers are {guarantee(budget)}."
+    )
     epsilon = budget.epsilon
     if epsilon is not None and budget.delta is None and float(epsilon) < 7:
         text += (
@@ -81,8 +85,8 @@ def _plain(statement: dict[str, Any], stored: StoredMicrodata) -> dict[str, str]
             f"{whose}."
         ),
         "real": (
-            "No household of these is a real one. All were drawn by chance from a model that was fitted to noisy "
-            "tables; one that looks like a household you know does so by chance."
+            "None was copied from the data. All were drawn by chance from a model that was fitted to noisy tables; one "
+            "that looks like a household you know does so by chance."
         ),
         "protected": text,
     }

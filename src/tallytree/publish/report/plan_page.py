@@ -8,7 +8,7 @@ from tallytree.planning.value import PlanReport, Prediction
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.report.bars import bar
 from tallytree.publish.report.page import Page, rendered
-from tallytree.publish.report.words import Words, about, listed, percent
+from tallytree.publish.report.words import Words, about, percent
 
 BALANCED = "balanced"
 
@@ -33,8 +33,10 @@ def plan_page(report: PlanReport, *, title: str, words: Words | None = None) -> 
             "levels": [_level(report, found, level, usual) for level in report.levels],
             "usual": usual,
             "first": str(first),
-            "splits": [_split(report, found, split) for split in splits],
-            "level_names": report.levels,
+            "splits": [_shares(report, found, split) for split in splits],
+            "divided": report.hierarchy.levels,
+            "traded": [_traded(report, found, level) for level in report.levels],
+            "by_category": report.hierarchy.by is not None,
             "replicates": f"{report.replicates:,}",
             "notes": report.notes,
         },
@@ -56,7 +58,7 @@ def _level(report: PlanReport, found: list[Prediction], level: str, split: str) 
                 "budget": str(one.budget),
                 "first": one.budget == report.budgets[0],
                 "error": about(one.emd),
-                "width": "none" if one.half_width is None else f"± {one.half_width:,.0f}",
+                "width": "–" if one.half_width is None else f"± {one.half_width:,.0f}",
                 "bar": bar(one.emd, most, (one.emd - 2 * one.emd_standard_error, one.emd + 2 * one.emd_standard_error)),
             }
             for one in rows
@@ -64,21 +66,17 @@ def _level(report: PlanReport, found: list[Prediction], level: str, split: str) 
     }
 
 
-def _split(report: PlanReport, found: list[Prediction], split: str) -> dict[str, Any]:
-    """A division of the first budget: its shares, and each level's error beside that of the other divisions."""
-    here = {one.level: one for one in found if one.split == split and one.budget == report.budgets[0]}
-    most = {
-        level: max(one.emd for one in found if one.level == level and one.budget == report.budgets[0]) or 1.0
-        for level in report.levels
-    }
-    shares = next(iter(here.values())).shares
-    divided = [f"{name} {percent(float(share))}" for name, share in zip(report.hierarchy.levels, shares, strict=True)]
+def _traded(report: PlanReport, found: list[Prediction], level: str) -> dict[str, Any]:
+    """A level's errors with each division of the first budget."""
+    rows = [one for one in found if one.level == level and one.budget == report.budgets[0]]
+    most = max([1e-9, *(one.emd for one in rows)])
     return {
-        "name": split,
-        "shares": listed(divided),
-        "errors": [
-            {"error": about(here[level].emd), "bar": bar(here[level].emd, most[level])}
-            for level in report.levels
-            if level in here
-        ],
+        "name": level,
+        "rows": [{"split": one.split, "error": about(one.emd), "bar": bar(one.emd, most)} for one in rows],
     }
+
+
+def _shares(report: PlanReport, found: list[Prediction], split: str) -> dict[str, Any]:
+    """What a division gives to each level."""
+    one = next(one for one in found if one.split == split and one.budget == report.budgets[0])
+    return {"name": split, "shares": [percent(float(share)) for share in one.shares]}
