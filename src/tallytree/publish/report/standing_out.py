@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallytree.arrays import Floats
+from tallytree.estimate.intervals.measured_view import no_linear
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import answers
 from tallytree.publish.release.questions import Asked, Ends
@@ -65,11 +66,13 @@ def standing_out(cells: Cells) -> Comparison:
     release, tree = cells.release, cells.release.hierarchy.regions
     regions = np.flatnonzero((tree.parents >= 0) & ~tree.carried & (cells.groups[:, 0] > 0))
     features = len(cells.classes) + 1
-    compared = len(regions) * features
+    bounded = no_linear(release.measurements) is None  # are shares? Means are wherever there is a guarantee
+    compared = len(regions) * (features if bounded else 1)
     if not len(regions) or len(cells.classes) < 2:
         return Comparison((), 0, "there is nothing to compare: the release has one region, or one size")
     scores = _scores(cells)[regions]
-    order = np.argsort(-scores, axis=None, kind="stable")[:MOST_TRIED]
+    scores[:, :-1] = scores[:, :-1] if bounded else -1
+    order = np.argsort(-scores, axis=None, kind="stable")[: min(MOST_TRIED, compared)]
     pairs = [(int(regions[place // features]), int(place % features)) for place in order]
     pairs = [pair for pair in pairs if cells.groups[tree.parents[pair[0]], 0] > 0]
 
