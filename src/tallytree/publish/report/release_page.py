@@ -107,7 +107,23 @@ def plain_words(cells: Cells, qualities: list[LevelQuality], words: Words) -> di
             for quality in qualities
         ],
         "truncated": truncation(measurements.neighbours),
+        "example": _example(cells, words),
     }
+
+
+def _example(cells: Cells, words: Words) -> str:
+    """How to read one number: the largest of the largest region of the last level."""
+    tree = cells.release.hierarchy.regions
+    rows = tree.level_slice(tree.depth - 1)
+    region = rows.start + int(np.argmax(cells.groups[rows, 0]))
+    place = int(np.argmax(cells.counts[region, 0]))
+    ends = _ends(cells, region, place, "") or _ends(cells, region, place, "typical_")
+    if ends is None:
+        return ""
+    return (
+        f"For example: {int(cells.counts[region, 0, place]):,} {words.groups} of size {cells.classes[place].label} in "
+        f"{tree.names[region]} are to be read as “between {ends[0]:,} and {ends[1]:,}”."
+    )
 
 
 def protection_in_words(release: ReleaseContents, words: Words) -> str:
@@ -115,8 +131,8 @@ def protection_in_words(release: ReleaseContents, words: Words) -> str:
     budget, unit = release.measurements.budget, release.measurements.neighbours.unit.kind
     whom = words.entities if unit == "one_entity" else words.groups
     text = (
-        "Every number contains random noise, added before publication. It limits what anybody can find out from this "
-        f"page about any one of the {whom} (differential privacy)."
+        "Random noise was added to what was counted, before anything was published. It limits what anybody can find "
+        f"out from this page about any one of the {whom} (differential privacy)."
     )
     if budget.currency == "epsilon" and (odds := exp(float(budget.amount))) <= LARGEST_ODDS:
         text += (
@@ -137,7 +153,7 @@ def headline_facts(cells: Cells, words: Words) -> list[tuple[str, str]]:
         (f"{int(cells.entities[0, 0]):,}", words.entities),
         (f"{mean:.2f}", f"average size, in {words.entities}"),
         (f"{len(tree):,}", "regions on all levels"),
-        (f"{sign} = {float(budget.amount):g}", "privacy budget, all of it spent"),
+        (f"{sign} = {float(budget.amount):g}", "privacy budget: the less, the stronger the protection"),
     ]
 
 

@@ -133,14 +133,14 @@
     const like = parent >= 0 && above > 0;
     get("like-key").hidden = !like;
     if (like) get("like-words").textContent = `what it would be if sizes were shared out as in ${name(parent)}`;
-    const sure = Boolean(data.ends.lower), table = get("region-sizes");
+    const table = get("region-sizes");
     let most = 1;
     for (let place = 0; place < last; place++) {
       const found = ends(chosen, slot, place, "") || ends(chosen, slot, place, "typical_") || [0, 0];
       most = Math.max(most, count(chosen, slot, place), found[1], like ? number * count(parent, slot, place) / above : 0);
     }
     heads(table, [["size", ""], [`number of ${groups}, with error bars`, "draw"], [groups, "n"], ["share", "n roomy"],
-      [sure ? "guaranteed interval" : "typical interval", "n"], ...(like ? [[`if as in ${name(parent)}`, "n"]] : [])]);
+      ["interval", "n"], ...(like ? [[`if as in ${name(parent)}`, "n"]] : [])]);
     table.tBodies[0].replaceChildren(...data.classes.map((label, place) => {
       const value = count(chosen, slot, place), row = element("tr");
       const known = ends(chosen, slot, place, ""), usual = ends(chosen, slot, place, "typical_");
@@ -230,7 +230,7 @@
     });
     const item = element("li");
     item.append(swatch("c2", true), ` hatched: interval covers three colours or more`);
-    get("map-legend").replaceChildren(...items, item);
+    get("map-legend").replaceChildren(element("li", `${measure.words}:`), ...items, item);
     const table = get("map-table");
     heads(table, [["region", ""], [measure.words, "n"], ["interval", "n"]]);
     table.tBodies[0].replaceChildren(...found.map((one, place) => {
