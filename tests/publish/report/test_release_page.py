@@ -138,6 +138,15 @@ def test_the_widest_bar_on_a_level_is_said_at_the_top(release):
     assert re.search(rf'<th scope="row">county</th>.*?± {widest:,}</td>', release.report().html, re.DOTALL)
 
 
+def test_every_level_is_said_to_have_been_spent_on_or_not(release):
+    html = release.report().html
+    rows = re.search(r'<table id="spendings".*?</table>', html, re.DOTALL)[0]
+    for name in release.hierarchy.levels:
+        assert f'<th scope="row">{name}</th>' in rows
+    measured = {part.level for part in release.measurements.measured}
+    assert rows.count("its numbers follow from those of the other levels") == release.hierarchy.depth - len(measured)
+
+
 def test_words_for_groups_and_entities_are_used_and_checked(release):
     html = release.report(groups="households", entities="persons").html
     assert "about any one of the persons" in html

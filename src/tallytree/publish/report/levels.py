@@ -18,6 +18,7 @@ from tallytree.publish.report.cells import Cells
 from tallytree.publish.report.words import Words, percent
 
 LIMITS = (0.05, 0.10, 0.25, 0.50)  # of half-widths, as parts of the count
+NOT_ASKED = "nothing: its numbers follow from those of the other levels"
 QUALITIES = ("± 5 % or better", "± 5–10 %", "± 10–25 %", "± 25–50 %", "wider than ± 50 %")
 
 
@@ -95,10 +96,10 @@ class Spending:
 
 
 def spendings(release: ReleaseContents, words: Words) -> list[Spending]:
-    """What the budget was spent on, in the order of the measurements."""
-    measurements = release.measurements
+    """What the budget was spent on, in the order of the measurements; then the levels that nothing was spent on."""
+    measurements, tree = release.measurements, release.hierarchy
     amount = measurements.budget.amount
-    return [
+    asked = [
         Spending(
             _level(release, part),
             _asked(part, words),
@@ -109,6 +110,9 @@ def spendings(release: ReleaseContents, words: Words) -> list[Spending]:
         )
         for part in measurements.measured
     ]
+    reached = {part.level if tree.by is None else max(part.level - 1, 0) for part in measurements.measured}
+    without = [name for level, name in enumerate(tree.regions.levels) if level not in reached]
+    return [*asked, *(Spending(name, NOT_ASKED, "0 %", bar(0, 1), "–", "–") for name in without)]
 
 
 def _level(release: ReleaseContents, part: Measurement) -> str:
