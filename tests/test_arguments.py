@@ -161,6 +161,7 @@ CALLS = {
     },
     tt.verify: {"directory": "nowhere", "id": None},
     RELEASED.estimate: {"regions": None, "sizes": None, "confidence": None, "by": None},
+    RELEASED.export: {"directory": "out", "to": "csvw"},
     RELEASED.save: {"directory": "out", "replace": False},
 }
 # These start an engine each time, so fewer values are tried.

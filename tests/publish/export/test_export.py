@@ -82,13 +82,11 @@ def test_sdmx_reads_the_structure_and_every_observation(release, table, tmp_path
     attributes = [one.id for one in structure.attributes]
     assert attributes == [*(one.name.upper() for one in cube.given[1:]), "UNIT_MEASURE", "CONF_LEVEL"]
     codes = [dimension.local_representation.enumerated for dimension in structure.dimensions]
-    for place, dimension in enumerate(cube.dimensions):
-        labels = [str(one.name) for one in codes[place].items.values()]
-        assert labels == [visible(label) for label in dimension.labels]
-    back = [
-        dict(zip(listed.items, dimension.codes, strict=True))
-        for listed, dimension in zip(codes, cube.dimensions, strict=True)
-    ]
+    back = [{sdmx_csv.code(text): text for text in dimension.codes} for dimension in cube.dimensions]
+    for listed, dimension in zip(codes, cube.dimensions, strict=True):
+        labels = {one.id: str(one.name) for one in listed.items.values()}
+        expected_labels = map(visible, dimension.labels)
+        assert labels == dict(zip(map(sdmx_csv.code, dimension.codes), expected_labels, strict=True))
     seen = {}
     for one in data.obs:
         key = tuple(back[place][one.dimension[name].value] for place, name in enumerate(ids))
@@ -126,12 +124,18 @@ def test_a_json_stat_document_has_labels_units_and_what_lies_in_what(release, tm
     assert found["role"] == {"geo": ["region"], "metric": ["measure"]}
 
 
+def is_valid(folder):
+    """Does a CSVW validator find tables, kinds of values and keys in order?"""
+    try:
+        return csvw.CSVW(str(folder / "csv-metadata.json"), validate=True).is_valid
+    except ValueError:
+        return False
+
+
 def test_a_csvw_reader_finds_it_valid_and_reads_every_row(release, tmp_path):
     folder = exported(release, "csvw", tmp_path)
-    read = csvw.CSVW(str(folder / "csv-metadata.json"), validate=True)
-    assert read.is_valid, read.warnings
+    assert is_valid(folder)
     group = csvw.TableGroup.from_file(folder / "csv-metadata.json")
-    group.check_referential_integrity()
     tables = {table.url.string.removesuffix(".csv"): table for table in group.tables}
     assert set(tables) == {"counts", "entities", "regions"}
     for name, made in BOTH.items():
@@ -151,11 +155,11 @@ def test_a_csvw_reader_finds_what_was_broken(tmp_path):
     folder = exported(plain(intervals="none"), "csvw", tmp_path)
     counts = folder / "counts.csv"
     right = counts.read_text(encoding="utf-8")
-    counts.write_text(right.replace(",1,", ",one,", 1), encoding="utf-8")
-    assert not csvw.CSVW(str(folder / "csv-metadata.json"), validate=True).is_valid
-    counts.write_text(right.replace('"01"', '"02"'), encoding="utf-8")
-    with pytest.raises(ValueError, match="integrity|not found"):
-        csvw.TableGroup.from_file(folder / "csv-metadata.json").check_referential_integrity()
+    for was, now in ((",1,", ",one,"), ('"B%2Fc/B%2Fc"', '"elsewhere"')):
+        counts.write_text(right.replace(was, now, 1), encoding="utf-8")
+        assert not is_valid(folder)
+    counts.write_text(right, encoding="utf-8")
+    assert is_valid(folder)
 
 
 # -------------------------------------------------------------------- codes

@@ -1,7 +1,8 @@
 """SDMX-CSV 2.0: the tables of a release with codes for keys, and a structure message (SDMX-ML 3.0) with the labels.
 
-Codes in SDMX have letters, digits, `_`, `@`, `$` and `-`. Other characters of a region's id are written as `$2f$`, their
-number in hexadecimal, so that two ids never share a code and no code begins a formula. Labels are names as they are.
+Codes in SDMX have letters, digits, `_`, `@`, `$` and `-`. Other characters of a region's id are written as `$2f$`,
+their number in hexadecimal, so that two ids never share a code and no code begins a formula. Labels are names as they
+are shown.
 """
 
 from __future__ import annotations

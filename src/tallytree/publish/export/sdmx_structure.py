@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.sax.saxutils import XMLGenerator
+from xml.sax.xmlreader import AttributesImpl
 
 from tallytree.names import visible
 
@@ -51,12 +52,12 @@ class _Xml:
 
     @contextmanager
     def element(self, name: str, **attributes: str) -> Iterator[None]:
-        self.writer.startElement(name, attributes)
+        self.writer.startElement(name, AttributesImpl(attributes))
         yield
         self.writer.endElement(name)
 
     def text(self, name: str, text: str, **attributes: str) -> None:
-        self.writer.startElement(name, attributes)
+        self.writer.startElement(name, AttributesImpl(attributes))
         self.writer.characters(visible(text))
         self.writer.endElement(name)
 

@@ -22,7 +22,8 @@ def export(release: ReleaseContents, directory: Path, *, to: str, progress: Prog
 
     A directory that is there already is left alone, with a ReleaseError.
     """
-    fill, written = _writer(to), []
+    fill = _writer(to)
+    written: list[str] = []
 
     def named(folder: Path) -> tuple[str, ...]:
         written.extend(fill(release, folder, progress))
