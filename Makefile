@@ -56,6 +56,11 @@ lint: $(DEV)
 bench: $(DEV)
 	@for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
+# The documentation site. A warning is an error: a link between pages that leads nowhere is one.
+docs: $(DEV)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 # The docs' pictures of experiments, on made-up data.
 figures: $(DEV)
 	$(BIN)/python -m experiments.picture
@@ -64,4 +69,4 @@ figures: $(DEV)
 	$(BIN)/python -m experiments.audit
 
 clean:
-	rm -rf $(VENV) demo-release demo-data
+	rm -rf $(VENV) demo-release demo-data docs/_build
