@@ -104,7 +104,7 @@ def _duckdb(directory: str, memory_limit: str | None) -> Any:
     backend = ibis.duckdb.connect(
         temp_directory=directory, preserve_insertion_order=False, autoinstall_known_extensions=False, **limit
     )
-    # In a notebook without ipywidgets DuckDB refuses both settings: then it shows nothing, and is not asked how far it is.
+    # In a notebook without ipywidgets DuckDB refuses both settings, and shows nothing anyway.
     with suppress(duckdb.Error):
         backend.con.execute("SET enable_progress_bar_print = false")  # to the standard output
         backend.con.execute("SET enable_progress_bar = true")  # so that it knows how far it is
