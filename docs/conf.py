@@ -35,7 +35,9 @@ html_title = "tallytree"
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["tallytree.css"]
+html_sidebars = {"**": ["globaltoc.html"]}  # all pages by their headings: there are few enough
 html_theme_options = {
+    "navbar_center": [],
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
@@ -49,8 +51,37 @@ html_theme_options = {
 PROJECT = {"contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md", "security": "SECURITY.md"}
 
 
+def more_pages(index: str) -> str:
+    """A list of the pages that the index does not name, so that none is left out."""
+    here = Path(__file__).parent
+    found = (path.relative_to(here).with_suffix("").as_posix() for path in sorted(here.rglob("*.md")))
+    named = {*re.findall(r"^(?:.*<)?([\w/-]+)>?$", index, re.MULTILINE), "index"}
+    rest = [page for page in found if page not in named and not page.startswith("_")]
+    return "\n".join(["", "```{toctree}", ":caption: More", ":maxdepth: 1", "", *rest, "```", ""]) if rest else ""
+
+
+def more_names(api: str) -> str:
+    """The public names that the API reference does not list, so that none is left out."""
+    import inspect
+
+    import tallytree
+
+    listed = set(re.findall(r":: tallytree\.(\w+)", api))
+    blocks = []
+    for name in tallytree.__all__:
+        if name not in listed:
+            is_class = inspect.isclass(getattr(tallytree, name))
+            blocks += [f".. auto{'class' if is_class else 'function'}:: tallytree.{name}"]
+            blocks += ["   :members:"] * is_class + [""]
+    return "\n".join(["", "## More", "", "```{eval-rst}", *blocks, "```", ""]) if blocks else ""
+
+
 def as_on_the_site(app, docname, source):
     """Take the text of a project's page from where it is, and have links to such pages lead to those of the site."""
+    if docname == "index":
+        source[0] += more_pages(source[0])
+    if docname == "api":
+        source[0] += more_names(source[0])
     if docname in PROJECT:
         source[0] = (ROOT / PROJECT[docname]).read_text(encoding="utf-8").replace("](docs/", "](")
     above = r"(?:\.\./)*"
