@@ -2,10 +2,10 @@
 
 Whoever spends everything on the leaves is good there, whoever spends alike on all levels is good above. The best of
 the two is what a level is held against. The shares sought are those for which the errors of all levels, divided by
-that, have the least sum of fourth powers: a mean that looks at the worst level most. It takes public facts alone: the budget
-and the number of regions on each level. What comes out is worth more than a formula: a level whose regions have few
-children need not be measured, for its sums are good enough, and with a large budget noise falls so fast that everything
-goes to the leaves.
+that, have the least sum of fourth powers: a mean that looks at the worst level most. It takes public facts alone: the
+budget and the number of regions on each level. What comes out is worth more than a formula: a level whose regions have
+few children need not be measured, for its sums are good enough, and with a large budget noise falls so fast that
+everything goes to the leaves.
 
 *The model.* Noise of variance v(share) on each number; a region's own measurement and the sum of its children's
 estimates are weighed by their variances, from the leaves up; then from the root down a child gains from its parent what
@@ -29,6 +29,7 @@ POWER = 4  # of the ratios that are added up
 MOST_LEVELS = 16  # beyond, the search would take seconds
 STEPS = (1, 2, 4, 8)  # parts that change levels at a time
 NEGLIGIBLE = 1e-9  # a gain that is not one
+FEW_ERRORS = 0.25  # a variance: as many whole numbers in a hundred are off by one, or fewer
 
 
 def balanced_shares(hierarchy: Hierarchy, budget: Budget) -> list[int]:
@@ -93,6 +94,11 @@ def _changed(shares: tuple[int, ...]) -> list[tuple[int, ...]]:
                     moved[level], moved[to] = share - step, moved[to] + step
                     found.append(tuple(moved))
     return found
+
+
+def hardly_noisy(budget: Budget) -> bool:
+    """Is the noise so small, if all is spent on one level, that most numbers are exact?"""
+    return _noise(budget)(1.0) < FEW_ERRORS
 
 
 def level_errors(regions: Sequence[int], noise: Callable[[float], float], shares: Sequence[float]) -> list[float]:

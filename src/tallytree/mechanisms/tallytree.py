@@ -24,7 +24,7 @@ from tallytree.errors import BudgetError, SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms.bands import Division, Leaves, divisions, up_to
 from tallytree.mechanisms.by_category import ALL_SHARE, check_by_category, plan_by_category
-from tallytree.mechanisms.dividing import balanced_shares
+from tallytree.mechanisms.dividing import balanced_shares, hardly_noisy
 from tallytree.mechanisms.leaf_totals import measured_totals, places_for
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism
 from tallytree.mechanisms.settings import AT_LEAST, BELIEFS, LISTS, Settings, read_option
@@ -250,8 +250,9 @@ def _questions(every: Sequence[Division], ways: Sequence[Leaves | None], left: F
 def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, budget: Budget) -> Sequence[Number]:
     """Shares from the top level down.
 
-    `balanced` is what `mechanisms.dividing` finds. With lists the root has a tenth, to hold the sums of beliefs about
-    leaves where they belong, and the leaves have the rest; with beliefs about counts, a fifth.
+    `balanced` is what `mechanisms.dividing` finds. With lists the root has a fifth, to hold the sums of beliefs about
+    leaves where they belong, and the leaves have the rest; with beliefs about counts, a tenth. Where the budget leaves
+    hardly any noise, sums need no holding, and leaves have all of it.
     """
     if hierarchy.by is not None:  # the sum over all categories at its root is the sum of theirs
         return [0, *_by_priority(hierarchy.regions, priority, leaves, budget)]
@@ -264,7 +265,8 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, bud
         return priority_shares(hierarchy, "upper")
     priority_shares(hierarchy, priority)  # refuses an unknown one
     if leaves in (LISTS, BELIEFS):
-        return [0 if priority == "leaves" else 1] + [0] * (depth - 2) + [9 if leaves == LISTS else 4]
+        alone = priority == "leaves" or hardly_noisy(budget)
+        return [0 if alone else 1] + [0] * (depth - 2) + [4 if leaves == LISTS else 9]
     if priority == "leaves":
         return [9] + [1] * (depth - 2) + [100 - 9 - (depth - 2)] if depth <= 12 else [1] * (depth - 1) + [9 * depth]
     return balanced_shares(hierarchy, budget)
