@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tallytree.arguments import FLAG, PATH, expecting
 from tallytree.errors import SpecError
@@ -20,7 +20,9 @@ from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
 from tallytree.publish.release.questions import Asked, QuestionKind, Sizes
+from tallytree.publish.release.region_map import RegionMap
 from tallytree.publish.release.scope import By, Regions, regions_of_level
+from tallytree.publish.report.maps import read_map
 
 _ID = "_release_id"  # beside the fields, so that a copy with other contents does not have it
 
@@ -79,6 +81,36 @@ class Release(ReleaseContents):
         It shows guaranteed intervals where the release has them. `tallytree.charts.save(chart, "counts.png")` keeps it.
         """
         return shown.chart(self, region)
+
+    def map(
+        self,
+        geojson: str | PathLike[str] | Mapping[str, Any],
+        sizes: Sizes = None,
+        *,
+        kind: Literal["share", "mean", "sum"] | None = None,
+        by: By = None,
+        of: By = None,
+        confidence: float | None = None,
+        progress: Progress = silent,
+    ) -> RegionMap:
+        """A map of the regions, coloured by an answer about each and hatched where that is too uncertain.
+
+        `geojson` is a file or its content; its areas are matched with the regions of one level by the property that
+        holds their ids or names. Without `sizes` it is the mean size; with them what part of all groups has these
+        sizes, unless `kind` says otherwise. The map shows itself in a notebook, and `save("map.svg")` keeps it.
+        """
+        wanted = kind or ("mean" if sizes is None and of is None else "share")
+        places = read_map(geojson, self.hierarchy.regions)
+        regions = self.hierarchy.regions
+        asked = [
+            Asked.of(self, wanted, regions.ids[outline.region], None if wanted == "mean" else sizes, by=by, of=of)
+            for outline in places.outlines
+        ]
+        found = answers(self, asked, confidence=confidence, typical=False, progress=progress)
+        what = {"mean": "mean size", "share": "share", "sum": "groups"}[wanted]
+        title = f"{self.title}: {what}{'' if sizes is None else f', sizes {sizes}'}"
+        names = tuple(regions.names[outline.region] for outline in places.outlines)
+        return RegionMap(title, places, names, tuple(found))
 
     def __repr__(self) -> str:
         return shown.line(self, self.release_id)
