@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallytree.tables.counting import ENTITY, QUANTITY, needed, number
+from tallytree.tables.engines import words
 from tallytree.tables.options import Options
 from tallytree.tables.sealed import Unsharable
 from tallytree.tables.source import Opened, open_in_order, open_source, workspace
@@ -72,13 +73,11 @@ def _beyond(rows: Opened, column: str, most: int) -> tuple[Part, Part]:
     """Rows beyond `most` with the same value, of all rows; and values with more rows than that, of all values."""
 
     def query() -> Any:
-        import ibis
-
         each = rows.table.select(**{ENTITY: rows.table[column]})
         found = each.group_by(ENTITY).agg(number=each.count())
         return found.agg(
             rows=found.number.sum(),
-            dropped=ibis.greatest(found.number - most, 0).sum(),
+            dropped=words(found).greatest(found.number - most, 0).sum(),
             entities=found.count(),
             cut=(found.number > most).cast("int64").sum(),
         )

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tallytree.errors import SpecError
-from tallytree.tables.source import is_ibis, kind_of, paths_of
+from tallytree.tables.engines import is_ibis, tables_of
+from tallytree.tables.source import kind_of, paths_of
 
 
 def refuse_own_list(source: Any, table: str | None, groups: Any, groups_table: str | None) -> None:
@@ -36,7 +37,7 @@ def _same(source: Any, table: str | None, groups: Any, groups_table: str | None)
         return True
     if is_ibis(source) and is_ibis(groups):
         # All tables of the microdata are in the list, too. (Microdata that were joined with a public list are not.)
-        return source.equals(groups) or (bool(_tables_of(source)) and _tables_of(source) <= _tables_of(groups))
+        return source.equals(groups) or (bool(tables_of(source)) and tables_of(source) <= tables_of(groups))
     shared = _shared_files(groups, source)
     if not shared or kind_of(shared, "groups") != "duckdb":
         return bool(shared)
@@ -62,10 +63,3 @@ def _identity(path: str) -> tuple[int, int]:
     """What os.path.samefile compares."""
     found = Path(path).stat()
     return found.st_dev, found.st_ino
-
-
-def _tables_of(expression: Any) -> set[Any]:
-    """The tables in an engine or in memory that an Ibis expression begins with."""
-    import ibis.expr.operations as ops
-
-    return set(expression.op().find((ops.PhysicalTable, ops.SQLQueryResult)))

@@ -1,4 +1,4 @@
-"""Open anything that holds rows as an Ibis table: a path, a glob, Arrow data, or an Ibis table on any engine.
+"""Open anything that holds rows: a path, a glob, Arrow data, or an Ibis table on any engine.
 
 Files and Arrow data are read by a new DuckDB connection, which spills to a private directory (`spill`), encrypted.
 An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
@@ -20,6 +20,8 @@ from tallytree.csv_files import cell_separator, csv_problem, is_utf_16
 from tallytree.errors import DataError, SpecError
 from tallytree.numbers import short
 from tallytree.progress import Progress, Stage, silent
+from tallytree.tables.duckdb_sql import DuckDB, literal, quoted
+from tallytree.tables.engines import backend_of, ibis_on, in_memory, is_ibis
 from tallytree.tables.guard import EngineError, guarded
 from tallytree.tables.spill import spill_directory
 from tallytree.tables.waiting import waited
@@ -43,8 +45,8 @@ KINDS = {
 class Opened:
     """A table and the engine that runs its queries."""
 
-    backend: Any  # an Ibis backend
-    table: Any  # an Ibis table expression
+    backend: Any  # our DuckDB, or an Ibis backend
+    table: Any  # a table of ours, or an Ibis table
     progress: Progress = silent
 
     def fetch(self, doing: str, expression: Callable[[], Any]) -> Any:
@@ -65,14 +67,14 @@ class Opened:
 
 
 class Workspace:
-    """A new in-memory DuckDB (as an Ibis backend), made when first called; and the CSV files that it was given."""
+    """A new in-memory DuckDB, made when first called; and the CSV files that it was given."""
 
     def __init__(self, directory: str, memory_limit: str | None) -> None:
         self.directory, self.memory_limit = directory, memory_limit
-        self.backend: Any = None
+        self.backend: DuckDB | None = None
         self.csv_files: list[str] = []
 
-    def __call__(self) -> Any:
+    def __call__(self) -> DuckDB:
         if self.backend is None:
             self.backend = guarded("Starting DuckDB", lambda: _duckdb(self.directory, self.memory_limit))
         return self.backend
@@ -96,17 +98,18 @@ def workspace(memory_limit: str | None) -> Iterator[Workspace]:
                 guarded("Closing DuckDB", connect.backend.disconnect)
 
 
-def _duckdb(directory: str, memory_limit: str | None) -> Any:
-    import ibis
+def _duckdb(directory: str, memory_limit: str | None) -> DuckDB:
+    import duckdb
 
-    limit = {} if memory_limit is None else {"memory_limit": memory_limit}
-    backend = ibis.duckdb.connect(
-        temp_directory=directory, preserve_insertion_order=False, autoinstall_known_extensions=False, **limit
-    )
-    backend.con.execute("SET enable_progress_bar_print = false")  # to the standard output
-    backend.con.execute("SET enable_progress_bar = true")  # so that it knows how far it is
-    _encrypt_spilled(backend.con)
-    return backend
+    config: dict[str, Any] = {} if memory_limit is None else {"memory_limit": memory_limit}
+    config |= {"preserve_insertion_order": False, "autoinstall_known_extensions": False}
+    connection = duckdb.connect(config=config | {"temp_directory": directory})
+    connection.execute("SET enable_progress_bar_print = false")  # to the standard output
+    connection.execute("SET enable_progress_bar = true")  # so that it knows how far it is
+    connection.execute("SET python_enable_replacements = false")  # no variable of Python stands for a table
+    connection.execute("SET TimeZone = 'UTC'")
+    _encrypt_spilled(connection)
+    return DuckDB(connection)
 
 
 def _encrypt_spilled(connection: Any) -> None:
@@ -132,26 +135,24 @@ def open_source(source: Any, table: str | None, connect: Workspace, progress: Pr
     """The microdata, where they are."""
     if is_ibis(source):
         _refuse_table_name(table, "table")
-        return Opened(_backend_of(source) or connect(), source, progress)
+        return Opened(backend_of(source) or ibis_on(connect()), source, progress)
     return Opened(connect(), _load(connect, source, table, "source"), progress)
 
 
 def open_groups(groups: Any, table: str | None, beside: Opened, connect: Workspace) -> Opened:
     """The public groups table, on the engine of the microdata; it is moved there through memory if need be."""
-    import ibis
-
     if is_ibis(groups):
         _refuse_table_name(table, "groups_table")
-        backend = _backend_of(groups)
-        if backend is None or backend is beside.backend:
+        backend, found = backend_of(groups), groups
+        if backend is beside.backend or (backend is None and beside.backend is not connect.backend):
             return Opened(beside.backend, groups, beside.progress)
-        moved = guarded("Reading the groups table", lambda: backend.to_pyarrow(groups))
-        return Opened(beside.backend, ibis.memtable(moved), beside.progress)
-    loaded = _load(connect, groups, table, "groups")
-    if connect() is beside.backend:
-        return Opened(beside.backend, loaded, beside.progress)
-    moved = guarded("Reading the groups table", lambda: connect().to_pyarrow(loaded))
-    return Opened(beside.backend, ibis.memtable(moved), beside.progress)
+        backend = backend or ibis_on(connect())
+    else:
+        backend, found = connect(), _load(connect, groups, table, "groups")
+        if backend is beside.backend:
+            return Opened(backend, found, beside.progress)
+    moved = guarded("Reading the groups table", lambda: backend.to_pyarrow(found))
+    return Opened(beside.backend, in_memory(beside.backend, moved), beside.progress)
 
 
 def open_in_order(source: Any, option: str, connect: Workspace, progress: Progress = silent) -> Opened:
@@ -174,20 +175,6 @@ def as_text(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def is_ibis(source: Any) -> bool:
-    """Is it an Ibis table?"""
-    import ibis
-
-    return isinstance(source, ibis.expr.types.Table)
-
-
-def _backend_of(table: Any) -> Any:
-    backends, _ = table._find_backends()
-    if len(backends) > 1:
-        raise SpecError("the Ibis table joins several engines; expected one on a single engine")
-    return backends[0] if backends else None
-
-
 def _refuse_table_name(table: str | None, option: str) -> None:
     if table is not None:
         raise SpecError(f"{option} names a table of a DuckDB file; leave it out for other sources")
@@ -203,7 +190,9 @@ def _load(connect: Workspace, source: Any, table: str | None, option: str) -> An
         if kind == "csv":
             connect.csv_files.extend(paths)
             return _csv(backend, paths, option)
-        return guarded(f"Opening the Parquet {option}", lambda: backend.read_parquet(paths))
+        return guarded(
+            f"Opening the Parquet {option}", lambda: backend.query(f"SELECT * FROM read_parquet({literal(paths)})")
+        )
     _refuse_table_name(table, "table" if option == "source" else "groups_table")
     if not hasattr(source, "__arrow_c_stream__"):
         raise SpecError(
@@ -218,7 +207,7 @@ def _registered(backend: Any, source: Any, option: str) -> Any:
 
     name = f"tallytree_{option}"
     backend.con.register(name, pa.table(source))
-    return backend.table(name)
+    return backend.query(f"SELECT * FROM {name}")
 
 
 # -------------------------------------------------------------------- files
@@ -275,17 +264,10 @@ def _csv(backend: Any, paths: Sequence[str], option: str) -> Any:
     header, comma = headers.pop(), commas.pop()
     if not header or "" in header or len(set(header)) < len(header):
         raise SpecError(f"{option}: the CSV file's first line must give each column a different name")
+    form = {"header": True, "delim": comma, "quote": '"', "escape": '"', "columns": dict.fromkeys(header, "VARCHAR")}
+    how = ", ".join(f"{name} = {literal(value)}" for name, value in {"auto_detect": False, **form}.items())
     return guarded(
-        f"Opening the CSV {option}",
-        lambda: backend.read_csv(
-            list(paths),
-            auto_detect=False,
-            header=True,
-            columns=dict.fromkeys(header, "VARCHAR"),
-            delim=comma,
-            quote='"',
-            escape='"',
-        ),
+        f"Opening the CSV {option}", lambda: backend.query(f"SELECT * FROM read_csv({literal(list(paths))}, {how})")
     )
 
 
@@ -304,10 +286,8 @@ def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str
         if file.read(12)[8:] != b"DUCK":
             raise SpecError(f"{option}: {paths[0]} is not a DuckDB file")
     catalog = f"tallytree_{option}"
-    guarded(
-        f"Opening the DuckDB {option}",
-        lambda: backend.attach(Path(paths[0]).absolute(), name=catalog, read_only=True),
-    )
+    attach = f"ATTACH {literal(str(Path(paths[0]).absolute()))} AS {catalog} (READ_ONLY)"
+    guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(attach))
     listing = "select table_name from information_schema.tables where table_catalog = ? and table_schema = 'main'"
     listed = guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(listing, [catalog]).fetchall())
     tables = [name for (name,) in listed]
@@ -316,6 +296,5 @@ def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str
         raise SpecError(f"{option}: the DuckDB file has {len(tables)} tables; name one with {wanted}=…")
     if table is not None and table not in tables:
         raise SpecError(f"{option}: the DuckDB file has no table {table!r}; it has {', '.join(sorted(tables))}")
-    return guarded(
-        f"Opening the DuckDB {option}", lambda: backend.table(table or tables[0], database=(catalog, "main"))
-    )
+    found = f"SELECT * FROM {catalog}.main.{quoted(table or tables[0])}"
+    return guarded(f"Opening the DuckDB {option}", lambda: backend.query(found))
