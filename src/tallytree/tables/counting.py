@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.tables.engines import words
+from tallytree.tables.engines import text_as_number, words
 from tallytree.tables.options import Options
 from tallytree.tables.regions import NOWHERE, RegionKeys, place
 
@@ -104,9 +104,13 @@ def number(column: Any) -> Any:
     if kind.is_integer():
         return column
     if kind.is_boolean():
-        return column.cast("int64")
-    # DuckDB 2.0 hands a bare TRY_CAST to its CSV reader, which then fails on the first text; `strip` is in its way.
-    return column.strip().try_cast("float64") if kind.is_string() else column.cast("float64")
+        return column.ifelse(1, (~column).ifelse(0, words(column).null("int64")))
+    return text_as_number(column) if kind.is_string() else column.cast("float64")
+
+
+def is_whole(value: Any, within: Any) -> Any:
+    """Is a floating-point number that lies within the bounds of a quantity a whole one? Others are not."""
+    return within.ifelse(value.cast("int64").cast("float64") == value, False)
 
 
 def weighed(rows: Any, options: Options) -> Any:
@@ -117,7 +121,7 @@ def weighed(rows: Any, options: Options) -> Any:
     value = number(rows[QUANTITY])
     good = (value >= 0) & (value <= options.quantity_bound)
     if value.type().is_floating():
-        good = good & ((value % 1) == 0)
+        good = is_whole(value, good)
     one, zero = sql.literal(1, "int64"), sql.literal(0, "int64")
     return rows.mutate(
         weight=sql.cases((good, sql.least(value, options.max_size)), else_=0).cast("int64"),
@@ -157,7 +161,7 @@ def counting_query(
         found = _listed_groups(*keys_alike(rows, listed), options)
     size = words(found).least(found["size"], options.max_size).cast("int64")
     told = {} if options.by is None else {"category": found.category}
-    cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.cast("int64"), **told)
+    cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.ifelse(1, 0), **told)
     return cells.group_by("leaf", "size", *told).agg(groups=cells.count(), trouble=cells.trouble.sum())
 
 

@@ -141,9 +141,6 @@ class Column:
     def __mul__(self, other: Any) -> Column:
         return self._with("({0} * {1})", other)
 
-    def __mod__(self, other: Any) -> Column:
-        return self._with("({0} % {1})", other)
-
     def isnull(self) -> Column:
         """Is it missing?"""
         return self._with("({0} IS NULL)")

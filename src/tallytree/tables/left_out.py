@@ -63,7 +63,7 @@ def groups_at_largest(
             size = wanted.count() if options.quantity is None else number(wanted[QUANTITY]).sum()
             found = wanted.group_by(*keys).agg(size=size)
             found = found.filter(found["size"] > 0)
-            return found.agg(groups=found.count(), largest=(found["size"] >= options.max_size).cast("int64").sum())
+            return found.agg(groups=found.count(), largest=(found["size"] >= options.max_size).ifelse(1, 0).sum())
 
         row = rows.fetch("Counting the largest groups", query).to_pylist()[0]
     return Part(int(row["largest"] or 0), int(row["groups"]))
@@ -79,7 +79,7 @@ def _beyond(rows: Opened, column: str, most: int) -> tuple[Part, Part]:
             rows=found.number.sum(),
             dropped=words(found).greatest(found.number - most, 0).sum(),
             entities=found.count(),
-            cut=(found.number > most).cast("int64").sum(),
+            cut=(found.number > most).ifelse(1, 0).sum(),
         )
 
     row = rows.fetch("Counting what is left out", query).to_pylist()[0]

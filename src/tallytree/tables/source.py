@@ -1,4 +1,4 @@
-"""Open anything that holds rows: a path, a glob, Arrow data, or an Ibis table on any engine.
+"""Open anything that holds rows: a path, a glob, Arrow data, a `Source`, a Spark data frame, an Ibis table.
 
 Files and Arrow data are read by a new DuckDB connection, which spills to a private directory (`spill`), encrypted.
 An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
@@ -20,13 +20,18 @@ from tallytree.csv_files import cell_separator, csv_problem, is_utf_16
 from tallytree.errors import DataError, SpecError
 from tallytree.numbers import short
 from tallytree.progress import Progress, Stage, silent
+from tallytree.tables.address import Source, refuse_url
 from tallytree.tables.duckdb_sql import DuckDB, literal, quoted
-from tallytree.tables.engines import backend_of, ibis_on, in_memory, is_ibis
+from tallytree.tables.engines import Remote, backend_of, connected, ibis_on, in_memory, is_ibis, is_spark, of_spark
 from tallytree.tables.guard import EngineError, guarded
 from tallytree.tables.spill import spill_directory
 from tallytree.tables.waiting import waited
 
 READING = "reading the data"
+OWN_LIST = (
+    "groups is the microdata themselves; expected a public list of groups from another source. Which groups have rows "
+    "is private: if there is no public list, leave groups out, and totals are private"
+)
 Result = TypeVar("Result")
 
 KINDS = {
@@ -48,6 +53,7 @@ class Opened:
     backend: Any  # our DuckDB, or an Ibis backend
     table: Any  # a table of ours, or an Ibis table
     progress: Progress = silent
+    identity: Any = None  # what tells a table of an engine from all others, if the engine says so
 
     def fetch(self, doing: str, expression: Callable[[], Any]) -> Any:
         """The rows of a small result as a pyarrow table; the expression is built inside the guard, too."""
@@ -55,24 +61,34 @@ class Opened:
 
     def run(self, doing: str, work: Callable[[], Result]) -> Result:
         """Work of the engine behind the guard; DuckDB says how far it is, and can be interrupted."""
+        about = f"{doing[0].lower()}{doing[1:]}"
         if self.backend.name != "duckdb":
+            self.progress(Stage(READING, 0, 0, about, unit="%"))
             return guarded(doing, work)
 
         def tell(percent: float) -> None:
             of = 100 if 0 <= percent <= 100 else 0  # otherwise it is not known
-            about = f"{doing[0].lower()}{doing[1:]}"
             self.progress(Stage(READING, int(percent) if of else 0, of, about, unit="%"))
 
         return guarded(doing, lambda: waited(self.backend.con, work, tell))
 
 
 class Workspace:
-    """A new in-memory DuckDB, made when first called; and the CSV files that it was given."""
+    """A new in-memory DuckDB, made when first called; the CSV files that it was given; and engines that were opened."""
 
     def __init__(self, directory: str, memory_limit: str | None) -> None:
         self.directory, self.memory_limit = directory, memory_limit
         self.backend: DuckDB | None = None
         self.csv_files: list[str] = []
+        self.remotes: list[Remote] = []
+        self._by_url: dict[str, Remote] = {}
+
+    def remote(self, source: Source) -> Remote:
+        """The engine at a URL, opened once."""
+        if source.url not in self._by_url:
+            self._by_url[source.url] = connected(source)
+            self.remotes.append(self._by_url[source.url])
+        return self._by_url[source.url]
 
     def __call__(self) -> DuckDB:
         if self.backend is None:
@@ -94,6 +110,8 @@ def workspace(memory_limit: str | None) -> Iterator[Workspace]:
                 raise DataError(found) from None
             raise
         finally:
+            for remote in connect.remotes:
+                guarded("Closing the connection", remote.close)
             if connect.backend is not None:
                 guarded("Closing DuckDB", connect.backend.disconnect)
 
@@ -133,19 +151,22 @@ def _encrypt_spilled(connection: Any) -> None:
 
 def open_source(source: Any, table: str | None, connect: Workspace, progress: Progress = silent) -> Opened:
     """The microdata, where they are."""
-    if is_ibis(source):
-        _refuse_table_name(table, "table")
-        return Opened(backend_of(source) or ibis_on(connect()), source, progress)
+    source, table = named(source, table, "table")
+    if (elsewhere := _elsewhere(source, table, "table", connect)) is not None:
+        backend, found, identity = elsewhere
+        return Opened(backend or ibis_on(connect()), found, progress, identity)
     return Opened(connect(), _load(connect, source, table, "source"), progress)
 
 
 def open_groups(groups: Any, table: str | None, beside: Opened, connect: Workspace) -> Opened:
     """The public groups table, on the engine of the microdata; it is moved there through memory if need be."""
-    if is_ibis(groups):
-        _refuse_table_name(table, "groups_table")
-        backend, found = backend_of(groups), groups
+    groups, table = named(groups, table, "groups_table")
+    if (elsewhere := _elsewhere(groups, table, "groups_table", connect)) is not None:
+        backend, found, identity = elsewhere
+        if identity is not None and identity == beside.identity:
+            raise SpecError(OWN_LIST)
         if backend is beside.backend or (backend is None and beside.backend is not connect.backend):
-            return Opened(beside.backend, groups, beside.progress)
+            return Opened(beside.backend, found, beside.progress)
         backend = backend or ibis_on(connect())
     else:
         backend, found = connect(), _load(connect, groups, table, "groups")
@@ -153,6 +174,30 @@ def open_groups(groups: Any, table: str | None, beside: Opened, connect: Workspa
             return Opened(backend, found, beside.progress)
     moved = guarded("Reading the groups table", lambda: backend.to_pyarrow(found))
     return Opened(beside.backend, in_memory(beside.backend, moved), beside.progress)
+
+
+def named(source: Any, table: str | None, option: str) -> tuple[Any, str | None]:
+    """A source and the table that is meant: a `Source` of a DuckDB file is that file with its table."""
+    if isinstance(source, Source):
+        if table is not None:
+            raise SpecError(f"the source names its table; leave {option} out")
+        return (source, None) if source.path is None else (source.path, source.table)
+    return source, table
+
+
+def _elsewhere(source: Any, table: str | None, option: str, connect: Workspace) -> tuple[Any, Any, Any] | None:
+    """Backend, table and identity of what is on another engine than our DuckDB; None if it is not."""
+    if not isinstance(source, Source) and not is_ibis(source) and not is_spark(source):
+        return None
+    _refuse_table_name(table, option)
+    if isinstance(source, Source):
+        remote = connect.remote(source)
+        return remote.backend, *remote.table(source.table or "")
+    if is_spark(source):
+        remote, frame = guarded("Opening the data frame", lambda: of_spark(source))
+        connect.remotes.append(remote)
+        return remote.backend, frame, None
+    return backend_of(source), source, None
 
 
 def open_in_order(source: Any, option: str, connect: Workspace, progress: Progress = silent) -> Opened:
@@ -196,8 +241,8 @@ def _load(connect: Workspace, source: Any, table: str | None, option: str) -> An
     _refuse_table_name(table, "table" if option == "source" else "groups_table")
     if not hasattr(source, "__arrow_c_stream__"):
         raise SpecError(
-            f"{option} is of type {type(source).__name__}; expected a path, a list of paths, an Ibis table, or a "
-            "table with the Arrow interface (pyarrow, pandas, polars)"
+            f"{option} is of type {type(source).__name__}; expected a path, a list of paths, a Source, an Ibis table, "
+            "a Spark data frame, or a table with the Arrow interface (pyarrow, pandas, polars)"
         )
     return guarded(f"Taking over the Arrow {option}", lambda: _registered(backend, source, option))
 
@@ -215,6 +260,8 @@ def _registered(backend: Any, source: Any, option: str) -> Any:
 
 def paths_of(source: Any, option: str) -> list[str] | None:
     """The files that a path, glob or list of paths stands for; None if it is none of these."""
+    if isinstance(source, Source) and source.path is not None:
+        source = source.path
     if isinstance(source, str | PathLike):
         source = [source]
     elif not isinstance(source, Sequence) or not all(isinstance(path, str | PathLike) for path in source):
@@ -223,6 +270,7 @@ def paths_of(source: Any, option: str) -> list[str] | None:
         raise SpecError(f"{option} is an empty list; expected at least one path")
     paths: list[str] = []
     for path in map(fspath, source):
+        refuse_url(path, option)
         found = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))
         if not found:
             raise SpecError(f"{option}: no file matches {path}")
