@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -23,9 +25,7 @@ NAMES = count()
 
 JAVA = shutil.which("java")
 NO_JAVA = "NOT TESTED ON SPARK: there is no Java; install it with: sudo apt-get install default-jre-headless"
-POSTGRES = next(
-    iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None
-) or shutil.which("initdb")  # fmt: skip
+POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))), None) or shutil.which("initdb")
 NO_POSTGRES = "NOT TESTED ON POSTGRES: there is no server; install it with: sudo apt-get install postgresql"
 
 
@@ -90,3 +90,64 @@ def to_spark(session: Any, table: pa.Table) -> Any:
     kinds = [pa.string() if pa.types.is_null(field.type) else field.type for field in table.schema]
     schema = pa.schema([field.with_type(kind) for field, kind in zip(table.schema, kinds, strict=True)])
     return session.createDataFrame(table.cast(schema))
+
+
+@contextmanager
+def spark_cluster(folder: Path) -> Iterator[Any]:
+    """A session on a cluster with two workers, whose executors are processes of their own."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "768m",
+        "spark.executor.memory": "640m",
+        "spark.log.level": "OFF",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def spark_standalone(folder: Path) -> Iterator[str]:
+    """The URL of a master with one worker, each a process of its own, started by Spark's own program."""
+    import pyspark
+
+    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    settings = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m"}
+    started: list[subprocess.Popen] = []
+
+    def start(name: str, *arguments: str) -> Path:
+        log = folder / f"{name}.log"
+        whole = [str(program), f"org.apache.spark.deploy.{name.lower()}.{name}", *arguments]
+        with open(log, "wb") as file:
+            started.append(subprocess.Popen(whole, stdout=file, stderr=file, env=os.environ | settings, cwd=folder))
+        return log
+
+    def waited_for(log: Path, pattern: str) -> str:
+        for _ in range(3000):
+            if found := re.search(pattern, log.read_text()):
+                return found[1]
+            time.sleep(0.1)
+        raise TimeoutError(log.read_text())
+
+    try:
+        ports = "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
+        url = waited_for(start("Master", *ports), r"Starting Spark master at (spark://\S+)")
+        worker = start("Worker", *ports, "--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), url)
+        waited_for(worker, r"(Successfully registered with master)")
+        yield url
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait()

@@ -17,6 +17,8 @@ from tallytree.tables.address import POSTGRES, WHERE, Source
 from tallytree.tables.duckdb_sql import Column, DuckDB, Table, quoted
 from tallytree.tables.guard import guarded
 
+OURS = ("tallytree_", "ibis_")  # how names of views begin
+
 # What Postgres, which has no TRY_CAST, takes for a number: of a size that it can hold.
 NUMBER = r"^[+-]?([0-9]{1,100}(\.[0-9]{0,100})?|\.[0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
 
@@ -138,7 +140,7 @@ def _postgres(url: str) -> Remote:
     def locate(name: str) -> Any:
         listed = (
             "SELECT nspname, relname, pg_class.oid FROM pg_class JOIN pg_namespace ON relnamespace = pg_namespace.oid "
-            "WHERE pg_class.oid = coalesce(to_regclass(%s), to_regclass(quote_ident(%s))) "
+            "WHERE pg_class.oid = coalesce(to_regclass(quote_ident(%s)), to_regclass(%s)) "
             "AND relkind IN ('r', 'v', 'm', 'f', 'p') AND has_table_privilege(pg_class.oid, 'SELECT')"
         )
         try:
@@ -252,21 +254,28 @@ def is_spark(source: Any) -> bool:
 
 
 def of_spark(frame: Any) -> tuple[Remote, Any]:
-    """The session of a data frame, whose settings are put back afterwards, and the frame as an Ibis table."""
-    conf = frame.sparkSession.conf
+    """The session of a data frame, left as it was afterwards, and the frame as an Ibis table."""
+    conf, catalog = frame.sparkSession.conf, frame.sparkSession.catalog
+    before = _views(catalog)
     kept = {name: conf.get(name) for name in ("spark.sql.session.timeZone", "spark.sql.mapKeyDedupPolicy")}
     backend = ibis().pyspark.connect(frame.sparkSession)
     table = _viewed(frame, backend)
 
     def close() -> None:
-        frame.sparkSession.catalog.dropTempView(table.get_name())
+        for name in _views(catalog) - before:
+            catalog.dropTempView(name)
         for name, value in kept.items():
             conf.set(name, value)
 
     return Remote(backend, close, lambda name: (table, None)), table
 
 
+def _views(catalog: Any) -> set[str]:
+    """The views that were made here or by Ibis, as for tables in memory."""
+    return {each.name for each in catalog.listTables() if each.isTemporary and each.name.startswith(OURS)}
+
+
 def _viewed(frame: Any, backend: Any) -> Any:
-    name = f"tallytree_{secrets.token_hex(8)}"
+    name = f"{OURS[0]}{secrets.token_hex(8)}"
     frame.createTempView(name)
     return backend.table(name)
