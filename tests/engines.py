@@ -93,7 +93,7 @@ def to_spark(session: Any, table: pa.Table) -> Any:
 
 
 @contextmanager
-def spark_cluster(folder: Path) -> Iterator[Any]:
+def spark_cluster(folder: Path, **more: str) -> Iterator[Any]:
     """A session on a cluster with two workers, whose executors are processes of their own."""
     from pyspark.sql import SparkSession
 
@@ -109,7 +109,7 @@ def spark_cluster(folder: Path) -> Iterator[Any]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     builder = SparkSession.builder.master("local-cluster[2,1,1024]")
-    for name, value in settings.items():
+    for name, value in (settings | more).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     try:

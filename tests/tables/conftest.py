@@ -54,7 +54,8 @@ def postgres():
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     pytest.importorskip("pyspark")
-    with spark_cluster(tmp_path_factory.mktemp("spark")) as session:
+    few_rows = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}  # nothing to compile
+    with spark_cluster(tmp_path_factory.mktemp("spark"), **few_rows) as session:
         yield session
 
 

@@ -70,14 +70,18 @@ class EngineTable(Section):
 WAYS = ("a path", "paths", "a table of an engine")
 
 
-def _way(value: Any) -> str:
-    return WAYS[2] if isinstance(value, dict | EngineTable) else WAYS[1] if isinstance(value, list) else WAYS[0]
+def _one(value: Any) -> str:
+    return WAYS[2] if isinstance(value, dict | EngineTable) else WAYS[0]
 
 
-PathOrTable = Annotated[Annotated[PathText, Tag(WAYS[0])] | Annotated[EngineTable, Tag(WAYS[2])], Discriminator(_way)]
+def _some(value: Any) -> str:
+    return WAYS[1] if isinstance(value, list) else _one(value)
+
+
+PathOrTable = Annotated[Annotated[PathText, Tag(WAYS[0])] | Annotated[EngineTable, Tag(WAYS[2])], Discriminator(_one)]
 PathsOrTable = Annotated[
     Annotated[PathText, Tag(WAYS[0])] | Annotated[list[PathText], Tag(WAYS[1])] | Annotated[EngineTable, Tag(WAYS[2])],
-    Discriminator(_way),
+    Discriminator(_some),
 ]
 
 

@@ -23,8 +23,10 @@ def refuse_own_list(source: Any, table: str | None, groups: Any, groups_table: s
 
 def refuse_private_file(public: Any, private: Any, what: str) -> None:
     """Refuse a public input, such as a prior, that is one of the files of the microdata, or their table."""
-    if isinstance(public, Source) and public == private:
-        raise SpecError(f"{what} is the table of the microdata; expected something public, made without them")
+    if isinstance(public, Source):
+        if _same(private, None, public, None):
+            raise SpecError(f"{what} is the table of the microdata; expected something public, made without them")
+        return
     if files := _shared_files(public, private):
         raise SpecError(
             f"{what} is a file of the microdata ({files[0]}); expected something public, made without them: what "
