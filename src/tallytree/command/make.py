@@ -366,7 +366,7 @@ def _released(
             **how,
         )
     progress(Stage("writing"))
-    release_id = made.save(out, replace=replace)
+    release_id = made.save(out, replace=replace, progress=progress)
     kept.remove()
     return made, release_id
 

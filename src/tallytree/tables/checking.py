@@ -235,10 +235,8 @@ def _quantity_counts(rows: Any, options: Options) -> dict[str, Any]:
     """Every bad quantity is counted once, under the first of these that is true of it."""
     column = rows[QUANTITY]
     value = number(column)
-    if column.type().is_string():
-        empty = is_missing(column)
-    else:  # as text, since Ibis on Spark takes what is not a number for null
-        empty = column.cast("string").isnull()
+    # As text, since Ibis on Spark takes what is not a number for null.
+    empty = is_missing(column) if column.type().is_string() else column.cast("string").isnull()
     unreadable = is_missing(value) & ~empty
     sound = ~(empty | unreadable)
     negative = (value < 0).fill_null(False) & sound

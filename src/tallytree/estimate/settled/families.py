@@ -119,7 +119,8 @@ def _settle(
     for parent in range(start, stop):
         first, last = child_starts[parent], child_starts[parent + 1]
         if last - first == 1:
-            values[first] = values[parent]
+            for size in range(values.shape[1]):  # a row as a whole takes Numba two seconds more to compile
+                values[first, size] = values[parent, size]
             continue
         rows, spread = mean[first:last], deviation[first:last]
         if relax:
@@ -199,13 +200,30 @@ def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Flo
         held[child] = _reach(middle[child], spread[child], high, held[child], most[child])
         given += held[child]
     while given < wanted:
-        unlikely = np.empty(children)
-        for child in range(children):
-            unlikely[child] = (held[child] + 1 - middle[child]) / spread[child]
-        for child in np.argsort(unlikely, kind="mergesort"):
-            if given < wanted and held[child] < most[child]:
+        given = _give_one_each(middle, spread, given, wanted, most, held)
+
+
+@kernel
+def _give_one_each(middle: Floats, spread: Floats, given: float, wanted: float, most: Floats, held: Floats) -> float:
+    """One unit more for each child that may have it, the likeliest first, while any is left; how many are given then.
+
+    Few chances are told apart here, those within rounding of the threshold; so there is nothing to sort, which Numba
+    would take longer to compile than all of the rest.
+    """
+    unlikely = np.empty(len(held))
+    for child in range(len(held)):
+        unlikely[child] = (held[child] + 1 - middle[child]) / spread[child]
+    least = -np.inf
+    while given < wanted and least < np.inf:
+        before, least = least, np.inf
+        for child in range(len(held)):
+            if held[child] < most[child] and before < unlikely[child] < least:
+                least = unlikely[child]
+        for child in range(len(held)):
+            if unlikely[child] == least and given < wanted and held[child] < most[child]:
                 held[child] += 1
                 given += 1
+    return given
 
 
 @kernel

@@ -9,6 +9,7 @@ from typing import Any
 
 from tallytree.arguments import FLAG, PATH, expecting
 from tallytree.errors import SpecError
+from tallytree.progress import Progress, silent
 from tallytree.publish.folder import MANIFEST, digest, place_of
 from tallytree.publish.recording import mark_of, warned_if_not_recorded
 from tallytree.publish.release import shown
@@ -36,7 +37,7 @@ class Release(ReleaseContents):
         return found
 
     @expecting(directory=PATH, replace=FLAG)
-    def save(self, directory: str | PathLike[str], *, replace: bool = False) -> str:
+    def save(self, directory: str | PathLike[str], *, replace: bool = False, progress: Progress = silent) -> str:
         """Write the release directory, whole or not at all, and return the release's id.
 
         The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`. The
@@ -46,7 +47,7 @@ class Release(ReleaseContents):
         if receipt is not None:
             with warned_if_not_recorded(target, receipt):
                 receipt.settle_on(mark_of(self.measurements))
-        release_id = write_release(self, target, replace=replace)
+        release_id = write_release(self, target, replace=replace, progress=progress)
         if receipt is not None:
             with warned_if_not_recorded(target, receipt):
                 receipt.record(release_id)
