@@ -71,6 +71,7 @@ CALLS = {
     tt.Prior.of: {"value": "households", "groups": 10, "weights": None},
     tt.PrivacyUnit: {"kind": "one_entity"},
     tt.Schema: {"household": (HOME,), "person": (AGE,), "max_persons": 3},
+    tt.Source: {"url": "duckdb://census.duckdb", "table": None},
     tt.Workload: {"schema": SCHEMA, "marginals": (MARGINAL,)},
     tt.load_measurements: {"path": "nowhere.parquet"},
     tt.measure: {"group_sizes": SIZES, "plan": PLAN, "ledger": None, "noise": "tallytree", "same_data": False},
