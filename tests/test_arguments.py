@@ -158,6 +158,7 @@ CALLS = {
         "number": None,
         "release": None,
         "region": None,
+        "by": None,
     },
     tt.verify: {"directory": "nowhere", "id": None},
     RELEASED.estimate: {"regions": None, "sizes": None, "confidence": None, "by": None},

@@ -493,4 +493,5 @@ def _arguments(spec: SynthesisSpec) -> dict[str, Any]:
         "number": spec.synthesis.households,
         "release": spec.release,
         "region": spec.region,
+        "by": spec.by,
     }

@@ -77,11 +77,19 @@ class WorkloadSection(Section):
     size: bool = False
 
 
+class AgreedCategory(Section):
+    """The household attribute that has a category's values, and what these are called there."""
+
+    attribute: str
+    values: dict[str, str | int] | None = None
+
+
 class AgreementSection(Section):
     """A release of group sizes that the synthetic households must agree with."""
 
     release: PathText
     region: str
+    by: dict[str, str | AgreedCategory] | None = None
 
 
 class SynthesisSection(Section):
@@ -120,6 +128,14 @@ class SynthesisSpec(Spec):
     def region(self) -> str | None:
         """The attribute that has the release's leaf regions."""
         return None if self.agreement is None else self.agreement.region
+
+    @property
+    def by(self) -> dict[str, Any] | None:
+        """The attributes that have the release's categories, where they are named."""
+        given = None if self.agreement is None else self.agreement.by
+        if given is None:
+            return None
+        return {name: each if isinstance(each, str) else each.model_dump() for name, each in given.items()}
 
     @property
     def options(self) -> dict[str, Any] | None:

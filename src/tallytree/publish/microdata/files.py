@@ -250,13 +250,23 @@ def _measurement(place: int, cells: NDArray[Any], values: NDArray[Any], variance
 def _write_size_table(synthesis: SynthesisContents, path: Path) -> None:
     table = synthesis.table
     assert table is not None
-    regions = synthesis.schema.attribute(table.region).values
+    sizes = range(table.first_size, table.last_size + 1)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(SIZE_COLUMNS)
-        for region, counts in zip(regions, table.counts.tolist(), strict=True):
-            for size, count in enumerate(counts, start=table.first_size):
-                writer.writerow([region, size, count])
+        writer.writerow(size_columns([category for category, _ in table.by]))
+        rows = size_rows(synthesis.schema, table.attributes, sizes)
+        writer.writerows([*row, count] for row, count in zip(rows, table.counts.ravel().tolist(), strict=True))
+
+
+def size_columns(categories: Sequence[str]) -> list[str]:
+    """The columns of the file with the released table."""
+    region, *rest = SIZE_COLUMNS
+    return [region, *categories, *rest]
+
+
+def size_rows(schema: Schema, attributes: Sequence[str], sizes: range) -> Iterator[tuple[str, ...]]:
+    """What stands before the count in each row: a value of each attribute, and the size."""
+    return product(*(schema.attribute(name).values for name in attributes), map(str, sizes))
 
 
 def workload_of(statement: dict[str, Any], schema: Schema) -> Workload:

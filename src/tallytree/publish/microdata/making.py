@@ -9,7 +9,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tallytree.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional, told
+from tallytree.category_trees import on_level
 from tallytree.errors import SpecError
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.households.journal import VALUE, has_begun
@@ -47,6 +50,7 @@ MOST_ROOM = 1 << 30  # that is taken at once; further rounds take what they need
     folder=optional(PATH),
     release=optional(either(instance(Release), PATH)),
     region=optional(TEXT),
+    by=optional(MAPPING),
     title=optional(TEXT),
 )
 def synthesize(
@@ -64,6 +68,7 @@ def synthesize(
     number: int | None = None,
     release: AnyRelease | None = None,
     region: str | None = None,
+    by: Mapping[str, Any] | None = None,
     title: str | None = None,
     progress: Progress = silent,
 ) -> Synthesis:
@@ -78,13 +83,16 @@ def synthesize(
     against copies. An error after the budget was reserved has a note that says what was spent and how to go on.
 
     With a `release` of group sizes (or its directory) and the household attribute `region`, whose values are its leaf
-    regions, households are drawn so that their numbers by region and size are the released ones exactly. Both then
-    have one promise together; with a ledger the release is charged to the households' account too, once.
+    regions, households are drawn so that their numbers by region and size are the released ones exactly. Where the
+    release has categories they agree by category too: with the household attribute of the same name, or the one that
+    `by` names, `{"tenure": "ten"}`, and with its values, or those that `by` says they are called,
+    `{"tenure": {"attribute": "ten", "values": {"owned": "1", "rented": "2"}}}`. Both then have one promise together;
+    with a ledger the release is charged to the households' account too, once.
 
     Everything that can be refused is refused before anything is spent.
     """
     budget = Budget.of(budget)
-    ready = check(households, budget, unit, workload, method, options, number, release, region)
+    ready = check(households, budget, unit, workload, method, options, number, release, region, by)
     neighbours, table = ready.neighbours, ready.table
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     if book is not None and table is not None:
@@ -161,6 +169,7 @@ def check(
     number: int | None,
     release: AnyRelease | None,
     region: str | None,
+    by: Mapping[str, Any] | None = None,
 ) -> Ready:
     """All that `synthesize` refuses is refused here, and nothing is spent."""
     schema = households.schema
@@ -171,7 +180,7 @@ def check(
     tables = PrivateTables(households, neighbours, budget)  # reserves nothing: it has no ledger and no journal
     if neighbours.number_is_public and tables.number == 0:
         raise SpecError("there are no households, which is public under this unit: there is nothing to synthesize")
-    table = _table(schema, release, region, neighbours, budget, tables)
+    table = _table(schema, release, region, by, neighbours, budget, tables)
     if table is not None and number not in (None, table.number):
         raise SpecError(f"the release has {table.number:,} households, so number cannot be {number:,}: leave it out")
     return Ready(neighbours, chosen, settings, asked, table)
@@ -226,6 +235,7 @@ def _table(
     schema: Schema,
     release: AnyRelease | None,
     region: str | None,
+    by: Mapping[str, Any] | None,
     neighbours: HouseholdNeighbours,
     budget: Budget,
     tables: PrivateTables,
@@ -234,10 +244,12 @@ def _table(
     if (release is None) != (region is None):
         raise SpecError("agreement with a release needs both: release, and region, the attribute with its leaf regions")
     if release is None or region is None:
+        if by is not None:
+            raise SpecError("by says which attributes have the categories of a release, and no release is given")
         return None
-    table = released_sizes(schema, release, region)
-    together(table.neighbours, table.budget, neighbours, budget)
-    if table.neighbours.public_totals and table.number != tables.number:
+    table = released_sizes(schema, release, region, by)
+    both = together(table.neighbours, table.budget, neighbours, budget)
+    if both.regions_are_public and table.number != tables.number:
         raise SpecError(
             f"the release has {table.number:,} households and the data {tables.number:,}, both public: they are not "
             "about the same households"
@@ -245,7 +257,7 @@ def _table(
     return table
 
 
-def released_sizes(schema: Schema, release: AnyRelease, region: str) -> SizeTable:
+def released_sizes(schema: Schema, release: AnyRelease, region: str, by: Mapping[str, Any] | None = None) -> SizeTable:
     """The leaves of a release (or of its directory) as the values of a household attribute."""
     release_id = None
     if not isinstance(release, Release):
@@ -253,18 +265,19 @@ def released_sizes(schema: Schema, release: AnyRelease, region: str) -> SizeTabl
         release = Release.load(folder)
         release_id = digest(folder / MANIFEST)
     tree, measurements = release.hierarchy, release.measurements
+    counts = release.counts[tree.level_slice(tree.depth - 1)]
     if tree.by is not None:
-        raise SpecError(
-            f"the release tells groups apart by {' and '.join(tree.by.names)}, and synthetic households agree with "
-            "releases without categories alone; give such a release, or none"
-        )
-    leaves = tree.level_slice(tree.depth - 1)
+        values = [len(column.values) for column in tree.by.columns]
+        by_region = np.moveaxis(on_level(release.counts, tree, tree.depth - 1), 0, 1)
+        counts = by_region.reshape(len(by_region), *values, -1)
+    leaves = tree.regions.level_slice(tree.regions.depth - 1)
     return size_table(
         schema,
         region,
-        ids=tree.ids[leaves],
-        names=tree.names[leaves],
-        counts=release.counts[leaves],
+        by=by,
+        ids=tree.regions.ids[leaves],
+        names=tree.regions.names[leaves],
+        counts=counts,
         first_size=measurements.first_size,
         neighbours=measurements.neighbours,
         budget=measurements.budget,

@@ -33,10 +33,11 @@ from tallytree.publish.microdata.files import (
     PERSONS,
     QUESTIONS,
     SCHEMA,
-    SIZE_COLUMNS,
     SIZES,
     arrow_schemas,
     scale,
+    size_columns,
+    size_rows,
     workload_of,
     write_report,
 )
@@ -100,12 +101,13 @@ class _Read:
         self.households = 0
         self.tally = Tally(workload_of(stored.statement, stored.schema))
         agreed = stored.statement["agreement"]
-        region = None if agreed is None else agreed["region"]
         self.by_region: Integers | None = None
-        if region is not None:
-            self.by_region = np.zeros((stored.schema.attribute(region).codes, stored.schema.max_persons + 1), np.int64)
+        if agreed is not None:
+            attributes = _attributes(agreed)
+            shape = [stored.schema.attribute(name).codes for name in attributes]
+            self.by_region = np.zeros((*shape, stored.schema.max_persons + 1), np.int64)
             names = [attribute.name for attribute in stored.schema.household]
-            self.region = names.index(region)
+            self.agreed = [names.index(name) for name in attributes]
 
 
 def _read(stored: StoredMicrodata) -> _Read:
@@ -159,7 +161,7 @@ def _take(found: _Read, homes: Any, people: Any, schema: Schema) -> None:
         return
     found.tally.add(SyntheticHouseholds(sizes.astype(np.int32), household, person, offsets))
     if found.by_region is not None:
-        np.add.at(found.by_region, (household[:, found.region], sizes), 1)
+        np.add.at(found.by_region, (*(household[:, column] for column in found.agreed), sizes), 1)
 
 
 def _codes(rows: Any, attributes: tuple[Attribute, ...], name: str, problems: list[str]) -> NDArray[np.int32]:
@@ -327,27 +329,35 @@ def _agrees(stored: StoredMicrodata) -> Iterator[str]:
             yield f"{SIZES} is there, but {PRIVACY} says nothing of it"
         return
     found = stored.read
-    regions = stored.schema.attribute(agreed["region"]).values
+    attributes = _attributes(agreed)
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     sizes = range(agreed["first_size"], agreed["last_size"] + 1)
-    expected = [(region, str(size)) for region in regions for size in sizes]
-    if tuple(rows[0]) != SIZE_COLUMNS or [(row[0], row[1]) for row in rows[1:]] != expected:
-        yield f"{SIZES} does not have a row for every region and size"
+    expected = list(size_rows(stored.schema, attributes, sizes))
+    columns = size_columns([category for category, _ in agreed.get("by", [])])
+    if rows[:1] != [columns] or [tuple(row[:-1]) for row in rows[1:]] != expected:
+        yield f"{SIZES} does not have a row for every {', '.join(columns[:-1])}"
         return
-    released = np.array([int(row[2]) for row in rows[1:]]).reshape(len(regions), len(sizes))
+    shape = [stored.schema.attribute(name).codes for name in attributes]
+    released = np.array([int(row[-1]) for row in rows[1:]]).reshape(*shape, len(sizes))
     if int(released.sum()) != agreed["households"]:
         yield f"{SIZES} has {int(released.sum()):,} households, and {PRIVACY} says {agreed['households']}"
     assert found.by_region is not None
-    drawn = found.by_region[:, sizes.start : sizes.stop].copy()
-    drawn[:, -1] = found.by_region[:, sizes[-1] :].sum(axis=1)
-    for region, place in np.argwhere(drawn != released)[:MOST_FAULTS]:
+    drawn = found.by_region[..., sizes.start : sizes.stop].copy()
+    drawn[..., -1] = found.by_region[..., sizes[-1] :].sum(axis=-1)
+    for cell in np.flatnonzero(drawn != released)[:MOST_FAULTS]:
+        *values, size = expected[cell]
         yield (
-            f"{regions[region]}, size {sizes[place]}: {drawn[region, place]:,} synthetic households, and "
-            f"{released[region, place]:,} were released"
+            f"{', '.join(values)}, size {size}: {drawn.flat[cell]:,} synthetic households, and "
+            f"{released.flat[cell]:,} were released"
         )
-    if found.by_region[:, : sizes.start].any():
+    if found.by_region[..., : sizes.start].any():
         yield "there are households of sizes that were not released"
+
+
+def _attributes(agreed: dict[str, Any]) -> list[str]:
+    """The attributes that the released table is by."""
+    return [agreed["region"], *(attribute for _, attribute in agreed.get("by", []))]
 
 
 def _together(stored: StoredMicrodata) -> Iterator[str]:
@@ -412,6 +422,6 @@ PROMISES: dict[str, Callable[[StoredMicrodata], Iterator[str]]] = {
     "every measurement was paid for, and has the noise that was paid for": _measured,
     "the data package describes these files": _package_follows,
     "the report of errors follows from the files": _report_follows,
-    "households agree with the released sizes, where there are any": _agrees,
+    "households agree with the released sizes by region and category, where there are any": _agrees,
     "what both promise together follows from their relations and budgets": _together,
 }

@@ -127,11 +127,13 @@ class Histogram:
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
         """The wanted households, in random order, each from the cells with its code and size alone.
 
-        Households without persons, where the model has none, take the attributes of all households with their code.
+        Households without persons, where the model has none, take the attributes of all households with their codes.
         """
-        codes, _ = _codes_of(self.schema.household, [wanted.attribute])
+        codes, _ = _codes_of(self.schema.household, list(wanted.codes))
+        shape = [self.schema.attribute(name).codes for name in wanted.codes]
+        places = np.ravel_multi_index(tuple(wanted.codes.values()), shape)
         homes, sizes, people = [], [], []
-        for code, size, count in zip(wanted.codes.tolist(), wanted.sizes.tolist(), wanted.counts.tolist(), strict=True):
+        for code, size, count in zip(places.tolist(), wanted.sizes.tolist(), wanted.counts.tolist(), strict=True):
             rows = np.flatnonzero(codes == code)
             last = self.schema.max_persons if size == wanted.last_size else size
             inside = [each for each in range(size, last + 1) if each >= self.first]
