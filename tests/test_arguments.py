@@ -159,6 +159,7 @@ CALLS = {
         "release": None,
         "region": None,
         "by": None,
+        "regional": None,
     },
     tt.verify: {"directory": "nowhere", "id": None},
     RELEASED.estimate: {"regions": None, "sizes": None, "confidence": None, "by": None},

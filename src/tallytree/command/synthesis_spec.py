@@ -92,6 +92,14 @@ class AgreementSection(Section):
     by: dict[str, str | AgreedCategory] | None = None
 
 
+class RegionalSection(Section):
+    """Tables by the regions of the release that the households agree with."""
+
+    share: Decimal | None = None
+    tables: list[list[str]] | None = None
+    worth: Decimal | None = None
+
+
 class SynthesisSection(Section):
     """How the synthesis is made and called, and how many households are drawn."""
 
@@ -112,6 +120,7 @@ class SynthesisSpec(Spec):
     privacy: PrivacySection
     workload: WorkloadSection = Field(default_factory=WorkloadSection)
     agreement: AgreementSection | None = None
+    regional_: RegionalSection | None = Field(default=None, alias="regional")
     synthesis: SynthesisSection = Field(default_factory=SynthesisSection)
 
     @property
@@ -136,6 +145,12 @@ class SynthesisSpec(Spec):
         if given is None:
             return None
         return {name: each if isinstance(each, str) else each.model_dump() for name, each in given.items()}
+
+    @property
+    def regional(self) -> dict[str, Any] | None:
+        """What is asked by region, if anything is."""
+        given = self.regional_
+        return None if given is None else given.model_dump(exclude_none=True)
 
     @property
     def options(self) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.keystream import Keystream, Source
 from tallytree.schema import Attribute, Schema
+from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.models.model import Model, SyntheticHouseholds, Wanted
 from tallytree.synthesis.models.sampling import CHUNK
 
@@ -47,6 +48,7 @@ class SizeTable:
     budget: Budget
     release_id: str | None = None
     by: tuple[tuple[str, str], ...] = ()  # each category of the release, and the attribute that has its values
+    levels: RegionLevels | None = None  # of the regions, where households have them as attributes too
 
     __repr__ = briefly
 
@@ -177,4 +179,15 @@ def draw_agreeing(
         here = np.flatnonzero(taken)
         sizes = places[here] + table.first_size
         known = {name: of_cells[here] for name, of_cells in zip(table.attributes, codes, strict=True)}
-        yield model.draw_given(Wanted(known, sizes, table.last_size, taken[here]), words)
+        drawn = model.draw_given(Wanted(known, sizes, table.last_size, taken[here]), words)
+        if table.levels is not None:
+            _place(drawn, model.schema, table.levels)
+        yield drawn
+
+
+def _place(drawn: SyntheticHouseholds, schema: Schema, levels: RegionLevels) -> None:
+    """Put every household into the regions of upper levels that its leaf lies in."""
+    columns = {attribute.name: column for column, attribute in enumerate(schema.household)}
+    leaves = drawn.household[:, columns[levels.region]]
+    for attribute, of_leaf in levels.added.items():
+        drawn.household[:, columns[attribute.name]] = of_leaf[leaves]

@@ -64,7 +64,7 @@ AGREED = {
     *("release_id", "region", "first_size", "last_size", "households", "release_neighbours", "release_budget"),
     *("steps_of_the_release", "release_rho", "synthesis_rho", "rho", "relation", "statement", "promise"),
 }
-BY = "by"  # is there where the release has categories
+BY, LEVELS = "by", "levels"  # are there where the release has categories, and where households have all levels
 ANY_ROUND = {"round", "kind", "words", "cost", "lost"}
 MEASURING = {*ANY_ROUND, "table", "cells", "sensitivity", "noise", "scale"}
 SELECTING = {*ANY_ROUND, "candidates", "digest", "epsilon", "sensitivity"}
@@ -133,7 +133,11 @@ def _agreement(agreed: dict[str, Any], schema: Schema) -> Iterator[str]:
     where = f"{PRIVACY}, agreement"
     table = Neighbours.from_json(agreed["release_neighbours"])
     categories = () if table.categories is None else table.categories.columns
-    yield from _fields(agreed, AGREED | {BY} if categories else AGREED, where)
+    yield from _fields(agreed, AGREED | {LEVELS} | ({BY} if categories else set()), where, optional=(LEVELS,))
+    levels = agreed.get(LEVELS, [agreed["region"]])
+    known = [each.name for each in schema.household]
+    if not _texts(levels) or not set(levels) <= set(known) or levels[-1:] != [agreed["region"]]:
+        yield f"{where}: its levels are not attributes of households down to {agreed['region']!r}"
     first, last = agreed["first_size"], agreed["last_size"]
     if not (_counts(first) and _counts(last) and first <= 1 and first <= last <= schema.max_persons):
         yield f"{where}: the sizes {first!r} to {last!r} are not those of a released table"

@@ -238,6 +238,7 @@ def agreement(synthesis: SynthesisContents) -> dict[str, Any] | None:
         "statement": both.in_words(synthesis.budget.delta),
         "promise": promise(table.attributes, table.first_size, table.last_size),
         **({"by": [list(pair) for pair in table.by]} if table.by else {}),
+        **({"levels": [each.name for each in table.levels.attributes]} if table.levels is not None else {}),
     }
 
 

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,6 +33,7 @@ from tallytree.publish.microdata.files import (
     PERSON,
     PERSONS,
     QUESTIONS,
+    REGIONS,
     SCHEMA,
     SIZES,
     arrow_schemas,
@@ -64,7 +66,7 @@ class StoredMicrodata(Stored):
     """The files of a directory of synthetic households."""
 
     expected = FILES
-    optional = (SIZES,)
+    optional = (SIZES, REGIONS)
 
     def unchecked(self) -> Iterator[Unchecked]:
         """What is said and cannot be checked from the files."""
@@ -98,6 +100,7 @@ class _Read:
         self.links: list[str] = []
         self.values: list[str] = []
         self.sizes: list[str] = []
+        self.places: list[str] = []  # households that are not in the regions of their leaf
         self.households = 0
         self.tally = Tally(workload_of(stored.statement, stored.schema))
         agreed = stored.statement["agreement"]
@@ -108,6 +111,7 @@ class _Read:
             self.by_region = np.zeros((*shape, stored.schema.max_persons + 1), np.int64)
             names = [attribute.name for attribute in stored.schema.household]
             self.agreed = [names.index(name) for name in attributes]
+            self.above = {names.index(name): of_leaf for name, of_leaf in _regions(stored).items()}
 
 
 def _read(stored: StoredMicrodata) -> _Read:
@@ -162,6 +166,10 @@ def _take(found: _Read, homes: Any, people: Any, schema: Schema) -> None:
     found.tally.add(SyntheticHouseholds(sizes.astype(np.int32), household, person, offsets))
     if found.by_region is not None:
         np.add.at(found.by_region, (*(household[:, column] for column in found.agreed), sizes), 1)
+        for column, of_leaf in found.above.items():
+            if not np.array_equal(household[:, column], of_leaf[household[:, found.agreed[0]]]):
+                name = schema.household[column].name
+                found.places.append(f"{HOUSEHOLDS}: a household is in another {name} than its leaf region is")
 
 
 def _codes(rows: Any, attributes: tuple[Attribute, ...], name: str, problems: list[str]) -> NDArray[np.int32]:
@@ -355,6 +363,38 @@ def _agrees(stored: StoredMicrodata) -> Iterator[str]:
         yield "there are households of sizes that were not released"
 
 
+def _regions(stored: StoredMicrodata) -> dict[str, Integers]:
+    """For each level above the leaves its code by leaf, from the table of regions."""
+    agreed = stored.statement["agreement"]
+    levels = [] if agreed is None else agreed.get("levels", [])
+    if not levels:
+        return {}
+    with (stored.directory / REGIONS).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    values = [stored.schema.attribute(name).values for name in levels]
+    if rows[:1] != [levels] or [row[-1:] for row in rows[1:]] != [[value] for value in values[-1]]:
+        raise ReleaseError(f"{REGIONS} does not have a row for every value of {levels[-1]}, with all levels")
+    places = [{value: code for code, value in enumerate(each)} for each in values]
+    try:
+        codes = np.array([[place[cell] for place, cell in zip(places, row, strict=True)] for row in rows[1:]])
+    except (KeyError, ValueError):
+        raise ReleaseError(f"{REGIONS} has regions that the schema does not have") from None
+    return {name: codes[:, column] for column, name in enumerate(levels[:-1])}
+
+
+def _places(stored: StoredMicrodata) -> Iterator[str]:
+    """Is each household in the regions that its leaf lies in, and are these a tree?"""
+    agreed = stored.statement["agreement"]
+    if (stored.directory / REGIONS).exists() != (agreed is not None and "levels" in agreed):
+        yield f"{REGIONS} is there, but {PRIVACY} names no levels, or the other way round"
+        return
+    yield from stored.read.places[:MOST_FAULTS]
+    above = list(_regions(stored).items())
+    for (upper, high), (lower, low) in pairwise(above):
+        if len(np.unique(np.stack([low, high]), axis=1).T) > len(np.unique(low)):
+            yield f"{REGIONS}: a region of {lower} lies in two of {upper}"
+
+
 def _attributes(agreed: dict[str, Any]) -> list[str]:
     """The attributes that the released table is by."""
     return [agreed["region"], *(attribute for _, attribute in agreed.get("by", []))]
@@ -423,5 +463,6 @@ PROMISES: dict[str, Callable[[StoredMicrodata], Iterator[str]]] = {
     "the data package describes these files": _package_follows,
     "the report of errors follows from the files": _report_follows,
     "households agree with the released sizes by region and category, where there are any": _agrees,
+    "every household is in the regions that its leaf region lies in, where it has them": _places,
     "what both promise together follows from their relations and budgets": _together,
 }
