@@ -59,22 +59,23 @@ class RegionalOptions:
             raise SpecError(f"worth of regional must be a number above 0, not {given['worth']!r}")
         return cls(part, tables, worth)
 
-    def chosen(self, national: Schema, sensitivity: Bound) -> tuple[Marginal, ...]:
+    def chosen(self, national: Schema, sensitivity: Bound, released: Sequence[str]) -> tuple[Marginal, ...]:
         """The tables, without the region; one of persons counts households that contain such a person, if that is less
-        sensitive.
+        sensitive. Sizes and the `released` categories are agreed with, and are not measured again.
         """
-        attributes = (*national.household, *national.person)
+        attributes = [each for each in (*national.household, *national.person) if each.name not in released]
         sets = [(each.name,) for each in attributes if each.codes > 1] if self.tables is None else self.tables
-        household = [SIZE, *(each.name for each in national.household)]
+        household = [each.name for each in national.household]
         found: dict[Marginal, None] = {}
         for names in sets:
             if not names or len(set(names)) < len(names):
                 raise SpecError(f"tables of regional: {', '.join(names) or 'a list'} is empty, or names one twice")
-            homes = tuple(name for name in names if name in household and name != SIZE)
+            if known := [name for name in names if name == SIZE or name in released]:
+                raise SpecError(f"tables of regional: {known[0]!r} is in the release, which households agree with")
+            homes = tuple(name for name in names if name in household)
             people = tuple(name for name in names if name not in household)
-            of_homes = Marginal("households", homes, people, SIZE in names)
+            of_homes, of_people = Marginal("households", homes, people), Marginal("persons", homes, people)
             of_homes.check(national)
-            of_people = Marginal("persons", homes, people, SIZE in names)
             less = not people or sensitivity(of_homes).l2_squared < sensitivity(of_people).l2_squared
             found[of_homes if less else of_people] = None
         return tuple(found)

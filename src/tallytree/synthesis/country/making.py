@@ -24,7 +24,15 @@ from tallytree.synthesis.agreement import SizeTable
 from tallytree.synthesis.country.asking import RegionalOptions, RegionalTable, affordable, measured_by_region
 from tallytree.synthesis.country.levels import RegionLevels, national_schema, region_levels
 from tallytree.synthesis.country.settling import rates_of_all
-from tallytree.synthesis.country.weighting import Wish, by_components, country, regional_weights, weights_of, wish
+from tallytree.synthesis.country.weighting import (
+    Classes,
+    by_components,
+    country,
+    in_classes,
+    regional_weights,
+    weights_of,
+    wish,
+)
 from tallytree.synthesis.methods import Method, Options
 from tallytree.synthesis.methods.asking import Asking, Fitted, share
 from tallytree.synthesis.methods.marginals import MarginalsOptions
@@ -72,7 +80,7 @@ def planned(
     sizes = np.arange(table.first_size, table.last_size + 1)
     persons = float((table.counts.reshape(-1, len(sizes)).sum(axis=0) * sizes).sum()) / max(1, table.number)
     wanted = affordable(
-        options.chosen(national, sensitivity),
+        options.chosen(national, sensitivity, [attribute for _, attribute in table.by]),
         levels,
         longer,
         sensitivity,
@@ -119,9 +127,9 @@ def run(
     households = released.counts.reshape(len(released.counts), -1).sum(axis=1)
     answers = [whole.model.answers(table).ravel() for table in plan.tables]
     rates = rates_of_all(plan.tables, answers, noisy, households, plan.levels)
-    wishes = [wish(whole.model, table, found) for table, found in zip(plan.tables, rates, strict=True)]
-    wishes.append(_released(whole.model, released))
-    weights = regional_weights(weights_of(whole.model), wishes)
+    classes = released_classes(whole.model, released)
+    wishes = [wish(whole.model, table, found, classes) for table, found in zip(plan.tables, rates, strict=True)]
+    weights = regional_weights(weights_of(whole.model), classes, wishes)
     model = country(whole.model, plan.schema, plan.levels, households, weights)
     measured = (*whole.measured, *noisy.values())
     return Fitted(model, whole.number, measured, (*whole.rounds, *asking.record))
@@ -132,15 +140,14 @@ def workload_of(plan: Country, workload: Workload) -> Workload:
     return Workload(plan.schema, tuple(dict.fromkeys([*workload, *(one.by_region for one in plan.wanted)])))
 
 
-def _released(model: Mixture, released: SizeTable) -> Wish:
-    """The released numbers by category and size as rates of each leaf region; where there are none, as in the whole."""
+def released_classes(model: Mixture, released: SizeTable) -> Classes:
+    """The released numbers by category and size as shares of each leaf region; where there are none, of the whole."""
     categories = tuple(attribute for _, attribute in released.by)
-    sizes = by_components(model, Marginal("households", categories, (), True))
-    shape = released.counts.shape[1:-1]
-    by_size = sizes.reshape(model.components, model.schema.max_persons + 1, *shape)
-    classes = by_size[:, released.first_size : released.last_size + 1].copy()
-    classes[:, -1] = by_size[:, released.last_size :].sum(axis=1)
-    components = np.moveaxis(classes, 1, -1).reshape(model.components, -1)
+    by_size = by_components(model, Marginal("households", categories, (), True))
+    kinds = by_size[0, 0].size
+    sizes = np.arange(released.first_size, released.last_size + 1)
+    chances = np.moveaxis(in_classes(by_size, sizes).reshape(model.components, len(sizes), kinds), 1, 2)
     counts = released.counts.reshape(len(released.counts), -1).astype(np.float64)
-    counts[counts.sum(axis=1) == 0] = counts.sum(axis=0) + 1e-9
-    return Wish(components, counts / counts.sum(axis=1, keepdims=True))
+    counts[counts.sum(axis=1) == 0] = counts.sum(axis=0) + 1.0
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    return Classes(chances.reshape(model.components, -1), np.tile(sizes, kinds), shares)

@@ -43,20 +43,13 @@ def settled_rates(
         measured = noisy.get(level)
         counts = expected
         if measured is not None:
-            own = _in_order(measured, table, len(number))
+            own = measured.values.reshape(len(number), -1)
             counts = drawn_to(own, float(measured.variance.flat[0]), expected, number)
             counts = _raked(counts, parents, above_number[:, None] * above, number if adds_up else None)
         with np.errstate(divide="ignore", invalid="ignore"):
             rates = np.where(number[:, None] > 0, counts / number[:, None], above[parents])
         above, above_number = np.maximum(rates, LEAST), number
     return above
-
-
-def _in_order(measured: Measured, table: Marginal, regions: int) -> Floats:
-    """Noisy counts as `[regions, cells]`: with size, that is the first axis, and the region the second."""
-    values = np.moveaxis(measured.values, 1, 0) if table.size else measured.values
-    rows: Floats = values.reshape(regions, -1)
-    return rows
 
 
 def drawn_to(noisy: Floats, variance: float, expected: Floats, number: Floats) -> Floats:
