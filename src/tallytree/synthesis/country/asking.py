@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import sqrt
 from typing import Any, NamedTuple
 
-from tallytree.errors import SpecError
+from tallytree.errors import BudgetError, SpecError
 from tallytree.privacy.budget import exact
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.schema import SIZE, Marginal, Schema
@@ -40,7 +40,10 @@ class RegionalOptions:
         """Options from plain values, checked."""
         if unknown := [name for name in given if name not in ("share", "tables", "worth")]:
             raise SpecError(f"regional has no {unknown[0]!r}; it has share, tables and worth")
-        part = exact(given.get("share", cls.share), "share of regional")
+        try:
+            part = exact(given.get("share", cls.share), "share of regional")
+        except BudgetError as error:
+            raise SpecError(str(error)) from None
         if not 0 < part < 1:
             raise SpecError(f"share of regional must lie between 0 and 1, not {given['share']}")
         tables = given.get("tables")

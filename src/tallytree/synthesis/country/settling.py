@@ -9,8 +9,8 @@ one with the rates p has the noisy counts y, with noise of variance σ², and
 where n p is how much counts of regions with equal rates differ by chance, and b, by cell, is how much more they differ
 on this level: fitted by moments from the noisy counts alone, b = Σ w ((y − n p)² − σ² − n p) / Σ w n² with the weights
 w = (n / (n p + σ²))², and 0 where that is negative. So a region keeps its own counts where they tell something and has
-its parent's rates where they are noise. Then counts below zero become zero, and the regions of a parent are scaled to
-add up to it, cell by cell, as their cells are to their number of households.
+its parent's rates where they are noise. Then counts near or below zero become a small part of n p, and the regions of a
+parent are scaled to add up to it, cell by cell, as their cells are to their number of households.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from tallytree.schema import Marginal
 from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.models.model import Measured
 
-RAKES = 20  # times that regions are scaled to their parent, and cells to their region
+RAKES = 200  # times at most that regions are scaled to their parent, and cells to their region
+NEAR_ENOUGH = 1e-6  # of a count, as a part of it
+LEAST_OF_EXPECTED = 0.02  # of what the parent's rates expect: noise below zero does not tell that there is nobody
 LEAST = 1e-9  # of a rate: what is impossible on paper may still be there
 
 
@@ -59,7 +61,7 @@ def drawn_to(noisy: Floats, variance: float, expected: Floats, number: Floats) -
     total = (weight * number[:, None] ** 2).sum(axis=0)
     beyond = (weight * (apart**2 - variance - chance)).sum(axis=0) / np.maximum(total, LEAST)
     real = chance + number[:, None] ** 2 * np.maximum(beyond, 0.0)
-    counts: Floats = np.maximum(expected + real / (real + variance) * apart, 0.0)
+    counts: Floats = np.maximum(expected + real / (real + variance) * apart, LEAST_OF_EXPECTED * expected)
     return counts
 
 
@@ -69,8 +71,9 @@ def _raked(counts: Floats, parents: Integers, wanted: Floats, number: Floats | N
     for _ in range(RAKES):
         sums = np.zeros_like(wanted)
         np.add.at(sums, parents, counts)
-        counts *= (wanted / np.maximum(sums, LEAST))[parents]
-        if number is None:
+        factors = wanted / np.maximum(sums, LEAST)
+        counts *= factors[parents]
+        if number is None or np.abs(factors - 1).max() <= NEAR_ENOUGH:
             break
         counts *= (number / np.maximum(counts.sum(axis=1), LEAST))[:, None]
     return counts
