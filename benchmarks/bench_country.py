@@ -112,7 +112,9 @@ def main() -> None:
         timed("save", lambda: made.save(Path(folder) / "country"))
     for name, table in true.items():
         marginal = tt.Marginal("households", ("county", name))
-        found = sum(counted(chunk, marginal, made.schema) for chunk in made.draw())
+        found = np.zeros(table.shape)
+        for chunk in made.draw():
+            found += counted(chunk, marginal, made.schema)
         states = [rows.reshape(given.states, given.counties, -1).sum(axis=1) for rows in (table, found)]
         report[name] = {"county": round(apart(table, found), 4), "state": round(apart(*states), 4)}
     if given.draw:

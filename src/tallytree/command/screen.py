@@ -368,6 +368,9 @@ def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation
     if ready.table is not None:
         by = ", ".join(ready.table.attributes)
         rows["agrees"] = f"with {ready.table.number:,} released households by {by} and size"
+    if ready.country is not None:
+        asked = "; ".join(one.by_region.describe() for one in ready.country.wanted)
+        rows["by region"] = asked or "nothing: the budget allows no table, so all regions have the shapes of the whole"
     return facts(rows)
 
 
