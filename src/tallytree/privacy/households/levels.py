@@ -13,6 +13,7 @@ for these.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from tallytree.tables.sealed import Sealed, check_unaltered
 
 def longer_schema(schema: Schema, added: Mapping[Attribute, Integers]) -> Schema:
     """The schema with further attributes of households at the end."""
-    return Schema((*schema.household, *added), schema.person, schema.max_persons)
+    return replace(schema, household=(*schema.household, *added))
 
 
 @from_outside("Adding the regions of upper levels")
@@ -45,11 +46,4 @@ def with_levels(households: Households, region: str, added: Mapping[Attribute, I
     }
     schema = longer_schema(households.schema, added)
     longer = HouseholdCodes(schema, {**codes.household, **columns}, codes.person, np.asarray(codes.starts))
-    return Households(
-        schema=schema,
-        codes=Sealed(longer),
-        oversize=households.oversize,
-        person_order=households.person_order,
-        name=households.name,
-        files=households.files,
-    )
+    return replace(households, schema=schema, codes=Sealed(longer))

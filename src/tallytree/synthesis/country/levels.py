@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -86,4 +86,4 @@ def national_schema(schema: Schema, region: str) -> Schema:
     household = tuple(each for each in schema.household if each.name != region)
     if not household and not schema.person:
         raise SpecError("there is no attribute besides the region: nothing is left to synthesize")
-    return Schema(household, schema.person, schema.max_persons)
+    return replace(schema, household=household)
