@@ -6,8 +6,8 @@ The script makes a virtual environment in the given folder (it says so), install
 another program. `mst` and `aim` are those of smartnoise-synth. `mst-mbi` is MST (McKenna, Miklau and Sheldon, 2021) on
 the inference of the current mbi: a third of ρ each for all attributes, for a spanning tree of pairs that is chosen by
 how far they are from independent, and for those pairs; a graphical model is fitted to all of it, and as many rows are
-drawn as there were. `--data` is a folder with `NAME_households.parquet` and `NAME_persons.parquet` to use in place of
-made-up households, as `experiments.hqr` reads them. A flat row is a household with the attributes of up to M persons side by side, a code of its own
+drawn as there were. `--data FOLDER --name oregon-small` takes real households, as `experiments.hqr` reads them, in
+place of made-up ones. A flat row is a household with the attributes of up to M persons side by side, a code of its own
 standing for "no such person"; so one row is one household, which is the default unit here too. Drawn rows are folded
 back and compared by the same errors as in `tallytree.evaluate.microdata`. If the package cannot be installed the
 script reports that and ends; nothing is made up in its place.
@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.evaluate.microdata import HouseholdTruth, made_up
+from tallytree.privacy.budget import Budget
 from tallytree.schema import Schema
-from tallytree.synthesis.workload import all_sets
+from tallytree.synthesis.workload import Workload, all_sets
 from tallytree.tables.contingency import grouped
 
 PROGRAM = """
@@ -94,7 +95,8 @@ while len(tree) < len(names) - 1:
     group = {name: group[pair[0]] if which == old else which for name, which in group.items()}
 model = fitted([*first, *measured(tree, rho / 3)], 3000)
 drawn = model.synthetic_data(rows=len(rows)).to_dict()
-np.savetxt(target, np.stack([drawn[name] for name in names], axis=1), fmt="%d", delimiter=",", header=",".join(names), comments="")
+columns = np.stack([drawn[name] for name in names], axis=1)
+np.savetxt(target, columns, fmt="%d", delimiter=",", header=",".join(names), comments="")
 """
 PEERS = {"mst": ("smartnoise-synth", "snsynth"), "aim": ("smartnoise-synth", "snsynth"), "mst-mbi": ("mbi", "mbi")}
 
@@ -133,6 +135,14 @@ def folded(schema: Schema, rows: NDArray[np.int64]) -> HouseholdTruth:
     return HouseholdTruth("peer", grouped(schema, household, person, home, len(rows)))
 
 
+def real(folder: Path, name: str) -> tuple[HouseholdTruth, Workload]:
+    """Households and workload of an experiment."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from experiments.hqr import truth_of
+
+    return truth_of(name, folder)
+
+
 def environment(folder: Path, peer: str) -> Path:
     """The Python of an environment that has the peer, or an end with the installer's own words."""
     package, module = PEERS[peer]
@@ -158,11 +168,13 @@ def main() -> None:
     parser.add_argument("--epsilon", default="1")
     parser.add_argument("--scale", type=float, default=0.8)
     parser.add_argument("--data", type=Path, default=None)
-    parser.add_argument("--name", choices=tuple(SAMPLES), default="oregon-small")
+    parser.add_argument("--name", default="oregon-small")
     given = parser.parse_args()
     python = environment(given.environment, given.synthesizer)
-    truth = made_up("acs-small", scale=given.scale, seed=2022) if given.data is None else real(given.data, given.name)
+    truth = made_up("acs-small", scale=given.scale, seed=2022)
     workload = all_sets(truth.schema)
+    if given.data is not None:
+        truth, workload = real(given.data, given.name)
     names, rows = flattened(truth)
     source, target = given.environment / "flat.csv", given.environment / "drawn.csv"
     np.savetxt(source, rows, fmt="%d", delimiter=",", header=",".join(names), comments="")
@@ -187,6 +199,7 @@ def main() -> None:
                 "benchmark": "peers_synthesis",
                 "installed": True,
                 "synthesizer": given.synthesizer,
+                "data": truth.name,
                 "epsilon": float(given.epsilon),
                 "delta": delta,
                 "max_error": float(apart.max()),

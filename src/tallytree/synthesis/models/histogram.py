@@ -28,6 +28,7 @@ from tallytree.synthesis.workload import Workload
 
 MOST_CELLS = 5_000_000
 BLOCK = 1 << 22  # numbers in a matrix of person vectors that is built at a time
+LEAST_OF_NOISE = 1e-4  # by which a cell may be missed
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +118,25 @@ class Histogram:
             queries[index].update(cells)
         earlier = tuple(total + array for total, array in zip(self.earlier, self.cells, strict=True))
         return Histogram(self.schema, self.first, tuple(cells), earlier, self.rounds + 1)
+
+    def settled(
+        self, measured: Sequence[MeasuredCell], number_of_households: float, number_of_persons: float, *, passes: int
+    ) -> Histogram:
+        """So many more passes of updates over all measured cells, each in an order of its own; fewer once no share is
+        missed by more than a ten-thousandth of its noise. A round's own updates leave cells of earlier rounds unmet.
+        """
+        homes = check_number(number_of_households, "households")
+        persons = check_number(number_of_persons, "persons")
+        queries = [_query(self, cell, homes, persons) for cell in measured]
+        spread = [cell.variance**0.5 / (homes if cell.marginal.of == "households" else persons) for cell in measured]
+        cells = [array.copy() for array in self.cells]
+        for turn in range(passes if queries else 0):
+            missed = [abs(query.share - query.answer(cells)) for query in queries]
+            if all(one <= LEAST_OF_NOISE * noise for one, noise in zip(missed, spread, strict=True)):
+                break
+            for index in PublicStream(f"order of pass {turn}: ").order(len(queries)):
+                queries[index].update(cells)
+        return Histogram(self.schema, self.first, tuple(cells), self.earlier, self.rounds)
 
     def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
         """A household for each point on the line of all chances, in random order."""
