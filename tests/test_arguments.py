@@ -161,6 +161,8 @@ CALLS = {
         "number": None,
         "release": None,
         "region": None,
+        "by": None,
+        "regional": None,
     },
     tt.verify: {"directory": "nowhere", "id": None},
     RELEASED.estimate: {"regions": None, "sizes": None, "confidence": None, "by": None},
