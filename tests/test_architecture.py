@@ -32,6 +32,8 @@ ROOMS = (
     "hierarchy",
     "category_trees",
     "histogram",
+    "attributes",
+    "structure",
     "schema",
     "long_table",
     "charts",

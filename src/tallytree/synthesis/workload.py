@@ -24,10 +24,11 @@ MOST_TABLES = 1000  # of the default workload
 
 @dataclass(frozen=True)
 class Workload:
-    """Tables over a schema's attributes, each named once."""
+    """Tables over a schema's attributes, each named once; those in `measured` are measured whatever a method selects."""
 
     schema: Schema
     marginals: tuple[Marginal, ...]
+    measured: tuple[Marginal, ...] = ()
 
     __repr__ = briefly
 
@@ -40,6 +41,10 @@ class Workload:
         check_all(self.marginals, self.schema)
         if len(set(self.marginals)) != len(self.marginals):
             raise SpecError("the workload names a table twice")
+        expect(self.measured, several(instance(Marginal)), "measured")
+        object.__setattr__(self, "measured", tuple(dict.fromkeys(self.measured)))
+        if other := [table for table in self.measured if table not in self.marginals]:
+            raise SpecError(f"to be measured, a table must be in the workload: {other[0].describe()} is not")
 
     def __len__(self) -> int:
         return len(self.marginals)
@@ -61,13 +66,17 @@ class Workload:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them back."""
-        return {"schema": self.schema.to_json(), "marginals": [marginal.to_json() for marginal in self.marginals]}
+        named = {"schema": self.schema.to_json(), "marginals": [marginal.to_json() for marginal in self.marginals]}
+        return {**named, "measured": [table.to_json() for table in self.measured]} if self.measured else named
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Workload:
         """What `to_json` wrote."""
-        marginals = tuple(Marginal.from_json(marginal) for marginal in values["marginals"])
-        return cls(Schema.from_json(values["schema"]), marginals)
+        marginals, measured = (
+            tuple(Marginal.from_json(marginal) for marginal in values.get(name, ()))
+            for name in ("marginals", "measured")
+        )
+        return cls(Schema.from_json(values["schema"]), marginals, measured)
 
 
 def all_sets(schema: Schema, k: int = 3, *, smaller: bool = False, size: bool = False) -> Workload:
@@ -144,9 +153,12 @@ def is_sum_of(coarse: Marginal, fine: Marginal) -> bool:
 
     Values of attributes exclude each other, so a table of persons may be summed over any attribute, and a table of
     households over those of households and over size. But a household can contain persons of several values: over the
-    attributes of persons, tables of households do not add up.
+    attributes of persons, tables of households do not add up. Tables by role are about the households that have such
+    persons, so both need the same roles.
     """
     if coarse.of != fine.of or (coarse.size and not fine.size) or not set(coarse.household) <= set(fine.household):
+        return False
+    if set(coarse.role_names) != set(fine.role_names) or not set(coarse.roles) <= set(fine.roles):
         return False
     if coarse.of == "households":
         return set(coarse.person) == set(fine.person)

@@ -23,16 +23,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from math import pi, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, roles_by_attribute
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.methods.asking import Asking, Fitted, epsilon_for, estimates_while_resuming, share, whole
 from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.models.model import Measured
+from tallytree.synthesis.models.slots import slots
+from tallytree.synthesis.structural import structural_tables, zero_tables
 from tallytree.synthesis.workload import Workload, is_sum_of
 
 MEAN_SIZE = sqrt(2 / pi)  # of normal noise, in standard deviations
@@ -68,6 +71,9 @@ class MarginalsOptions:
     slack: float = 1.0
     empty: bool = True
     seed_text: str = ""
+    structure_share: float = 0.15
+    asked_share: float = 0.25
+    zero_weight: float = 1.0
 
     def __post_init__(self) -> None:
         shares = (self.first_share, self.select_share, self.first_share + self.sweep_share)
@@ -79,13 +85,54 @@ class MarginalsOptions:
             raise SpecError("components, steps, last_steps and sharpen must be at least 1")
         if self.rate <= 0 or self.spread <= 0 or self.worth_sweeping < 0 or self.noise_explains < 0:
             raise SpecError("rate and spread must be above 0, worth_sweeping and noise_explains at least 0")
+        if not (0 < self.structure_share < 0.5 and 0 < self.asked_share < 0.5) or self.zero_weight < 0:
+            raise SpecError("structure_share and asked_share must lie between 0 and 0.5, and zero_weight be at least 0")
 
     def check(self, schema: Schema) -> None:
-        """Every schema can be used."""
+        """Refuse fewer components than there are kinds of household."""
+        if schema.structure is not None:
+            slots(schema, self.components)
 
     def run(self, asking: Asking) -> Fitted:
         """All stages."""
         return _Run(asking, self).result()
+
+
+class Parts(NamedTuple):
+    """What of the budget goes where: a part for each table that is measured whatever the selection says, and a sweep's."""
+
+    structural: dict[Marginal, Fraction]
+    asked: dict[Marginal, Fraction]
+    sweep: Fraction
+
+    @property
+    def required(self) -> dict[Marginal, Fraction]:
+        """All tables that are measured in any case."""
+        return {**self.structural, **self.asked}
+
+
+def parts_of_the_budget(
+    schema: Schema, workload: Workload, neighbours: HouseholdNeighbours, options: MarginalsOptions
+) -> Parts:
+    """From public facts alone. Tables share in proportion to the square root of their squared sensitivity: where noise
+    of all of them together is to be least, that is how.
+    """
+    first = set(first_tables(schema))
+    asked = [table for table in workload.measured if table not in first and neighbours.sensitivity(table, schema).l1]
+    allowed = neighbours.unit.kind != "one_person_attributes" or not roles_by_attribute(schema)
+    structural = [
+        table
+        for table in (structural_tables(schema) if allowed else ())
+        if table not in asked and neighbours.sensitivity(table, schema).l1
+    ]
+
+    def divided(tables: list[Marginal], whole: float) -> dict[Marginal, Fraction]:
+        roots = [sqrt(neighbours.sensitivity(table, schema).l2_squared) for table in tables]
+        return {table: Fraction(whole * root / sum(roots)) for table, root in zip(tables, roots, strict=True)}
+
+    parts = divided(structural, options.structure_share), divided(asked, options.asked_share)
+    taken = sum((sum(part.values(), Fraction(0)) for part in parts), Fraction(0))
+    return Parts(*parts, max(Fraction(options.sweep_share) - taken, Fraction(0)))
 
 
 class _Run:
@@ -97,6 +144,8 @@ class _Run:
         self.public = [marginal for marginal in asking.workload if asking.is_public(marginal)]
         smaller = [part for part in parts_of(wanted) if not asking.is_public(part)]
         self.candidates = Workload(self.schema, tuple(dict.fromkeys([*wanted, *smaller])))
+        self.parts = parts_of_the_budget(self.schema, asking.workload, asking.tables.neighbours, options)
+        self.zeros = zero_tables(self.schema)
         self.models = asking.models("tallytree-marginals", options, self._start, Mixture.from_arrays)
         self.number = 0
         self.measured: list[Measured] = []
@@ -131,13 +180,15 @@ class _Run:
                 self.exact.append((marginal, asking.public(marginal)))
             else:
                 self._measure(marginal, each)
+        for marginal, part in self.parts.required.items():
+            self._measure(marginal, share(asking.total, part))
         self._advance([*self.measured], self.options.last_steps)
         asking.tell(1, self.options.rounds + 3, "sizes and attributes")
 
     def _sweep(self) -> None:
         """The tables that are worth it, with equal budgets."""
-        asking, budget = self.asking, share(self.asking.total, self.options.sweep_share or Fraction(1, 2))
-        chosen = self._worth_sweeping(float(budget)) if self.options.sweep_share else []
+        asking, budget = self.asking, share(self.asking.total, self.parts.sweep or Fraction(1, 2))
+        chosen = self._worth_sweeping(float(budget)) if self.parts.sweep else []
         if chosen:
             before = len(self.measured)
             each = share(budget, Fraction(1, len(chosen)))
@@ -162,7 +213,7 @@ class _Run:
 
     def _cheaper(self, marginal: Marginal) -> Marginal:
         """For a persons table, the households table of the same attributes, if that is less sensitive."""
-        homes = Marginal("households", marginal.household, marginal.person, marginal.size)
+        homes = Marginal("households", marginal.household, marginal.person, marginal.size, marginal.roles)
         sensitivity = self.asking.tables.sensitivity
         public = self.asking.is_public(homes)
         return homes if not public and sensitivity(homes).l2_squared < sensitivity(marginal).l2_squared else marginal
@@ -244,7 +295,7 @@ class _Run:
     def _advance(self, newest: Sequence[Measured], steps: int) -> bool:
         """Fit to everything so far. Did the newest table, if it is one, move the model by less than its own noise?"""
         measured, number = [*self._exact_tables(), *self.measured], self.number
-        options = self.options
+        options, zeros = self.options, self._zero_tables()
 
         def fit(model: Mixture) -> tuple[Mixture, bool]:
             from tallytree.synthesis.models import fitting
@@ -254,7 +305,10 @@ class _Run:
             explained = options.noise_explains * (1 + options.slack * sqrt(2 / cells))
             if not measured:
                 return model, False
-            moved = fitting.fit(model, measured, number, steps=steps, rate=options.rate, noise_explains=explained).model
+            found = fitting.fit(
+                model, measured, number, steps=steps, rate=options.rate, noise_explains=explained, zeros=zeros
+            )
+            moved = found.model
             if len(newest) != 1:
                 return moved, False
             table = newest[0]
@@ -270,6 +324,16 @@ class _Run:
         least = min((float(table.variance.min()) for table in self.measured), default=1.0)
         variance = np.array(PUBLIC_VARIANCE * least)
         return [Measured(marginal, counts.astype(np.float64), variance) for marginal, counts in self.exact]
+
+    def _zero_tables(self) -> list[Measured]:
+        """What rules keep empty, as if it had been measured with the least noise."""
+        if not self.options.zero_weight:
+            return []
+        least = min((float(table.variance.min()) for table in self.measured), default=1.0) / self.options.zero_weight
+        return [
+            Measured(zero.marginal, np.zeros(zero.impossible.shape), np.where(zero.impossible, least, np.inf))
+            for zero in self.zeros
+        ]
 
 
 def first_tables(schema: Schema) -> list[Marginal]:
@@ -294,6 +358,8 @@ def parts_of(marginals: Iterable[Marginal]) -> list[Marginal]:
     """The tables over at least two, and fewer than all, of each table's attributes."""
     found: dict[Marginal, None] = {}
     for marginal in marginals:
+        if marginal.roles:
+            continue
         names = [*marginal.household, *marginal.person]
         for number in range(2, len(names)):
             for chosen in combinations(names, number):

@@ -97,12 +97,14 @@ class MeasuredCell:
 class SyntheticHouseholds(NamedTuple):
     """Some drawn households as codes: `sizes` [households], `household` [households, attributes], `person` [persons,
     attributes], attributes in the schema's order; household i has the persons offsets[i] … offsets[i + 1] − 1.
+    `redrawn` households broke a rule when they were drawn first.
     """
 
     sizes: Codes
     household: Codes
     person: Codes
     offsets: Integers
+    redrawn: int = 0
 
 
 class Wanted(NamedTuple):
