@@ -115,20 +115,36 @@ def sampled_sets(schema: Schema, k: int, per_count: int, seed_text: str, *, size
 
 
 def named(schema: Schema, sets: Iterable[Sequence[str]]) -> Workload:
-    """Both tables of each set of attribute names; 'persons' names the number of persons in the household."""
+    """Both tables of each set of attribute names; 'persons' names the number of persons in the household.
+
+    `role.attribute` names an attribute of the person in a role: 'head.age'. A set of such names and household
+    attributes has one table, of households; with attributes of persons, those of the others, it has two.
+    """
     household = [SIZE, *(attribute.name for attribute in schema.household)]
-    chosen = []
+    known = {attribute.name for attribute in (*schema.household, *schema.person)}
+    roles = {role.name for role in schema.structure.roles} if schema.structure is not None else set()
+    found: list[Marginal] = []
     for names in sets:
         if isinstance(names, str):
             raise SpecError(f"a set of attributes is a list of names, not the text {names!r}")
-        for name in names:
-            if name != SIZE:
-                schema.attribute(name)
         if len(set(names)) != len(names):
             raise SpecError(f"the set {', '.join(names)} names an attribute twice")
+        pairs = {}
+        for name in names:
+            role, _, attribute = name.partition(".")
+            if name not in known and name != SIZE and attribute and role in roles:
+                pairs[name] = role, attribute
+            elif name != SIZE:
+                schema.attribute(name)
         homes = tuple(name for name in names if name in household)
-        chosen.append((homes, tuple(name for name in names if name not in household)))
-    return Workload(schema, tuple(_both(schema, chosen)))
+        people = tuple(name for name in names if name not in household and name not in pairs)
+        if not pairs:
+            found += _both(schema, [(homes, people)])
+            continue
+        rest, by = tuple(name for name in homes if name != SIZE), tuple(pairs.values())
+        for of in ("households", "persons") if people else ("households",):
+            found.append(Marginal("persons" if of == "persons" else "households", rest, people, SIZE in homes, by))
+    return Workload(schema, tuple(dict.fromkeys(found)))
 
 
 def default_workload(schema: Schema) -> Workload:

@@ -44,6 +44,7 @@ class Households(Bound):
     codes: Sealed[HouseholdCodes]
     oversize: Oversize = "error"  # what was done with households of more than max_persons, if there were any
     person_order: str | None = None  # the column by which the first persons were told, if not the file's order
+    on_broken_rules: OnBrokenRules = "keep"  # what was done with those that break a rule, if there were any
     name: str | None = None  # the ledger's key
     files: tuple[str, ...] = ()  # where the rows were read from; never part of a release
 
@@ -152,6 +153,7 @@ def read_households(
         codes=Sealed(codes),
         oversize=oversize,
         person_order=person_order,
+        on_broken_rules=on_broken_rules or "refuse",
         name=name,
         files=() if files[0] is None or files[1] is None else (*files[0], *files[1]),
     )

@@ -40,6 +40,9 @@ from tallytree.synthesis.workload import Workload, is_sum_of
 
 MEAN_SIZE = sqrt(2 / pi)  # of normal noise, in standard deviations
 SIZES = Marginal("households", size=True)
+import os
+
+POWER = float(os.environ.get("POWER", ".25"))
 PUBLIC_VARIANCE = 0.25  # a public table weighs in the fit as if it had this part of the least noise's variance
 
 
@@ -127,7 +130,7 @@ def parts_of_the_budget(
     ]
 
     def divided(tables: list[Marginal], whole: float) -> dict[Marginal, Fraction]:
-        roots = [sqrt(neighbours.sensitivity(table, schema).l2_squared) for table in tables]
+        roots = [neighbours.sensitivity(table, schema).l2_squared ** POWER for table in tables]
         return {table: Fraction(whole * root / sum(roots)) for table, root in zip(tables, roots, strict=True)}
 
     parts = divided(structural, options.structure_share), divided(asked, options.asked_share)

@@ -55,6 +55,16 @@ def keep_rules(
     return drawn._replace(redrawn=first)
 
 
+def settled(drawn: SyntheticHouseholds, schema: Schema, known: Mapping[str, int]) -> SyntheticHouseholds:
+    """The households with each that breaks a rule replaced by one that the search finds; `known` are the columns of
+    household attributes that stay.
+    """
+    left, _ = breaking(drawn, schema, np.arange(len(drawn.sizes)))
+    for home in left.tolist():
+        _settle(drawn, schema, home, {name: int(drawn.household[home, at]) for name, at in known.items()})
+    return drawn._replace(redrawn=len(left))
+
+
 def breaking(drawn: SyntheticHouseholds, schema: Schema, homes: Integers) -> tuple[Integers, Integers]:
     """Which of some households break a rule, and which of their persons do, as far as rules are about persons."""
     rows, places = part(drawn, schema, homes)
