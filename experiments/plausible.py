@@ -1,10 +1,10 @@
-"""NOT PRIVATE: are synthetic households plausible? Roles and rules against the same method without them, on public data.
+"""NOT PRIVATE: are synthetic households plausible? Roles and rules against the same method without them.
 
     python -m experiments.plausible --data DIRECTORY --out rows.jsonl [--sets oregon atlanta cps] [--epsilon 0.25 1 4]
         [--runs 3]
 
-A line of JSON for each run: rules broken, how many households were drawn again, errors of drawn households over all sets
-of three attributes (as in `tallytree.evaluate.microdata`), and what no such table shows: how the ages of the first two
+A line of JSON for each run: rules broken, how many households were drawn again, errors of drawn households over all
+sets of three attributes (as in `tallytree.evaluate.microdata`), and what no such table shows: how the ages of the first two
 persons go together, couples of one sex, children by the age of the head. Three generations under one roof are named by
 no rule and no table.
 """

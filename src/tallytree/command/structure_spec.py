@@ -98,8 +98,8 @@ def structure_of(
             listed = [sizes, sizes] if isinstance(sizes, int) else sizes
             if len(listed) != 2:
                 raise SpecError(
-                    f"[rules] size_class of {one.attribute!r}: {value!r} needs a number of persons, or the least and the "
-                    "most"
+                    f"[rules] size_class of {one.attribute!r}: {value!r} needs a number of persons, or the least and "
+                    "the most"
                 )
             rows.append((value, listed[0], listed[1]))
         found.append(SizeClass(one.attribute, tuple(rows)))

@@ -64,7 +64,7 @@ class Search:
     def household(
         self, size: int, *, role: str | None = None, fixed: Mapping[str, int] | None = None
     ) -> Household | None:
-        """One that keeps all rules and has `size` persons, one of them in `role` if one is named; None if there is none.
+        """One that keeps all rules and has `size` persons, one of them in `role` if one is named; None if none does.
 
         `fixed` are codes of household attributes that it must have.
         """

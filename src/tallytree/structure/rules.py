@@ -89,8 +89,8 @@ class Below:
         check_condition(((self.attribute, ()),), person, "a rule `below`")
         if self.by != 0 and numbers_of(person[self.attribute]) is None:
             raise SpecError(
-                f"a rule `below` has by = {self.by}, and the values of {self.attribute!r} are no numbers: leave it out, "
-                "or give the attribute cuts"
+                f"a rule `below` has by = {self.by}, and the values of {self.attribute!r} are no numbers: leave it "
+                "out, or give the attribute cuts"
             )
 
     def in_words(self) -> str:

@@ -1,8 +1,8 @@
 """Tables that a structure asks for: those that are measured for it, and those whose cells its rules make zero.
 
 Measured, whatever a selection says: head and spouse by each other's attributes, households by size and the head's age,
-and the rest by their role and age and the head's age. That is what makes households look like households, and selections
-that look at errors of single tables pass it over. Zeros cost nothing: that a cell is empty is public.
+and the rest by their role and age and the head's age. That is what makes households look like households, and
+selections that look at errors of single tables pass it over. Zeros cost nothing: that a cell is empty is public.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tallytree.structure.rules import Below, Implies, SizeClass, may_be_below
 from tallytree.structure.structure import Structure
 
 MOST_CELLS = 1 << 16  # of a table of zeros
-MOST_PAIRS = 4  # attributes by which two roles are crossed
+MOST_PAIRS = 2  # attributes by which two roles are crossed: age, and sex
 
 
 class Zeros(NamedTuple):

@@ -24,7 +24,7 @@ MOST_TABLES = 1000  # of the default workload
 
 @dataclass(frozen=True)
 class Workload:
-    """Tables over a schema's attributes, each named once; those in `measured` are measured whatever a method selects."""
+    """Tables over a schema's attributes, each named once; those in `measured` are measured in any case."""
 
     schema: Schema
     marginals: tuple[Marginal, ...]

@@ -129,7 +129,8 @@ class HouseholdNeighbours:
         They are a part of the table, so they change by no more than the whole does, in either norm. And one cell
         changes by at most b: a household is counted in a cell of a households table or not, so b = 1; in a persons
         table it is counted with at most M persons (M − r by role) and at least none, so b = M, or b = 1 where a single
-        person moves and takes nobody along, as somebody in a role does. So L1 is at most `number` · b and L2² at most `number` · b².
+        person moves and takes nobody along, as somebody in a role does.
+        So L1 is at most `number` · b and L2² at most `number` · b².
         """
         if number < 1:
             raise SpecError(f"a measurement needs at least one cell, not {number}")
@@ -148,9 +149,9 @@ class HouseholdNeighbours:
             )
         if marginal.roles and self.unit.kind == "one_person_attributes" and roles_by_attribute(schema):
             raise SpecError(
-                f"the table of {marginal.describe()} cannot be asked for under one_person_attributes, since an attribute "
-                "of persons tells their roles: one person who changes it could change the roles of others. Tell roles by "
-                "position, leave such tables out, or protect one_group"
+                f"the table of {marginal.describe()} cannot be asked for under one_person_attributes, since an "
+                "attribute of persons tells their roles: one person who changes it could change the roles of others. Tell "
+                "roles by position, leave such tables out, or protect one_group"
             )
         return (
             prod(schema.attribute(name).codes for name in marginal.household) * self._role_cells(marginal, schema),

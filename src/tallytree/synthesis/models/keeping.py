@@ -1,8 +1,8 @@
 """Drawn households that keep all rules: what breaks one is drawn again, for as long as it takes and no longer.
 
 First the persons who break a rule, then the whole household in its component, then a household of the same size from
-the whole model. What is left after that, in models in which a rule leaves nearly no chance, becomes a household that the
-search for contradictions finds. Sizes stay, and so does what was asked for (the region): agreement is not touched.
+the whole model. What is left after that, in models in which a rule leaves nearly no chance, becomes a household that
+the search for contradictions finds. Sizes stay, and so does what was asked for (the region): agreement is not touched.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def _settle(drawn: SyntheticHouseholds, schema: Schema, home: int, known: Mappin
     if found is None:
         values = ", ".join(f"{name} {schema.attribute(name).values[code]}" for name, code in known.items())
         raise SpecError(
-            f"no household of {size} persons{f' with {values}' if values else ''} can keep the rules of the schema, and "
-            "one was asked for: a released table has such households, or the rules are too strict"
+            f"no household of {size} persons{f' with {values}' if values else ''} can keep the rules of the schema, "
+            "and one was asked for: a released table has such households, or the rules are too strict"
         )
     drawn.household[home] = [found.household[each.name] for each in schema.household]
     for place, person in enumerate(found.persons):

@@ -20,10 +20,10 @@ from tallytree.notebook import briefly
 from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Counted, Marginal, Schema
 from tallytree.synthesis.models.containing import rates
+from tallytree.synthesis.models.keeping import Redraw, keep_rules
 from tallytree.synthesis.models.model import Arrays, SyntheticHouseholds, Wanted
 from tallytree.synthesis.models.products import Tables, answers, by_component, weighted_households
 from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.keeping import Redraw, keep_rules
 from tallytree.synthesis.models.sampling import Block, draw_codes, ladders
 from tallytree.synthesis.models.slots import IMPOSSIBLE, masked, view
 from tallytree.synthesis.workload import Workload

@@ -147,8 +147,8 @@ def refuse_roles(tables: Iterable[Marginal]) -> None:
     for table in tables:
         if table.roles:
             raise SpecError(
-                f"the table of {table.describe()} is by role, which the method tallytree-marginals alone can ask for: use "
-                "it, or leave the table out"
+                f"the table of {table.describe()} is by role, which the method tallytree-marginals alone can ask for: "
+                "use it, or leave the table out"
             )
 
 
