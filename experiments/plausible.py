@@ -4,9 +4,9 @@
         [--runs 3]
 
 A line of JSON for each run: rules broken, how many households were drawn again, errors of drawn households over all
-sets of three attributes (as in `tallytree.evaluate.microdata`), and what no such table shows: how the ages of the first two
-persons go together, couples of one sex, children by the age of the head. Three generations under one roof are named by
-no rule and no table.
+sets of three attributes (as in `tallytree.evaluate.microdata`), and what no such table shows: how the ages of the first
+two persons go together, couples of one sex, children by the age of the head. Three generations under one roof are named
+by no rule and no table.
 """
 
 from __future__ import annotations

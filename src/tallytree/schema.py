@@ -53,8 +53,10 @@ class Schema:
             raise SpecError(f"{SIZE!r} names the number of persons in a household; call the attribute something else")
         expect(self.structure, optional(instance(Structure)), "structure")
         if self.structure is not None:
-            sides = ({attribute.name: attribute for attribute in side} for side in (self.household, self.person))
-            self.structure.check(*sides, self.max_persons)
+            household, person = (
+                {attribute.name: attribute for attribute in side} for side in (self.household, self.person)
+            )
+            self.structure.check(household, person, self.max_persons)
             check_possible(self.search)
 
     @cached_property

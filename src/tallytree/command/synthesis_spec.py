@@ -21,8 +21,9 @@ from tallytree.progress import Progress, silent
 from tallytree.schema import Attribute, Counted, Marginal, Schema
 from tallytree.synthesis.workload import Workload, all_sets, default_workload, named, sampled_sets
 from tallytree.tables.codebook import bin_names, schema_from_codebook
-from tallytree.tables.households import Households, Oversize, read_households
+from tallytree.tables.households import Households, OnBrokenRules, Oversize, read_households
 from tallytree.tables.left_out import persons_left_out
+from tallytree.tables.problems import InputProblems
 from tallytree.tables.same_source import refuse_private_file
 
 
@@ -196,6 +197,9 @@ class SynthesisSpec(Spec):
 
     def read(self, progress: Progress = silent) -> Households:
         """Read and check the microdata."""
+        return self._read(None if self.rules is None else self.rules.on_broken_rules, progress)
+
+    def _read(self, on_broken_rules: OnBrokenRules | None, progress: Progress = silent) -> Households:
         return read_households(
             self.placed(self.households.source),
             self.placed(self.persons.source),
@@ -203,16 +207,17 @@ class SynthesisSpec(Spec):
             household_id=self.households.id,
             person_order=self.persons.order,
             oversize=self.schema_.oversize,
-            on_broken_rules=None if self.rules is None else self.rules.on_broken_rules,
+            on_broken_rules=on_broken_rules,
             name=self.name,
             memory_limit=self.households.memory_limit,
             progress=progress,
         )
 
     def left_out(self) -> dict[str, str]:
-        """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
+        """What reading leaves out or breaks a rule, in words for the data holder alone: exact numbers, NOT PRIVATE."""
+        told = self._broken_rules()
         if self.schema_.oversize == "error":
-            return {}
+            return told
         persons, households = persons_left_out(
             self.placed(self.persons.source),
             self.households.id,
@@ -221,7 +226,17 @@ class SynthesisSpec(Spec):
         )
         dropped = persons.for_the_data_holder("persons")
         cut = households.for_the_data_holder("households with persons")
-        return {"max_persons": f"{dropped} are left out; {cut} lose some"}
+        return {"max_persons": f"{dropped} are left out; {cut} lose some", **told}
+
+    def _broken_rules(self) -> dict[str, str]:
+        """How many households break each rule, where they are kept: one reading more, which refuses them."""
+        if self.rules is None or self.rules.on_broken_rules != "keep":
+            return {}
+        try:
+            self._read("refuse")
+        except InputProblems as found:
+            return {f"rule {place}": problem.text for place, problem in enumerate(found.problems, start=1)}
+        return {"rules": "no household breaks any"}
 
     def neighbours(self) -> HouseholdNeighbours:
         """The neighbour relation, without opening the private data."""

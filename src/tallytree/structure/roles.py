@@ -1,8 +1,8 @@
 """Roles of persons in a household: the head, the spouse, the children. Each person has one role, or is one of the rest.
 
 A role is told by a column's values (all roles by the same column, no value twice) or by the order of persons. Of
-several persons who could be in a role that is for one, the first in order has it, and the others are of the rest. So the
-map from persons to roles is total: whatever a household looks like, it says who is who, by that household alone.
+several persons who could be in a role that is for one, the first in order has it, and the others are of the rest. So
+the map from persons to roles is total: whatever a household looks like, it says who is who, by that household alone.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arguments import FLAG, NUMBER, TEXT, WHOLE, expect, optional, several
+from tallytree.arguments import FLAG, NUMBER, TEXT, WHOLE, Kind, expect, optional, several
 from tallytree.attributes import Attribute
 from tallytree.errors import SpecError
 from tallytree.names import did_you_mean
@@ -143,11 +143,14 @@ class SizeClass:
 
     def __post_init__(self) -> None:
         expect(self.attribute, TEXT, "attribute of a rule `size_class`")
-        given = self.sizes
+        given: Any = self.sizes
         if isinstance(given, Mapping):
-            given = tuple(
-                (str(value), one, one) if WHOLE.holds(one) else (str(value), *one) for value, one in given.items()
-            )
+            given = [
+                (value, one, one) if WHOLE.holds(one) else (value, *one) if several(WHOLE).holds(one) else ()
+                for value, one in given.items()
+            ]
+        rows = Kind("rows of a value, the least and the most persons", lambda row: isinstance(row, list | tuple))
+        expect(given, several(rows), f"sizes of size_class of {self.attribute!r}")
         found = []
         for row in given:
             if len(row) != 3 or not several(WHOLE).holds(row[1:]) or not 0 <= row[1] <= row[2]:

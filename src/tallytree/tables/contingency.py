@@ -108,7 +108,7 @@ def table_counts(
     in these roles are not counted themselves.
     """
     shape, cells = marginal.shape(schema), marginal.cells(schema)
-    axes = [(np.diff(starts), schema.max_persons + 1)] if marginal.size else []
+    axes: list[tuple[Any, int]] = [(np.diff(starts), schema.max_persons + 1)] if marginal.size else []
     axes += [(household[name], schema.attribute(name).codes) for name in marginal.household]
     named = _named(marginal, Rows(schema, starts, household, person)) if marginal.roles else {}
     counted = np.all([who >= 0 for who in named.values()], axis=0) if named else None

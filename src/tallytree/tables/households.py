@@ -1,8 +1,8 @@
 """`read_households`: from a table of households and one of persons to private codes, or every problem of them at once.
 
 Categories are compared as text and numbers are put into the schema's bins while the rows stream by, so that only codes
-are kept. Which persons of an overlong household are kept depends on an attribute's value in one case: where an attribute
-tells roles, those in a role of one person are kept first.
+are kept. Which persons of an overlong household are kept depends on an attribute's value in one case: where an
+attribute tells roles, those in a role of one person are kept first.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Households(Bound):
         if self.schema.structure is not None and self.schema.structure.attribute is not None and first:
             roles = " and ".join(first)
             return (
-                f"Of a household with more than {most} persons, {roles} were kept, as the schema tells them, and for the "
-                f"rest of {who}, whatever their attributes."
+                f"Of a household with more than {most} persons, {roles} were kept, as the schema tells them, and for "
+                f"the rest of {who}, whatever their attributes."
             )
         return f"Of a household with more than {most} persons, {who} were kept, whatever their attributes."
 

@@ -150,8 +150,8 @@ class HouseholdNeighbours:
         if marginal.roles and self.unit.kind == "one_person_attributes" and roles_by_attribute(schema):
             raise SpecError(
                 f"the table of {marginal.describe()} cannot be asked for under one_person_attributes, since an "
-                "attribute of persons tells their roles: one person who changes it could change the roles of others. Tell "
-                "roles by position, leave such tables out, or protect one_group"
+                "attribute of persons tells their roles: one person who changes it could change the roles of others. "
+                "Tell roles by position, leave such tables out, or protect one_group"
             )
         return (
             prod(schema.attribute(name).codes for name in marginal.household) * self._role_cells(marginal, schema),

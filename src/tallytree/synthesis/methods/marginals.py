@@ -33,7 +33,7 @@ from tallytree.synthesis.methods.affording import MEAN_SIZE, SIZES, Sweep, first
 from tallytree.synthesis.methods.asking import Asking, Fitted, epsilon_for, estimates_while_resuming, share, whole
 from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.models.model import Measured
-from tallytree.synthesis.models.slots import component_kinds, slots
+from tallytree.synthesis.models.slots import slots
 from tallytree.synthesis.structural import zero_tables
 from tallytree.synthesis.workload import Workload
 
@@ -70,7 +70,7 @@ class MarginalsOptions:
     seed_text: str = ""
     structure_share: float = 0.15
     asked_share: float = 0.25
-    zero_weight: float = 1.0
+    zero_weight: float = 0.1
 
     def __post_init__(self) -> None:
         shares = (self.first_share, self.select_share, self.first_share + self.sweep_share)
@@ -91,8 +91,8 @@ class MarginalsOptions:
             slots(schema, self.components_for(schema))
 
     def components_for(self, schema: Schema) -> int:
-        """Half as many components again where the roles tell several kinds of household apart."""
-        return self.components * 3 // 2 if component_kinds(schema) > 1 else self.components
+        """Half as many components again where there are roles: they tell kinds of household apart."""
+        return self.components * 3 // 2 if schema.structure is not None and schema.structure.single else self.components
 
     @property
     def shares(self) -> tuple[float, float, float]:

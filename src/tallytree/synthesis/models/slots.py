@@ -223,8 +223,3 @@ def view(schema: Schema, names: tuple[str, ...], components: int) -> View:
     np.put_along_axis(others, found, 0, axis=1)
     sizes = there & (np.arange(most + 1) > found.max(axis=1, keepdims=True))
     return View({name: found[:, at] for at, name in enumerate(names)}, others, sizes.astype(np.float32))
-
-
-def component_kinds(schema: Schema) -> int:
-    """How many kinds of household the roles tell apart: components have to be as many at least."""
-    return 1 if schema.structure is None else len(variants(schema))
