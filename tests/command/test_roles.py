@@ -96,7 +96,7 @@ def run(*arguments):
 
 def test_households_that_break_a_rule_are_counted_and_refused_unless_they_are_to_be_kept(folder):
     spec = SynthesisSpec.load(folder / "unsaid.toml")
-    with pytest.raises(InputProblems, match="1 household breaks a rule .own age of child is not above that of head."):
+    with pytest.raises(InputProblems, match=r"1 household breaks a rule .own age of child is not above that of head."):
         spec.read()
     kept = SynthesisSpec.load(folder / "keep.toml")
     assert kept.read().on_broken_rules == "keep"
@@ -181,9 +181,34 @@ def test_what_is_wrong_in_a_spec_is_said(folder, change, message):
     text = (folder / "keep.toml").read_text(encoding="utf-8")
     assert change[0] in text
     (folder / "wrong.toml").write_text(text.replace(*change), encoding="utf-8")
-    with pytest.raises(tt.SpecError, match=message):
+
+    def checked():
         spec = SynthesisSpec.load(folder / "wrong.toml")
-        spec.chosen_workload(spec.public_schema())
+        return spec.chosen_workload(spec.public_schema())
+
+    with pytest.raises(tt.SpecError, match=message):
+        checked()
+
+
+def test_a_run_with_tables_by_role_that_was_stopped_goes_on_and_draws_nothing_twice(folder):
+    spec = SynthesisSpec.load(folder / "keep.toml")
+    schema = spec.public_schema()
+    workload = spec.chosen_workload(schema)
+    given = {"budget": spec.budget, "workload": workload, "options": spec.options, "folder": folder / "run"}
+
+    def stop(stage):
+        if stage.doing == "fitting" and stage.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tt.synthesize(spec.read(), progress=stop, **given)
+    kept = [json.loads(line) for line in (folder / "run" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    done = tt.synthesize(spec.read(), resume=True, **given)
+    assert sum(past.cost for past in done.rounds) == spec.budget.rho
+    drawn = [line["result"]["values"] for line in kept if "values" in (line.get("result") or {})]
+    assert len(drawn) > 8
+    again = [past.result["values"] for past in done.rounds if "values" in past.result]
+    assert again[: len(drawn)] == drawn
 
 
 def test_a_log_has_a_line_now_and_then(capsys):
