@@ -43,7 +43,8 @@ def measured(
     if by == "lists":
         leaves = leaves * MOST_GROUPS // max(MOST_GROUPS, int(leaves.sum()))
     way = mechanism(by, True)
-    plan = way.plan(tree, tt.Budget(epsilon=epsilon), tt.one_entity(), way.divided(tree, None, "balanced"))
+    budget = tt.Budget(epsilon=epsilon)
+    plan = way.plan(tree, budget, tt.one_entity(), way.divided(tree, None, "balanced", budget))
     return seeded_measurements(Truth("made up", tree, leaves, public_totals=public), plan, "bench")
 
 

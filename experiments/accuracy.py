@@ -124,7 +124,7 @@ class Divided(Tallytree):
             return super().plan(hierarchy, budget, unit, [1] * depth)
         if self.way == "only leaves":
             return super().plan(hierarchy, budget, unit, [0] * (depth - 1) + [1])
-        return super().plan(hierarchy, budget, unit, self.divided(hierarchy, None, self.way))
+        return super().plan(hierarchy, budget, unit, self.divided(hierarchy, None, self.way, budget))
 
 
 def ours(truth: Truth) -> list[Mechanism]:

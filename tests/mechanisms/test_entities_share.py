@@ -16,7 +16,7 @@ from tests.oracles.loss import measured_without_noise as measured_of_example
 from tests.oracles.trees import even_tree
 
 
-def chosen(truth, epsilon=1, **options):
+def chosen(truth, epsilon=1, shares=None, **options):
     private = truth.group_sizes()
     return prepare(
         "tallytree",
@@ -25,6 +25,7 @@ def chosen(truth, epsilon=1, **options):
         hierarchy=truth.hierarchy,
         totals=private.region_totals,
         budget=Budget(epsilon=epsilon),
+        shares=shares,
     )
 
 
@@ -75,7 +76,7 @@ def test_half_of_the_budget_for_entities_makes_them_better_on_each_level_and_siz
 
 def test_another_mechanism_takes_over_from_the_same_measurements():
     truth = Truth("few", even_tree(2, 4), np.random.default_rng(1).poisson(5, (4, 6)), public_totals=False)
-    mechanism, plan = chosen(truth, entities_share="1/2")
+    mechanism, plan = chosen(truth, shares=[1, 1, 1], entities_share="1/2")
     measurements = measured_without_noise(truth.group_sizes(), plan)
     others = list(instead_of(mechanism, measurements))
     assert [one.name for one in others] == ["pgsr-cumulative-dp", "bottom-up"]

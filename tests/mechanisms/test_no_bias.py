@@ -30,8 +30,9 @@ def test_with_measured_totals_and_a_measured_root_there_is_no_bias_there(priorit
     """Totals of small leaves, clipped at 0 and added up, would make about a thousand groups out of noise here."""
     truth = villages(public_totals=False, regions=6, each=20, households=5)
     chosen = MECHANISMS["tallytree"].configured({"leaves": "lists", "totals_share": "1/10"})
-    shares = chosen.divided(truth.hierarchy, None, priority)
-    plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.5"), tt.one_entity(), shares)
+    budget = tt.Budget(epsilon="0.5")
+    shares = chosen.divided(truth.hierarchy, None, priority, budget)
+    plan = chosen.plan(truth.hierarchy, budget, tt.one_entity(), shares)
     true, errors = int(truth.counts.sum()), []
     for run in range(40):
         measurements = seeded_measurements(truth, plan, "totals", run, settle=chosen.settle)

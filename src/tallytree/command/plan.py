@@ -78,7 +78,8 @@ def run_plan(
             if plot is not None:
                 charts.check(plot)
             for name, options in spec.mechanism_options.items():
-                mechanism_named(name).configured(options).divided(hierarchy, spec.release.shares, spec.release.priority)
+                configured = mechanism_named(name).configured(options)
+                configured.divided(hierarchy, spec.release.shares, spec.release.priority, budgets[0])
             splits = splits_with(hierarchy, spec.release.shares)
             report = planned(*facts, budgets=budgets, splits=splits, options=spec.mechanism_options, **known)
             content, parts = report.to_json(), [plan_table(report)]

@@ -88,7 +88,8 @@ def prepare(
     """
     chosen = choose(mechanism, neighbours, options)
     chosen = chosen.suited_to(neighbours, hierarchy, totals)
-    shares = chosen.divided(hierarchy, shares, None if chosen.leaves_only and priority == "leaves" else priority)
+    priority = None if chosen.leaves_only and priority == "leaves" else priority
+    shares = chosen.divided(hierarchy, shares, priority, budget)
     plan = chosen.plan(hierarchy, budget, neighbours.unit, shares)
     try:
         chosen.check(neighbours, hierarchy, plan)

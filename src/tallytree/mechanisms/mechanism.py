@@ -98,7 +98,9 @@ class Mechanism:
         """
         return lambda replicate: counts
 
-    def divided(self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
+    def divided(
+        self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None, budget: Budget
+    ) -> Shares | None:
         """The shares that were given, or those of a priority; not both."""
         return divided(hierarchy, shares, priority)
 

@@ -35,6 +35,7 @@ from tallytree.mechanisms.by_category import (
 from tallytree.mechanisms.leaf_totals import LEAST_VARIANCE, measured_totals, noise_of, weigh_totals, with_totals
 from tallytree.mechanisms.mechanism import Estimate
 from tallytree.mechanisms.settings import BELIEFS, Settings
+from tallytree.mechanisms.tails import sharpened
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.size_lists import list_starts
 
@@ -105,6 +106,13 @@ def _from_at_least(
     if summed:
         mean, variance = _with_entities(measurements, values, noise, mean, variance)
     del values
+    leaves = tree.level_slice(tree.depth - 1)
+    noisy, sharp = (
+        mean[leaves],
+        None if summed or known is not None else sharpened(measurements, mean, variance, _weigh),
+    )
+    if sharp is not None:
+        mean, variance = sharp
     deviation = np.sqrt(variance, out=variance)
     if summed:
         words = "rows are drawn to the numbers of entities that were measured; leaves borrow nothing"
@@ -115,7 +123,6 @@ def _from_at_least(
         return settled(mean, deviation, tree, totals), "leaves borrow nothing from the regions above them"
     # Rows of leaves are settled before they borrow only where their numbers of groups are to be read from them.
     first = settled(mean, deviation, tree, totals, above_leaves=totals is not None)
-    leaves = tree.level_slice(tree.depth - 1)
     above = first[: leaves.start].astype(np.float64)[tree.parents[leaves]]
     # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
     begin = 0 if totals is not None else 1
@@ -129,12 +136,13 @@ def _from_at_least(
     for kind in range(kinds):  # categories differ in how alike their leaves are
         some = slice(kind * width, (kind + 1) * width)
         own = slice(leaves.start + some.start, leaves.start + some.stop)
-        rows = mean[own, begin:], noise[-1, begin:], groups[some], above[some, begin:], groups_above[some]
+        rows = noisy[some, begin:], noise[-1, begin:], groups[some], above[some, begin:], groups_above[some]
         drawn = borrowed(*rows, apart_as_true=apart_as_true)
         if drawn.part > 0:
-            mean[own, begin:] = drawn.mean
-            np.sqrt(drawn.variance, out=deviation[own, begin:])
-            part += drawn.part / kinds
+            pays = drawn.variance < deviation[own, begin:] ** 2 if sharp is not None else np.True_
+            mean[own, begin:] = np.where(pays, drawn.mean, mean[own, begin:])
+            deviation[own, begin:] = np.where(pays, np.sqrt(drawn.variance), deviation[own, begin:])
+            part += drawn.part * float(np.mean(pays)) / kinds
     if part == 0:
         whole = first if len(first) == len(tree) else settled(mean, deviation, tree, totals, top=first)
         return whole, "leaves borrow nothing from the regions above them: it would not pay"

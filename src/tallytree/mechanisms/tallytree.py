@@ -24,6 +24,7 @@ from tallytree.errors import BudgetError, SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms.bands import Division, Leaves, divisions, up_to
 from tallytree.mechanisms.by_category import ALL_SHARE, check_by_category, plan_by_category
+from tallytree.mechanisms.dividing import balanced_shares, hardly_noisy
 from tallytree.mechanisms.leaf_totals import measured_totals, places_for
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism
 from tallytree.mechanisms.settings import AT_LEAST, BELIEFS, LISTS, Settings, read_option
@@ -154,7 +155,9 @@ class Tallytree(Mechanism):
                 "(totals_share, a tenth say)"
             )
 
-    def divided(self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
+    def divided(
+        self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None, budget: Budget
+    ) -> Shares | None:
         """Shares as they were given, or by what matters most (`balanced` if nothing is said). None where bands say."""
         if self.settings.bands is not None:
             if shares is not None or priority is not None:
@@ -168,7 +171,8 @@ class Tallytree(Mechanism):
             return shares
 
         def divided(way: Leaves) -> tuple[Fraction, ...]:
-            return level_shares(hierarchy, _by_priority(hierarchy, priority or "balanced", way), some_without=True)
+            given = _by_priority(hierarchy, priority or "balanced", way, budget)
+            return level_shares(hierarchy, given, some_without=True)
 
         if self.settings.lists_below is not None:
             return EitherWay(divided(LISTS), divided(AT_LEAST))
@@ -179,7 +183,7 @@ class Tallytree(Mechanism):
 
         Totals, where they are measured, are those of the lowest level: all others are sums of them.
         """
-        divided, last = self.divided(hierarchy, shares, None), hierarchy.depth - 1
+        divided, last = self.divided(hierarchy, shares, None, budget), hierarchy.depth - 1
         if self.settings.all_share is not None and hierarchy.by is not None:
             one_way = divided.many if isinstance(divided, EitherWay) else divided
             levels = level_shares(hierarchy, one_way, some_without=True)
@@ -243,16 +247,15 @@ def _questions(every: Sequence[Division], ways: Sequence[Leaves | None], left: F
     )
 
 
-def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> Sequence[Number]:
+def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, budget: Budget) -> Sequence[Number]:
     """Shares from the top level down.
 
-    `balanced` gives each upper level 1 / (2 L − 1) and the leaves the rest, so that no level is further behind a method
-    that serves it alone than any other (2 − 1/L times, if errors go as 1 / share). With lists the root has a tenth, to
-    hold the sums of beliefs about leaves where they belong, and the leaves have the rest; with beliefs about counts, a
-    fifth.
+    `balanced` is what `mechanisms.dividing` finds. With lists the root has a fifth, to hold the sums of beliefs about
+    leaves where they belong, and the leaves have the rest; with beliefs about counts, a tenth. Where the budget leaves
+    hardly any noise, sums need no holding, and leaves have all of it.
     """
     if hierarchy.by is not None:  # the sum over all categories at its root is the sum of theirs
-        return [0, *_by_priority(hierarchy.regions, priority, leaves)]
+        return [0, *_by_priority(hierarchy.regions, priority, leaves, budget)]
     depth = hierarchy.depth
     if depth == 1:
         return [1]
@@ -262,10 +265,11 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None) -> 
         return priority_shares(hierarchy, "upper")
     priority_shares(hierarchy, priority)  # refuses an unknown one
     if leaves in (LISTS, BELIEFS):
-        return [0 if priority == "leaves" else 1] + [0] * (depth - 2) + [9 if leaves == LISTS else 4]
+        alone = priority == "leaves" or hardly_noisy(budget)
+        return [0 if alone else 1] + [0] * (depth - 2) + [4 if leaves == LISTS else 9]
     if priority == "leaves":
         return [9] + [1] * (depth - 2) + [100 - 9 - (depth - 2)] if depth <= 12 else [1] * (depth - 1) + [9 * depth]
-    return [1] * (depth - 1) + [depth]
+    return balanced_shares(hierarchy, budget)
 
 
 def _way(groups: float, most_groups: int, sizes: int) -> Leaves:

@@ -141,7 +141,7 @@ def planned(
             for budget, (split, (shares, priority)) in product(budgets, own.items()):
                 by: dict[str, Any] = {"shares": shares, "priority": priority}
                 chosen, asked = prepare(name, given, **facts, budget=budget, **by)
-                scenario = Scenario(chosen, budget, _divided(chosen, hierarchy, **by))
+                scenario = Scenario(chosen, budget, _divided(chosen, hierarchy, budget, **by))
                 rows.append((scenario, split, _likely_way(asked, expected)))
                 if asked.fork is not None:
                     told_of_forks[_fork_in_words(chosen, rows[-1][2])] = None
@@ -220,9 +220,11 @@ def _own_ways(mechanism: Mechanism, ways: Mapping[str, Shares | None]) -> dict[s
     return {split: given.get(split, (None, split)) for split in ways}
 
 
-def _divided(chosen: Mechanism, hierarchy: Hierarchy, *, shares: Shares | None, priority: str | None) -> Shares | None:
+def _divided(
+    chosen: Mechanism, hierarchy: Hierarchy, budget: Budget, *, shares: Shares | None, priority: str | None
+) -> Shares | None:
     """The shares that `prepare` gave a mechanism, for planning it once more on a smaller tree."""
-    return None if chosen.leaves_only else chosen.divided(hierarchy, shares, priority)
+    return None if chosen.leaves_only else chosen.divided(hierarchy, shares, priority, budget)
 
 
 def predicted_best(
@@ -256,7 +258,7 @@ def predicted_best(
             told = [] if asked.fork is None else [prepare(name, way, **facts, budget=budget, **by)[0] for way in TOLD]
         except (SpecError, BudgetError):
             continue
-        scenarios += [Scenario(one, budget, _divided(one, hierarchy, **by)) for one in (chosen, *told)]
+        scenarios += [Scenario(one, budget, _divided(one, hierarchy, budget, **by)) for one in (chosen, *told)]
     expected = _expected(prior, hierarchy, neighbours, leaf_totals)
     replicates = _replicates(hierarchy, neighbours, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
     found = simulated(

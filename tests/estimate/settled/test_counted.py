@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tallytree.estimate.settled.counted import Counted, _draws, _posteriors, believed, drawing
+from tallytree.estimate.settled.counted import Counted, _draws, _posteriors, believed, drawing, in_the_light_of
 from tallytree.estimate.settled.shapes import Beliefs
 from tallytree.hierarchy import Hierarchy
 
@@ -49,6 +49,33 @@ def test_means_and_variances_are_those_over_all_rows(gaussian: bool) -> None:
         np.testing.assert_allclose(found.mean[0], mean, atol=1e-9)
         np.testing.assert_allclose(found.variance[0], weights @ rows**2 - mean**2, atol=1e-8)
         np.testing.assert_allclose(found.counts[0].sum(), counted.groups[0], atol=1e-9)
+
+
+def test_where_numbers_of_groups_are_guesses_nothing_bounds_the_counts() -> None:
+    """Against all rows one by one, with so many groups that more would not show."""
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        sizes, scale, most = int(rng.integers(1, 4)), float(rng.uniform(0.2, 0.7)), 22
+        shape, groups = rng.dirichlet(np.ones(sizes + 1)), int(rng.integers(1, 9))
+        values = rng.integers(-2, 9, (1, sizes)).astype(float)
+        found = in_the_light_of(shape, Counted(values, np.array([groups]), scale, False, certain=False))
+        rows = _all_rows(most, sizes)
+        odds = groups * shape / (1 + groups * shape)
+        counts = rows - np.append(rows[:, 1:], np.zeros((len(rows), 1), dtype=int), axis=1)
+        weights = np.exp(-np.abs(rows - values).sum(axis=1) / scale) * np.prod(odds[1:] ** counts, axis=1)
+        weights /= weights.sum()
+        np.testing.assert_allclose(found.mean[0], weights @ rows, atol=1e-6)
+        np.testing.assert_allclose(found.variance[0], weights @ rows**2 - (weights @ rows) ** 2, atol=1e-5)
+
+
+def test_rows_with_wide_gaps_between_sizes_are_read_as_exactly() -> None:
+    """What lies between two windows is passed in one step: as good as all rows that are near the measured ones."""
+    values, shape = np.array([[900.0, 40.0, 38.0, 0.0]]), np.array([0.1, 0.5, 0.2, 0.1, 0.1])
+    found = in_the_light_of(shape, Counted(values, np.array([1000]), 0.5, False))
+    near = np.array(list(product(range(880, 921), range(25, 56), range(25, 56), range(12))))
+    near = near[(near[:, 1] >= near[:, 2]) & (near[:, 2] >= near[:, 3])]
+    weights = _weights(near, Counted(values, np.array([1000]), 0.5, False), 0, shape)
+    np.testing.assert_allclose(found.mean[0], weights @ near, atol=1e-6)
 
 
 def test_draws_are_as_frequent_as_they_are_likely() -> None:

@@ -8,13 +8,15 @@ its own: a hidden Markov chain over the sizes, from the largest down, whose marg
     backward(s, t) = Σ over r ≥ t of L_s−1(r) q_s−1^(r − t) backward(s − 1, r),
 
 where a sum of geometric weights takes one step for each t. After size 1 comes size 0, which is not measured, and no
-region has more groups than its n: backward(1, t) = q_0^(n − t). A *draw* takes T_1 from forward × backward, and then
+region has more groups than its n: backward(1, t) = q_0^(n − t). (Where n is itself a guess, because totals are private,
+nothing bounds the counts, and backward(1, t) = 1.) A *draw* takes T_1 from forward × backward, and then
 T_s+1, given T_s = t, from forward(s + 1, r) q_s^(t − r) for r ≤ t.
 
 *Windows.* Noise lies further than `REACH` scales from 0 (or as many times as unlikely, if it is Gaussian) with a chance
 of e^−REACH. A count that is further than that from its own measurement, or from what those of larger and smaller sizes
 leave it, is left out; where measurements contradict one another by more, windows are widened until they meet. So a size
-takes as many steps as there are groups at most, and fewer where the noise is small.
+takes as many steps as there are groups at most, and fewer where the noise is small. What lies between the windows of
+two sizes is passed in one step.
 """
 
 from __future__ import annotations
@@ -29,21 +31,33 @@ from tallytree.estimate.settled.shapes import ROUNDS, Beliefs, fitted
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 
-REACH = 35.0
+REACH, NEAR = 35.0, 12.0  # the latter where sums of many leaves do not hang on what one in 10⁵ of them is
+UNBOUNDED = 1 << 60
 
 
 class Counted(NamedTuple):
-    """Noisy `at_least` counts of the leaves, and how many groups each leaf has."""
+    """Noisy `at_least` counts of the leaves, and how many groups each leaf has: for certain, or as far as is known."""
 
     values: Floats  # [leaves, sizes from 1]
     groups: Integers
     scale: float  # of Laplace noise; the variance of Gaussian noise
     gaussian: bool
+    certain: bool = True
+    reach: float = REACH
 
 
 def believed(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROUNDS) -> Beliefs:
     """What is believed of every leaf, with shapes fitted to all of them."""
     return _fitted(counted, hierarchy, rounds)[0]
+
+
+def in_the_light_of(shape: Floats, counted: Counted) -> Beliefs:
+    """What is believed of every leaf under one shape for all of them, `[sizes from 0]`."""
+    leaves, sizes = counted.values.shape
+    found = Beliefs(np.zeros((leaves, sizes)), np.zeros((leaves, sizes)), np.zeros((leaves, sizes + 1)))
+    of, shapes = np.zeros(leaves, np.int64), shape[None, :]
+    _in_blocks(leaves, lambda start, stop: _posteriors(counted, of, shapes, found, start, stop))
+    return found
 
 
 def drawing(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROUNDS) -> Callable[[Floats], Integers]:
@@ -83,7 +97,7 @@ def _posteriors(counted: Counted, of: Integers, shapes: Floats, found: Beliefs, 
         _backward(counted, region, prior, low, high, starts, forward, found.mean[region], found.variance[region])
         mean, counts = found.mean[region], found.counts[region]
         sizes = len(mean)
-        counts[0] = groups - mean[0]
+        counts[0] = groups - mean[0] if counted.certain else 0.0
         for size in range(1, sizes):
             counts[size] = mean[size - 1] - mean[size]
         counts[sizes] = mean[sizes - 1]
@@ -129,10 +143,12 @@ def _prior(groups: int, shape: Floats) -> Floats:
 @kernel
 def _windows(counted: Counted, region: int) -> tuple[Integers, Integers, Integers]:
     """The least and the largest count that each size may have, and where its states begin."""
-    values, groups = counted.values[region], counted.groups[region]
+    values, groups = counted.values[region], counted.groups[region] if counted.certain else UNBOUNDED
     sizes = len(values)
     low, high, starts = np.empty(sizes, np.int64), np.empty(sizes, np.int64), np.empty(sizes + 1, np.int64)
-    reach = 1.0 + np.ceil(np.sqrt(2 * REACH * counted.scale) if counted.gaussian else REACH * counted.scale)
+    reach = 1.0 + np.ceil(
+        np.sqrt(2 * counted.reach * counted.scale) if counted.gaussian else counted.reach * counted.scale
+    )
     for size in range(sizes):
         low[size] = int(min(max(np.floor(values[size] - reach), 0.0), groups))
         high[size] = int(min(max(np.ceil(values[size] + reach), 0.0), groups))
@@ -158,10 +174,17 @@ def _likelihood(counted: Counted, region: int, size: int, low: int, high: int, f
     """L(t) from `low` to `high`, divided by the largest of them."""
     value = counted.values[region, size]
     best = abs(min(max(np.floor(value + 0.5), float(low)), float(high)) - value)
-    for state in range(high - low + 1):
-        gap = abs(low + state - value)
-        more = (gap * gap - best * best) / 2 if counted.gaussian else gap - best
-        found[state] = np.exp(-more / counted.scale)
+    if counted.gaussian:
+        for state in range(high - low + 1):
+            gap = low + state - value
+            found[state] = np.exp((best * best - gap * gap) / (2 * counted.scale))
+        return
+    nearest = min(max(int(np.floor(value + 0.5)), low), high) - low
+    found[nearest], fall = 1.0, np.exp(-1 / counted.scale)
+    for state in range(nearest - 1, -1, -1):
+        found[state] = found[state + 1] * fall
+    for state in range(nearest + 1, high - low + 1):
+        found[state] = found[state - 1] * fall
 
 
 @kernel
@@ -174,13 +197,19 @@ def _forward(counted: Counted, region: int, prior: Floats, low: Integers, high: 
         _likelihood(counted, region, size, first, last, seen)
         before, until = (0, 0) if size == sizes - 1 else (low[size + 1], high[size + 1])  # T is 0 beyond all sizes
         total, carried = 0.0, 0.0
-        for count in range(min(before, first), last + 1):
+        for count in range(min(before, first), min(until, last) + 1):
             carried *= ratio
-            if before <= count <= until:
+            if count >= before:
                 carried += 1.0 if size == sizes - 1 else forward[starts[size + 1] + count - before]
             if count >= first:
                 forward[begin + count - first] = carried * seen[count - first]
                 total += forward[begin + count - first]
+        if until < first:
+            carried *= ratio ** (first - until - 1)
+        for count in range(max(first, until + 1), last + 1):
+            carried *= ratio
+            forward[begin + count - first] = carried * seen[count - first]
+            total += forward[begin + count - first]
         for state in range(last - first + 1):
             forward[begin + state] = forward[begin + state] / total if total > 0.0 else 1.0 / (last - first + 1)
     return forward
@@ -202,7 +231,7 @@ def _backward(
     sizes, widest = len(low), _widest(low, high)
     seen, behind, ahead = np.empty(widest), np.empty(widest), np.empty(widest)
     for count in range(low[0], high[0] + 1):
-        behind[count - low[0]] = prior[0] ** (high[0] - count)
+        behind[count - low[0]] = prior[0] ** (high[0] - count) if counted.certain else 1.0
     for size in range(sizes):
         first, last, begin = low[size], high[size], starts[size]
         total, average, square = 0.0, 0.0, 0.0
@@ -221,13 +250,18 @@ def _backward(
         _likelihood(counted, region, size, first, last, seen)
         after, until, ratio = low[size + 1], high[size + 1], prior[size + 1]
         carried, largest = 0.0, 0.0
-        for count in range(max(last, until), after - 1, -1):
+        for count in range(last, max(first, after) - 1, -1):
             carried *= ratio
-            if first <= count <= last:
-                carried += seen[count - first] * behind[count - first]
+            carried += seen[count - first] * behind[count - first]
             if count <= until:
                 ahead[count - after] = carried
                 largest = max(largest, carried)
+        if until < first:
+            carried *= ratio ** (first - until - 1)
+        for count in range(min(until, first - 1), after - 1, -1):
+            carried *= ratio
+            ahead[count - after] = carried
+            largest = max(largest, carried)
         for state in range(until - after + 1):
             behind[state] = ahead[state] / largest if largest > 0.0 else 1.0
 

@@ -1,0 +1,137 @@
+"""How `tallytree` divides a budget over the levels where nothing is said: so that no level is far behind.
+
+Whoever spends everything on the leaves is good there, whoever spends alike on all levels is good above. The best of
+the two is what a level is held against. The shares sought are those for which the errors of all levels, divided by
+that, have the least sum of fourth powers: a mean that looks at the worst level most. It takes public facts alone: the
+budget and the number of regions on each level. What comes out is worth more than a formula: a level whose regions have
+few children need not be measured, for its sums are good enough, and with a large budget noise falls so fast that
+everything goes to the leaves.
+
+*The model.* Noise of variance v(share) on each number; a region's own measurement and the sum of its children's
+estimates are weighed by their variances, from the leaves up; then from the root down a child gains from its parent what
+the parent knows better. Whole numbers err by E|X| of the discrete Laplace distribution with that variance, which falls
+faster than its root once the noise is below one. Regions of a level count as alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import exp, inf, sqrt
+
+import numpy as np
+
+from tallytree.hierarchy import Hierarchy
+from tallytree.privacy.budget import Budget
+
+PARTS = 100  # that the budget is divided into
+POWER = 4  # of the ratios that are added up
+MOST_LEVELS = 16  # beyond, the search would take seconds
+STEPS = (1, 2, 4, 8)  # parts that change levels at a time
+NEGLIGIBLE = 1e-9  # a gain that is not one
+FEW_ERRORS = 0.25  # a variance: as many whole numbers in a hundred are off by one, or fewer
+
+
+def balanced_shares(hierarchy: Hierarchy, budget: Budget) -> list[int]:
+    """Shares from the top level down, as proportions. Upper levels may have none; the lowest has one.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "GA", "NY", "NY"], "county": list("abcd")}, ["state", "county"])
+    >>> balanced_shares(tree, Budget(epsilon=1))  # two counties a state: their sums are good enough
+    [0, 0, 100]
+    """
+    depth = hierarchy.depth
+    if depth == 1:
+        return [1]
+    if depth > MOST_LEVELS:
+        return [1] * (depth - 1) + [depth]
+    return list(_balanced(tuple(int(count) for count in np.diff(hierarchy.level_starts)), budget))
+
+
+@lru_cache(maxsize=256)
+def _balanced(regions: tuple[int, ...], budget: Budget) -> tuple[int, ...]:
+    """From several beginnings, the one change that gains most at a time, until none gains anything."""
+    depth, noise = len(regions), _noise(budget)
+    best = [
+        min(one, other)
+        for one, other in zip(
+            level_errors(regions, noise, [1 / depth] * depth),
+            level_errors(regions, noise, [0.0] * (depth - 1) + [1.0]),
+            strict=True,
+        )
+    ]
+
+    def cost(shares: Sequence[int]) -> float:
+        errors = level_errors(regions, noise, [share / PARTS for share in shares])
+        return sum((error / least) ** POWER for error, least in zip(errors, best, strict=True))
+
+    each = round(PARTS / (2 * depth - 1))
+    beginnings = ([0] * (depth - 1), [each] * (depth - 1), [2 * each] + [0] * (depth - 2), [0] * (depth - 2) + [each])
+    found: tuple[float, tuple[int, ...]] = (inf, ())
+    for upper in beginnings:
+        shares = (*upper, PARTS - sum(upper))
+        least = cost(shares)
+        while True:
+            value, better = min((cost(one), one) for one in _changed(shares))
+            if value >= least * (1 - NEGLIGIBLE):
+                break
+            least, shares = value, better
+        if least < found[0] * (1 - NEGLIGIBLE):
+            found = least, shares
+    return found[1]
+
+
+def _changed(shares: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """An upper level with another share, at the cost of the leaves; or some parts from one upper level to another."""
+    upper, leaves = shares[:-1], shares[-1]
+    found = [shares]
+    for level, share in enumerate(upper):
+        for other in range(share + leaves):
+            found.append((*upper[:level], other, *upper[level + 1 :], leaves + share - other))
+        for step in STEPS:
+            for to in range(len(upper)):
+                if to != level and share >= step:
+                    moved = list(shares)
+                    moved[level], moved[to] = share - step, moved[to] + step
+                    found.append(tuple(moved))
+    return found
+
+
+def hardly_noisy(budget: Budget) -> bool:
+    """Is the noise so small, if all is spent on one level, that most numbers are exact?"""
+    return _noise(budget)(1.0) < FEW_ERRORS
+
+
+def level_errors(regions: Sequence[int], noise: Callable[[float], float], shares: Sequence[float]) -> list[float]:
+    """The expected error of one number on each level: see the model."""
+    last = len(regions) - 1
+    known = [noise(share) for share in shares]
+    for level in range(last - 1, -1, -1):
+        sums = known[level + 1] * regions[level + 1] / regions[level]
+        known[level] = sums * (known[level] / (sums + known[level])) if known[level] < inf else sums
+    for level in range(1, last + 1):
+        children = regions[level] / regions[level - 1]
+        known[level] -= max(0.0, children * known[level] - known[level - 1]) / children**2
+    return [_error(variance) for variance in known]
+
+
+def _noise(budget: Budget) -> Callable[[float], float]:
+    """The variance of the noise on a number that one entity changes by 1, by the share that measures it."""
+    amount = float(budget.amount)
+
+    def variance(share: float) -> float:
+        if share <= 0:
+            return inf
+        if budget.currency == "rho":
+            return 1 / (2 * amount * share)
+        ratio = exp(-min(amount * share, 300.0))
+        return 2 * ratio / (1 - ratio) ** 2
+
+    return variance
+
+
+def _error(variance: float) -> float:
+    """E|X| of the discrete Laplace distribution with this variance: v = 2 r / (1 − r)², E|X| = 2 r / (1 − r²)."""
+    if variance < 1e-6:
+        return variance
+    ratio = (variance + 1 - sqrt(2 * variance + 1)) / variance
+    return 2 * ratio / (1 - ratio * ratio)
