@@ -17,7 +17,8 @@ from tallytree.errors import SpecError
 from tallytree.names import did_you_mean
 
 Number = Literal["exactly one", "at most one", "any"]
-Condition = tuple[tuple[str, tuple[str, ...]], ...]  # attributes, and the values that each may have
+# Attributes and the values that each may have: given as a mapping, kept as a tuple of pairs.
+Condition = Any
 REST = "others"  # whoever has no role
 
 

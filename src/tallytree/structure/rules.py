@@ -139,7 +139,7 @@ class SizeClass:
     """A household attribute that follows from the number of persons: for each value the least and the most of them."""
 
     attribute: str
-    sizes: tuple[tuple[str, int, int], ...]
+    sizes: Any  # given as a mapping, kept as rows of a value, the least and the most
 
     def __post_init__(self) -> None:
         expect(self.attribute, TEXT, "attribute of a rule `size_class`")

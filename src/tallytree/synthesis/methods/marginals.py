@@ -70,7 +70,7 @@ class MarginalsOptions:
     seed_text: str = ""
     structure_share: float = 0.15
     asked_share: float = 0.25
-    zero_weight: float = 1.0
+    zero_weight: float = 0.1
 
     def __post_init__(self) -> None:
         shares = (self.first_share, self.select_share, self.first_share + self.sweep_share)
