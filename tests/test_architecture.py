@@ -33,6 +33,8 @@ ROOMS = (
     "hierarchy",
     "category_trees",
     "histogram",
+    "attributes",
+    "structure",
     "schema",
     "long_table",
     "charts",

@@ -291,6 +291,7 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
     if table is not None:
         rows["agrees"] = f"with the released table: as many households for every {', '.join(table.attributes)} and size"
     rows |= {
+        **_rules_kept(synthesis, directory),
         "made by": synthesis.method,
         "files": f"{directory}{os.sep} ({HOUSEHOLDS}, {PERSONS}, {QUESTIONS}, {ANSWERS}, {PRIVACY}, …)",
         "id": saved,
@@ -330,6 +331,14 @@ def _worst_tables(asked: list[dict[str, str]]) -> list[RenderableType]:
     for row in rows[:WORST_TABLES]:
         table.add_row(row["table"], _plus_minus(float(row["error"])), _plus_minus(float(row["at_most"])))
     return [Text(f"{about} The largest errors:"), below(table, space=1)]
+
+
+def _rules_kept(synthesis: Synthesis, directory: Path) -> dict[str, str]:
+    if synthesis.schema.structure is None:
+        return {}
+    about = json.loads((directory / PRIVACY).read_text(encoding="utf-8"))["structure"]
+    number = len(about["rules"])
+    return {"rules": f"{number} kept by every household; {about['accepted']:.1%} of them when they were drawn first"}
 
 
 def _rounds_in_words(synthesis: Synthesis) -> str:

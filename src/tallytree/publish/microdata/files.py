@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import product
@@ -54,12 +55,13 @@ def write_microdata(
     """Write all files and return the directory's id."""
 
     def fill(folder: Path) -> list[str]:
-        tally, drawn = _write_households(synthesis, folder, number, progress)
+        tally, drawn, again = _write_households(synthesis, folder, number, progress)
         factor = scale(synthesis.fitted.number, drawn, agrees=synthesis.table is not None)
         written = write_report(tally, factor, synthesis.evidence, folder)
         _write_measurements(synthesis, folder / MEASUREMENTS)
         write_json(folder / SCHEMA, synthesis.schema.to_json())
-        statement = privacy_statement(synthesis, number=drawn, left_out=synthesis.workload.queries - written)
+        left_out = synthesis.workload.queries - written
+        statement = privacy_statement(synthesis, number=drawn, left_out=left_out, drawn_again=again)
         write_json(folder / PRIVACY, statement)
         write_json(folder / PACKAGE, data_package(synthesis))
         if synthesis.table is None:
@@ -117,12 +119,15 @@ def as_tables(chunk: SyntheticHouseholds, schema: Schema, first_id: int) -> tupl
 
 def _write_households(
     synthesis: SynthesisContents, folder: Path, number: int | None, progress: Progress
-) -> tuple[Tally, int]:
-    """Draw and write chunk by chunk, one row group each, and count the workload's tables on the way."""
+) -> tuple[Tally, int, int]:
+    """Draw and write chunk by chunk, one row group each, and count the workload's tables on the way.
+
+    Returns the counts, how many households there are and how many of them were drawn again for the rules.
+    """
     import pyarrow.parquet as pq
 
     homes, people = arrow_schemas(synthesis.schema)
-    tally, written = Tally(synthesis.workload), 0
+    tally, written, again = Tally(synthesis.workload), 0, 0
     total = synthesis.number if number is None else number
     with pq.ParquetWriter(folder / HOUSEHOLDS, homes) as home_file, pq.ParquetWriter(folder / PERSONS, people) as file:
         for chunk in synthesis.draw(number):
@@ -131,8 +136,9 @@ def _write_households(
             file.write_table(person_rows, row_group_size=max(1, person_rows.num_rows))
             tally.add(chunk)
             written += len(chunk.sizes)
+            again += chunk.redrawn
             progress(Stage("writing households", written, total))
-    return tally, written
+    return tally, written, again
 
 
 # -------------------------------------------------------------------- the report of errors
@@ -171,11 +177,22 @@ def question_rows(asked: Sequence[TableAccuracy]) -> Iterator[list[str]]:
             str(place),
             table.describe(),
             table.of,
-            " ".join(table.household),
-            " ".join(table.person),
+            listed([*table.household, *(f"{role}.{name}" for role, name in table.roles)]),
+            listed(table.person),
             "yes" if table.size else "no",
             *("" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value) for value in numbers),
         ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in one cell, spaces between them; one with a space in it is quoted: `csv.reader([cell], delimiter=" ")`.
+
+    >>> print(listed(["area", "own income"]))
+    area "own income"
+    """
+    text = io.StringIO()
+    csv.writer(text, delimiter=" ", lineterminator="").writerow(names)
+    return text.getvalue()
 
 
 def answer_columns(
@@ -212,7 +229,7 @@ def answer_columns(
 def labels_of(marginal: Marginal, schema: Schema) -> list[str]:
     """Each cell's values in words, in the order of the flat table."""
     axes = [[f"{number} {SIZE}" for number in range(schema.max_persons + 1)]] if marginal.size else []
-    axes += [list(schema.attribute(name).values) for name in (*marginal.household, *marginal.person)]
+    axes += [list(schema.attribute(name).values) for name in marginal.attributes]
     return ["; ".join(values) for values in product(*axes)]
 
 

@@ -147,6 +147,7 @@ def synthesize(
         exact=exact,
         truncation=households.truncation(),
         truncated=households.truncated_by_rule,
+        on_broken_rules=households.on_broken_rules,
         number=table.number if table is not None else fitted.number if number is None else number,
         title=title or "Synthetic households and persons",
         table=table,

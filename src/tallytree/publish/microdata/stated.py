@@ -24,8 +24,10 @@ from tallytree.privacy.noise.draws import gaussian_variance
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY
 from tallytree.publish.microdata.files import measured_columns
 from tallytree.publish.microdata.statement import (
+    BROKEN,
     KIND,
     OF_A_SELECTION,
+    accepted,
     as_truncated,
     exactly,
     how_number_is_known,
@@ -37,6 +39,7 @@ from tallytree.publish.microdata.statement import (
 from tallytree.publish.reading import all_rows
 from tallytree.publish.statement import LEDGER, NO_LEDGER, SOURCES
 from tallytree.schema import Marginal, Schema
+from tallytree.structure.structure import Structure
 from tallytree.synthesis.methods import method
 from tallytree.synthesis.methods.asking import LEAST_VARIANCE
 from tallytree.synthesis.trust import CONFIDENCE
@@ -50,6 +53,7 @@ NOT_CHECKED = (
     "the options of the method",
     "the id of the release that households agree with, and what is stated of its rows",
     "which version of the software made it",
+    "how many synthetic households were drawn again for the rules, and what was done with real ones that break them",
 )
 
 # Fields by the format of the statement; the checks of costs compare some of them.
@@ -72,7 +76,10 @@ SELECTING = {*ANY_ROUND, "candidates", "digest", "epsilon", "sensitivity"}
 
 def statement_follows(statement: dict[str, Any], schema: Schema, both: Together | None) -> Iterator[str]:
     """Every field is there, none is added, and those that follow from others do."""
-    yield from _fields(statement, FIELDS | NEW_FIELDS, PRIVACY, optional=NEW_FIELDS if statement["format"] == 1 else ())
+    allowed = FIELDS | NEW_FIELDS | ({"structure"} if schema.structure is not None else set())
+    yield from _fields(statement, allowed, PRIVACY, optional=NEW_FIELDS if statement["format"] == 1 else ())
+    if schema.structure is not None:
+        yield from _structure(statement["structure"], schema.structure, statement["synthetic_households"])
     neighbours = HouseholdNeighbours.from_json(statement["neighbours"])
     number = statement["real_households"]["number"]
     expected = {
@@ -129,6 +136,18 @@ def _round(place: int, row: dict[str, Any], schema: Schema) -> Iterator[str]:
         yield f"{where}: its sensitivity or its number of candidates cannot be understood"
 
 
+def _structure(stated: dict[str, Any], structure: Structure, households: int) -> Iterator[str]:
+    where = f"{PRIVACY}, structure"
+    yield from _fields(stated, {"rules", "broken_in_the_data", "drawn_again", "accepted"}, where)
+    if not _same(stated["rules"], structure.in_words()):
+        yield f"{where}: its rules are not those of the schema"
+    again = stated["drawn_again"]
+    if not _counts(again) or again > households or not _same(stated["accepted"], accepted(again, households)):
+        yield f"{where}: how many households were drawn again, or what share was not, cannot be right"
+    if stated["broken_in_the_data"] not in BROKEN.values():
+        yield f"{where} does not say what was done with households of the data that break a rule"
+
+
 def _agreement(agreed: dict[str, Any], schema: Schema) -> Iterator[str]:
     where = f"{PRIVACY}, agreement"
     table = Neighbours.from_json(agreed["release_neighbours"])
@@ -167,7 +186,9 @@ def _method(stated: dict[str, Any]) -> dict[str, Any]:
     """What is said of the method of this name, with the options that are given."""
     try:
         chosen = method(stated["name"])
-        return method_in_words(chosen, asdict(chosen.options(stated["options"])))
+        settings = asdict(chosen.options(stated["options"]))
+        # Earlier versions had fewer options, and could not state those that came later.
+        return method_in_words(chosen, {name: value for name, value in settings.items() if name in stated["options"]})
     except SpecError as error:
         raise ReleaseError(f"{PRIVACY}: {error}") from None
 

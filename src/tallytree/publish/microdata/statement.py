@@ -37,8 +37,15 @@ COPIES = (
 )
 
 
-def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: int) -> dict[str, Any]:
-    """Everything a privacy reviewer asks for, in plain values; `left_out` cells of answers were not written."""
+BROKEN = {"refuse": "refused: the data have none", "keep": "kept, and measured as they are"}
+
+
+def privacy_statement(
+    synthesis: SynthesisContents, *, number: int, left_out: int, drawn_again: int = 0
+) -> dict[str, Any]:
+    """Everything a privacy reviewer asks for, in plain values; `left_out` cells of answers were not written, and
+    `drawn_again` of the households drawn at first broke a rule.
+    """
     neighbours, budget, both = synthesis.neighbours, synthesis.budget, synthesis.together
     spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
     return {
@@ -76,8 +83,28 @@ def privacy_statement(synthesis: SynthesisContents, *, number: int, left_out: in
         "workload": [marginal.to_json() for marginal in synthesis.workload],
         "confidence": CONFIDENCE,
         "answers_left_out": left_out,
+        **structure_in_words(synthesis, number, drawn_again),
         "software": software(),
     }
+
+
+def structure_in_words(synthesis: SynthesisContents, number: int, drawn_again: int) -> dict[str, Any]:
+    """The rules that no household breaks and how often drawing had to be repeated; nothing where there are none."""
+    structure = synthesis.schema.structure
+    if structure is None:
+        return {}
+    about = {
+        "rules": structure.in_words(),
+        "broken_in_the_data": BROKEN[synthesis.on_broken_rules],
+        "drawn_again": drawn_again,
+        "accepted": accepted(drawn_again, number),
+    }
+    return {"structure": about}
+
+
+def accepted(drawn_again: int, number: int) -> float:
+    """The share of households that kept all rules when they were drawn first."""
+    return round(1 - drawn_again / number, 6) if number else 1.0
 
 
 def public_facts(neighbours: HouseholdNeighbours, both: Together | None) -> list[str]:

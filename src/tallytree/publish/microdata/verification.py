@@ -48,10 +48,12 @@ from tallytree.publish.microdata.statement import as_truncated, in_words, not_pr
 from tallytree.publish.reading import ParquetRows, all_rows, check_room, read_json
 from tallytree.publish.statement import NO_LEDGER, Unchecked, shown_in
 from tallytree.schema import SIZE, Attribute, Marginal, Schema
+from tallytree.synthesis.models.keeping import part
 from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence
 from tallytree.tables.households import NOT_CUT
+from tallytree.tables.plausible import broken
 from tallytree.version import VERSION
 
 MOST_ROWS = 1 << 40  # of any table; memory is looked at beside
@@ -101,6 +103,7 @@ class _Read:
         self.values: list[str] = []
         self.sizes: list[str] = []
         self.places: list[str] = []  # households that are not in the regions of their leaf
+        self.rules: dict[str, int] = {}
         self.households = 0
         self.tally = Tally(workload_of(stored.statement, stored.schema))
         agreed = stored.statement["agreement"]
@@ -163,7 +166,11 @@ def _take(found: _Read, homes: Any, people: Any, schema: Schema) -> None:
     person = _codes(people, schema.person, PERSONS, found.values)
     if len(found.links) + len(found.values) + len(found.sizes) > before:
         return
-    found.tally.add(SyntheticHouseholds(sizes.astype(np.int32), household, person, offsets))
+    chunk = SyntheticHouseholds(sizes.astype(np.int32), household, person, offsets)
+    found.tally.add(chunk)
+    if schema.structure is not None:
+        for rule in broken(part(chunk, schema, np.arange(len(sizes)))[0]):
+            found.rules[rule.words] = found.rules.get(rule.words, 0) + int(rule.households.sum())
     if found.by_region is not None:
         np.add.at(found.by_region, (*(household[:, column] for column in found.agreed), sizes), 1)
         for column, of_leaf in found.above.items():
@@ -223,6 +230,12 @@ def _values(stored: StoredMicrodata) -> Iterator[str]:
 
 def _sizes(stored: StoredMicrodata) -> Iterator[str]:
     yield from stored.read.sizes[:MOST_FAULTS]
+
+
+def _rules(stored: StoredMicrodata) -> Iterator[str]:
+    for words, number in stored.read.rules.items():
+        if number:
+            yield f"{HOUSEHOLDS}, {PERSONS}: {number:,} households break the rule: {words}"
 
 
 def _privacy_adds_up(stored: StoredMicrodata) -> Iterator[str]:
@@ -318,9 +331,9 @@ def _different(made: Path, kept: Path) -> Iterator[str]:
 
 
 def _alike(one: list[str], other: list[str]) -> bool:
-    """The same texts, and numbers that are the same but for their last digit."""
+    """The same texts, and numbers that are the same but for their last digit. Earlier versions did not quote names."""
     for left, right in zip(one, other, strict=True):
-        if left != right:
+        if left != right and right != " ".join(next(csv.reader([left], delimiter=" "), [])):
             try:
                 if not np.isclose(float(left), float(right), rtol=1e-4, atol=1e-9):
                     return False
@@ -457,6 +470,7 @@ PROMISES: dict[str, Callable[[StoredMicrodata], Iterator[str]]] = {
     "every person lives in a household, which says how many it has": _links,
     "all values are in the schema": _values,
     "no household has more persons than the schema allows": _sizes,
+    "no household breaks a rule of the schema, where it has any": _rules,
     "the costs follow from the neighbour relation and add up to the budget": _privacy_adds_up,
     "everything else in the statement follows from it": _statement_follows,
     "every measurement was paid for, and has the noise that was paid for": _measured,

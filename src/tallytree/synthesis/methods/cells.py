@@ -29,7 +29,8 @@ from tallytree.synthesis.methods.asking import (
 )
 from tallytree.synthesis.methods.checkpoints import M, Models
 from tallytree.synthesis.models.histogram import Histogram
-from tallytree.synthesis.models.model import MeasuredCell, Model
+from tallytree.synthesis.models.model import MeasuredCell, Model, refuse_roles
+from tallytree.synthesis.models.slots import slots
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ class HgemOptions:
             )
 
     def check(self, schema: Schema) -> None:
-        """Every schema can be used."""
+        """Refuse a batch smaller than there are kinds of household."""
+        if schema.structure is not None:
+            slots(schema, self.batch)
 
     def run(self, asking: Asking) -> Fitted:
         """Algorithm 3."""
@@ -155,6 +158,7 @@ class _Rounds:
     """
 
     def __init__(self, asking: Asking, rounds: int, selecting: float, totals_share: float) -> None:
+        refuse_roles(asking.workload)
         self._asking, self._rounds, self._done = asking, rounds, 0
         self._candidates = Workload(asking.tables.schema, tuple(asking.private_tables()))
         squared = Fraction(selecting) ** 2
