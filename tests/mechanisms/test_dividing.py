@@ -54,6 +54,11 @@ def test_large_budgets_go_to_the_leaves_and_a_single_level_has_all():
     assert not hardly_noisy(Budget(epsilon=1))
 
 
+@pytest.mark.parametrize("budget", [Budget(epsilon=10**6), Budget(rho=10**6), Budget(epsilon="1e-9")], ids=str)
+def test_budgets_beyond_all_measure_are_divided_too(budget):
+    assert sum(_balanced((1, 51, 3143), budget)) == PARTS
+
+
 def test_very_deep_trees_are_divided_by_the_formula():
     table = {f"level {level}": ["a", "b"] for level in range(20)}
     tree = Hierarchy.from_levels(table, list(table))

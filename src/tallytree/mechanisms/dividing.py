@@ -29,6 +29,7 @@ POWER = 4  # of the ratios that are added up
 MOST_LEVELS = 16  # beyond, the search would take seconds
 STEPS = (1, 2, 4, 8)  # parts that change levels at a time
 NEGLIGIBLE = 1e-9  # a gain that is not one
+LEAST_ERROR = 1e-6  # of a group: smaller ones are as good as none, and ratios of them say nothing
 FEW_ERRORS = 0.25  # a variance: as many whole numbers in a hundred are off by one, or fewer
 
 
@@ -111,7 +112,7 @@ def level_errors(regions: Sequence[int], noise: Callable[[float], float], shares
     for level in range(1, last + 1):
         children = regions[level] / regions[level - 1]
         known[level] -= max(0.0, children * known[level] - known[level - 1]) / children**2
-    return [_error(variance) for variance in known]
+    return [max(_error(variance), LEAST_ERROR) for variance in known]
 
 
 def _noise(budget: Budget) -> Callable[[float], float]:

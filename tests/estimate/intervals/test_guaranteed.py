@@ -190,7 +190,7 @@ def test_windows_tighten_the_tail():
 def test_the_released_count_is_always_inside_and_totals_bound_the_ends():
     truth = make("census", scale=0.01, max_size=30)
     measurements = seeded_measurements(truth, plan_for(truth, tt.Budget(epsilon="0.2")), "hull")
-    counts = MECHANISMS["joint-cumulative"].estimate(measurements).counts
+    counts = MECHANISMS["tallytree"].estimate(measurements).counts
     found = guaranteed(measurements, counts)
     assert (found.lower >= 0).all()
     assert (found.lower <= counts).all()
