@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tallytree.arguments import FLAG, PATH, expecting
 from tallytree.errors import SpecError
@@ -23,6 +24,11 @@ from tallytree.publish.release.questions import Asked, QuestionKind, Sizes
 from tallytree.publish.release.region_map import RegionMap
 from tallytree.publish.release.scope import By, Regions, regions_of_level
 from tallytree.publish.report.maps import read_map
+from tallytree.publish.report.words import Words
+
+if TYPE_CHECKING:
+    from tallytree.publish.report.page import Page
+    from tallytree.publish.report.release_page import GeoJson
 
 _ID = "_release_id"  # beside the fields, so that a copy with other contents does not have it
 
@@ -40,7 +46,7 @@ class Release(ReleaseContents):
         return found
 
     @expecting(directory=PATH, replace=FLAG)
-    def save(self, directory: str | PathLike[str], *, replace: bool = False) -> str:
+    def save(self, directory: str | PathLike[str], *, replace: bool = False, progress: Progress = silent) -> str:
         """Write the release directory, whole or not at all, and return the release's id.
 
         The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`. The
@@ -50,7 +56,7 @@ class Release(ReleaseContents):
         if receipt is not None:
             with warned_if_not_recorded(target, receipt):
                 receipt.settle_on(mark_of(self.measurements))
-        release_id = write_release(self, target, replace=replace)
+        release_id = write_release(self, target, replace=replace, progress=progress)
         if receipt is not None:
             with warned_if_not_recorded(target, receipt):
                 receipt.record(release_id)
@@ -74,6 +80,25 @@ class Release(ReleaseContents):
         The directory must not exist yet. A release that is too large for a format is refused with a ReleaseError.
         """
         return export(self, Path(directory), to=to, progress=progress)
+
+    def report(
+        self,
+        *,
+        map: GeoJson | None = None,  # noqa: A002
+        groups: str = "groups",
+        entities: str = "entities",
+        directory: str | PathLike[str] = "release/",
+    ) -> Page:
+        """A page for people, one HTML file that loads nothing: `release.report().save("report.html")`.
+
+        `map` is a GeoJSON file, or its content, with an area for each region of a level: a property of its features
+        holds the regions' ids or names. `groups` and `entities` are what these are called, in the plural. `directory`
+        is where the page says that the files are.
+        """
+        from tallytree.publish.report.release_page import release_page
+
+        called = Words(groups, entities)
+        return release_page(self, self.release_id, words=called, map=map, directory=os.fspath(directory))
 
     def plot(self, region: str | None = None) -> Any:
         """A chart (Altair) of the groups by size in a region, by id or name; of the whole if left out.
