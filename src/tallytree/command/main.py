@@ -343,6 +343,27 @@ def query(
 
 
 @app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")],
+    map: Annotated[  # noqa: A002
+        Path | None, typer.Option(help="GeoJSON with an area for each region: a property has their ids or names.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The page; report.html in the directory if left out.")] = None,
+    groups: Annotated[str, typer.Option(help="What groups are called, in the plural: households.")] = "groups",
+    entities: Annotated[str, typer.Option(help="What entities are called, in the plural: persons.")] = "entities",
+    quiet: Quiet = False,
+) -> None:
+    """Write a page for people: what was published, how good it is, how it is protected. Nothing is spent.
+
+    It is one HTML file that opens from disk and loads nothing.
+    """
+    from tallytree.command.report import run_report
+    from tallytree.publish.report.words import Words
+
+    run_report(directory, map=map, out=out, words=Words(groups, entities), quiet=quiet)
+
+
+@app.command()
 def export(
     directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release directory.")],
     to: Annotated[str, typer.Option(metavar="FORMAT", help="sdmx-csv, json-stat or csvw.")],
@@ -366,27 +387,6 @@ def export(
         progress(Stage("reading the release"))
         names = Release.load(directory).export(target, to=to, progress=progress)  # type: ignore[arg-type]
     screen.show(f"{target}: {', '.join(names)}", quiet=quiet)
-
-
-@app.command()
-def report(
-    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")],
-    map: Annotated[  # noqa: A002
-        Path | None, typer.Option(help="GeoJSON with an area for each region: a property has their ids or names.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The page; report.html in the directory if left out.")] = None,
-    groups: Annotated[str, typer.Option(help="What groups are called, in the plural: households.")] = "groups",
-    entities: Annotated[str, typer.Option(help="What entities are called, in the plural: persons.")] = "entities",
-    quiet: Quiet = False,
-) -> None:
-    """Write a page for people: what was published, how good it is, how it is protected. Nothing is spent.
-
-    It is one HTML file that opens from disk and loads nothing.
-    """
-    from tallytree.command.report import run_report
-    from tallytree.publish.report.words import Words
-
-    run_report(directory, map=map, out=out, words=Words(groups, entities), quiet=quiet)
 
 
 @app.command()

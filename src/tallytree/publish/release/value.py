@@ -73,14 +73,6 @@ class Release(ReleaseContents):
         return release
 
     @expecting(directory=PATH)
-    def export(self, directory: str | PathLike[str], *, to: Format, progress: Progress = silent) -> tuple[str, ...]:
-        """Write counts and numbers of entities for other software, and return the names of the files.
-
-        `to` is "sdmx-csv" (SDMX-CSV 2.0 with its structure), "json-stat" (JSON-stat 2.0) or "csvw" (CSV on the Web).
-        The directory must not exist yet. A release that is too large for a format is refused with a ReleaseError.
-        """
-        return export(self, Path(directory), to=to, progress=progress)
-
     def report(
         self,
         *,
@@ -99,6 +91,15 @@ class Release(ReleaseContents):
 
         called = Words(groups, entities)
         return release_page(self, self.release_id, words=called, map=map, directory=os.fspath(directory))
+
+    @expecting(directory=PATH)
+    def export(self, directory: str | PathLike[str], *, to: Format, progress: Progress = silent) -> tuple[str, ...]:
+        """Write counts and numbers of entities for other software, and return the names of the files.
+
+        `to` is "sdmx-csv" (SDMX-CSV 2.0 with its structure), "json-stat" (JSON-stat 2.0) or "csvw" (CSV on the Web).
+        The directory must not exist yet. A release that is too large for a format is refused with a ReleaseError.
+        """
+        return export(self, Path(directory), to=to, progress=progress)
 
     def plot(self, region: str | None = None) -> Any:
         """A chart (Altair) of the groups by size in a region, by id or name; of the whole if left out.
