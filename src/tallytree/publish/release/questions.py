@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from tallytree.arguments import told
+from tallytree.arguments import MAPPING, expect, optional, told
 from tallytree.arrays import Integers
 from tallytree.categories import ALL
 from tallytree.errors import SpecError
@@ -79,6 +79,8 @@ class Asked:
         `by` names values of categories, and `to_by` those of what is compared with. With `of` a share is that of these
         values among all groups of the same sizes, and not that of sizes.
         """
+        for name, given in (("by", by), ("to_by", to_by), ("of", of)):
+            expect(given, optional(MAPPING), name)
         known, tree = release.sizes, release.hierarchy
         scope, wanted = Scope.of(regions, {**(by or {}), **of} if of else by, tree), sizes_in(sizes, known)
         one, what = _sum(scope, wanted, tree), _groups(wanted, known, scope.words)
