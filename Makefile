@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 BASE   := $(VENV)/.base
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test test-all torture lint bench bench-nation figures java clean
+.PHONY: demo test test-all torture lint bench bench-nation figures java chromium clean
 
 # An environment is brought up to date whenever a pin or a requirement changes.
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -30,11 +30,18 @@ java:
 	    apt-get update -qq && apt-get install -y -qq default-jre-headless >/dev/null; \
 	  else echo "no Java: the Spark tests will be skipped; install it with: sudo apt-get install default-jre-headless"; fi; }
 
-# Without the tests marked `slow`: those on Spark, and those that draw 10⁸ numbers or train for long.
+# Pages are tested in Chromium: installed in the same way, otherwise these tests are skipped.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
+	  else echo "no Chromium: the tests of pages in a browser will be skipped; install it with: sudo apt-get install chromium"; fi; }
+
+# Without the tests marked `slow`: those on Spark and in a browser, and those that draw 10⁸ numbers or train for long.
 test: $(DEV)
 	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
-test-all: $(DEV) java
+test-all: $(DEV) java chromium
 	$(BIN)/pytest -n auto --dist loadgroup
 
 # A thousand kills, a thousand faults, races, 5,000 mutations and 100,000 fuzzed inputs: docs/reliability.md. About an hour.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tallytree.arguments import FLAG, PATH, expecting
 from tallytree.errors import SpecError
@@ -20,6 +21,11 @@ from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
 from tallytree.publish.release.questions import Asked, Sizes
 from tallytree.publish.release.scope import By, Regions, regions_of_level
+from tallytree.publish.report.words import Words
+
+if TYPE_CHECKING:
+    from tallytree.publish.report.page import Page
+    from tallytree.publish.report.release_page import GeoJson
 
 _ID = "_release_id"  # beside the fields, so that a copy with other contents does not have it
 
@@ -62,6 +68,26 @@ class Release(ReleaseContents):
         if (manifest := Path(directory, MANIFEST)).is_file():
             release.__dict__[_ID] = digest(manifest)
         return release
+
+    @expecting(directory=PATH)
+    def report(
+        self,
+        *,
+        map: GeoJson | None = None,  # noqa: A002
+        groups: str = "groups",
+        entities: str = "entities",
+        directory: str | PathLike[str] = "release/",
+    ) -> Page:
+        """A page for people, one HTML file that loads nothing: `release.report().save("report.html")`.
+
+        `map` is a GeoJSON file, or its content, with an area for each region of a level: a property of its features
+        holds the regions' ids or names. `groups` and `entities` are what these are called, in the plural. `directory`
+        is where the page says that the files are.
+        """
+        from tallytree.publish.report.release_page import release_page
+
+        called = Words(groups, entities)
+        return release_page(self, self.release_id, words=called, map=map, directory=os.fspath(directory))
 
     def plot(self, region: str | None = None) -> Any:
         """A chart (Altair) of the groups by size in a region, by id or name; of the whole if left out.
