@@ -199,6 +199,8 @@ def main() -> None:
     parser.add_argument("--together", action="store_true", help="these in one process: quicker, memory less exact")
     parser.add_argument("--case", type=int, nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.case or options.release:
+        np.seterr(under="ignore")  # chances far out in tails of noise
     if options.case:
         print(json.dumps(release_case(*options.case)))
         return
