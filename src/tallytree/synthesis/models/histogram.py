@@ -28,6 +28,7 @@ from tallytree.synthesis.workload import Workload
 
 MOST_CELLS = 5_000_000
 BLOCK = 1 << 22  # numbers in a matrix of person vectors that is built at a time
+LEAST_OF_NOISE = 1e-4  # by which a cell may be missed
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +119,25 @@ class Histogram:
         earlier = tuple(total + array for total, array in zip(self.earlier, self.cells, strict=True))
         return Histogram(self.schema, self.first, tuple(cells), earlier, self.rounds + 1)
 
+    def settled(
+        self, measured: Sequence[MeasuredCell], number_of_households: float, number_of_persons: float, *, passes: int
+    ) -> Histogram:
+        """So many more passes of updates over all measured cells, each in an order of its own; fewer once no share is
+        missed by more than a ten-thousandth of its noise. A round's own updates leave cells of earlier rounds unmet.
+        """
+        homes = check_number(number_of_households, "households")
+        persons = check_number(number_of_persons, "persons")
+        queries = [_query(self, cell, homes, persons) for cell in measured]
+        spread = [cell.variance**0.5 / (homes if cell.marginal.of == "households" else persons) for cell in measured]
+        cells = [array.copy() for array in self.cells]
+        for turn in range(passes if queries else 0):
+            missed = [abs(query.share - query.answer(cells)) for query in queries]
+            if all(one <= LEAST_OF_NOISE * noise for one, noise in zip(missed, spread, strict=True)):
+                break
+            for index in PublicStream(f"order of pass {turn}: ").order(len(queries)):
+                queries[index].update(cells)
+        return Histogram(self.schema, self.first, tuple(cells), self.earlier, self.rounds)
+
     def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
         """A household for each point on the line of all chances, in random order."""
         line = ladders(np.concatenate([cells.ravel() for cells in self.cells])[None])
@@ -127,11 +147,13 @@ class Histogram:
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
         """The wanted households, in random order, each from the cells with its code and size alone.
 
-        Households without persons, where the model has none, take the attributes of all households with their code.
+        Households without persons, where the model has none, take the attributes of all households with their codes.
         """
-        codes, _ = _codes_of(self.schema.household, [wanted.attribute])
+        codes, _ = _codes_of(self.schema.household, list(wanted.codes))
+        shape = [self.schema.attribute(name).codes for name in wanted.codes]
+        places = np.ravel_multi_index(tuple(wanted.codes.values()), shape)
         homes, sizes, people = [], [], []
-        for code, size, count in zip(wanted.codes.tolist(), wanted.sizes.tolist(), wanted.counts.tolist(), strict=True):
+        for code, size, count in zip(places.tolist(), wanted.sizes.tolist(), wanted.counts.tolist(), strict=True):
             rows = np.flatnonzero(codes == code)
             last = self.schema.max_persons if size == wanted.last_size else size
             inside = [each for each in range(size, last + 1) if each >= self.first]
