@@ -129,15 +129,20 @@ def release_case(cells: int, levels: int, sizes: int) -> dict[str, Any]:
     return {"real_cells": number, "bytes": (peak_bytes() - before) / number, **spent}
 
 
-def releases(most: float, figure: Path | None) -> None:
+def alone(case: dict[str, Any]) -> dict[str, Any]:
+    """A case in a process of its own."""
+    words = [str(case[name]) for name in ("cells", "levels", "sizes")]
+    command = [sys.executable, __file__, "--case", *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def releases(most: float, figure: Path | None, *, apart: bool) -> None:
     """All cases, a line of JSON for each, and a figure."""
     rows = []
     for case in cases(most):
-        words = [str(case[name]) for name in ("cells", "levels", "sizes")]
-        done = subprocess.run(
-            [sys.executable, __file__, "--case", *words], stdout=subprocess.PIPE, text=True, check=True
-        )
-        row = {**case, **json.loads(done.stdout.splitlines()[-1])}
+        row = {**case, **(alone(case) if apart else release_case(case["cells"], case["levels"], case["sizes"]))}
         row["nanoseconds"] = sum(row[name] for name in STAGES)
         rows.append(row)
         stages = ", ".join(f"{name} {row[name]:.0f}" for name in STAGES)
@@ -191,13 +196,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller shapes")
     parser.add_argument("--release", type=float, metavar="CELLS", help="whole releases of up to so many cells")
     parser.add_argument("--figure", type=Path, help="where to draw these")
+    parser.add_argument("--together", action="store_true", help="these in one process: quicker, memory less exact")
     parser.add_argument("--case", type=int, nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.case or options.release:
+        np.seterr(under="ignore")  # chances far out in tails of noise
     if options.case:
         print(json.dumps(release_case(*options.case)))
         return
     if options.release:
-        releases(options.release, options.figure)
+        releases(options.release, options.figure, apart=not options.together)
         return
     quick = options.quick
     shrink = 5 if quick else 1

@@ -36,6 +36,7 @@ from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.recording import after_spending, warned_if_not_recorded
 from tallytree.publish.release.areas import areas_to_publish
 from tallytree.publish.release.keeping import Kept, SpentError
+from tallytree.publish.release.large.layout import is_large
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
 from tallytree.publish.report.microdata_page import microdata_page
@@ -210,6 +211,8 @@ def _show_release(made: Release, out: Path, release_id: str, page: Path | None, 
     """A release at a glance, and what to do next; with `quiet` its id alone."""
     screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
     asking = ["tallytree", "query", str(out), "--level", made.hierarchy.levels[-1], "--size", ">=3"]
+    if is_large(made.hierarchy, len(made.sizes)):  # which is asked about one region without reading the others
+        asking[3:5] = ["--region", made.hierarchy.ids[1]]
     if made.hierarchy.by is not None:
         column = made.hierarchy.by.columns[0]
         asking += ["--by", f"{column.name}={column.values[0]}"]

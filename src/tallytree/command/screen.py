@@ -32,7 +32,7 @@ from tallytree.privacy.accounts import Account, Link
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.chain import Entry
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.publish.folder import PRIVACY
+from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS
 from tallytree.publish.microdata.making import Ready
 from tallytree.publish.microdata.statement import in_words, left_out_before
@@ -40,6 +40,7 @@ from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.area_files import AREA_FILES
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
+from tallytree.publish.release.large.layout import COUNTS, ENTITIES, REGIONS, is_large
 from tallytree.publish.release.scope import Scope
 from tallytree.publish.release.statement import public_totals, totals_in_words
 from tallytree.publish.release.truncation import truncation
@@ -152,6 +153,8 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
     both_ways = "" if hierarchy.by is None else "categories add up to all of them; "
     mechanism = mechanism_named(release.mechanism)
     known = "an estimate" if public_totals(measurements) is None else "public"
+    large = (f"{COUNTS}{os.sep}", f"{ENTITIES}{os.sep}", REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
+    files = large if is_large(hierarchy, len(release.sizes)) else FILES
     return Group(
         Text(),
         words(release.title, style="bold green"),
@@ -174,7 +177,7 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
                 "made by": f"{mechanism.name} ({' in '.join(filter(None, (mechanism.symbol, mechanism.paper)))})"
                 + (f": {release.fallback.in_words(mechanism)}" if release.fallback else ""),
                 **({"areas": _areas(release)} if release.areas else {}),
-                "files": f"{directory}{os.sep} ({', '.join((*FILES, *(AREA_FILES if release.areas else ())))})",
+                "files": f"{directory}{os.sep} ({', '.join((*files, *(AREA_FILES if release.areas else ())))})",
                 "release id": release_id,
             }
         ),

@@ -224,9 +224,11 @@ class Stored:
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """The names of all that is in a folder and in folders below it but these folders themselves, from there on."""
+    """The names of all that is in a release's folder, from there on; of folders, all but those of a partitioned one."""
     for path in folder.rglob("*"):
-        if not path.is_dir() or path.is_symlink():
+        first, *others = path.relative_to(folder).parts
+        partitioned = first in PARTITIONED and all("=" in name for name in others)
+        if not (partitioned and path.is_dir() and not path.is_symlink()):
             yield path.relative_to(folder).as_posix()
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -281,13 +282,27 @@ def test_the_room_that_is_taken_is_enough(data, tmp_path, monkeypatch):
 # -------------------------------------------------------------------- questions
 
 
-def test_each_region_is_found_alone_with_what_the_table_says_of_it(made, original):
+def measured(made, region):
+    """What was measured of a region, or of those on the next level below it that was measured."""
+    tree, regions, level = made.hierarchy, [region], int(made.hierarchy.level_of[region])
+    while all(part.level != level for part in made.measurements.measured):
+        regions, level = [child for one in regions for child in tree.children_of(one)], level + 1
+    part = made.measurements.on_level(level)
+    return part.values[np.array(regions) - tree.level_slice(level).start].sum(axis=0)
+
+
+@pytest.mark.parametrize("shares", [[1, 1, 1, 1, 1, 1], [1, 0, 1, 0, 0, 1]])
+def test_each_region_is_found_alone_with_what_the_table_says_of_it(data, shares, tmp_path):
+    shares = [Fraction(share, sum(shares)) for share in shares]
+    how = {"budget": Budget(epsilon=1), "unit": one_entity(), "intervals": "guaranteed"}
+    made = release(data, mechanism="tallytree", shares=shares, **how)
+    made.save(original := tmp_path / "release")
     tree = made.hierarchy
     some = np.random.default_rng(0).permutation(len(tree))[:40]
     for region in [0, 1, 2, *some.tolist()]:
         alone = Release(**vars(one_region(original, tree.ids[region])))
         assert np.array_equal(alone.counts[0], made.counts[region])
-        assert alone.hierarchy.levels == (tree.levels[tree.level_of[region]],)
+        assert alone.hierarchy.levels[0] == tree.levels[tree.level_of[region]]
         size = 1 + int(np.argmax(made.counts[region]))
         one, other = (each.estimate(tree.ids[region], size, typical=False) for each in (alone, made))
         assert one.released == other.released
@@ -296,9 +311,7 @@ def test_each_region_is_found_alone_with_what_the_table_says_of_it(made, origina
         else:  # a cell without a row has what is said of all such cells of its level
             assert one.guaranteed[0] == other.guaranteed[0] == 0
             assert one.guaranteed[1] >= other.guaranteed[1]
-        part = made.measurements.on_level(int(tree.level_of[region]))
-        row = part.values[region - tree.level_slice(part.level).start]
-        assert alone.estimate(tree.ids[region], ">=3", typical=False).unbiased == row[2]
+        assert alone.estimate(tree.ids[region], ">=3", typical=False).unbiased == measured(made, region)[2]
         wide = alone.estimate(tree.ids[region], "2-4", typical=False)
         assert wide.released == made.counts[region, 1:4].sum()
         assert wide.guaranteed[0] <= wide.released <= wide.guaranteed[1]

@@ -42,6 +42,7 @@ class ReleaseContents:
     error_bars: ErrorBars = NO_ERROR_BARS
     fallback: Fallback | None = None  # where the mechanism that was asked for failed
     areas: tuple[Area, ...] = ()  # whose totals are published beside the counts
+    partial: bool = False  # is it of some regions of a large release, read without the others?
 
     __repr__ = briefly
 
