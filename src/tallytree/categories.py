@@ -20,7 +20,10 @@ DecidedBy = Literal["group", "members"]
 ALL = "all"  # stands for the sum over a category's values in tables
 MOST_COLUMNS = 2
 FORM = 'by = {"tenure": {"values": ["owned", "rented"], "decided_by": "group"}}'
-RESERVED = ("level", "region", "name", "size", "count", "lower", "upper", "typical_lower", "typical_upper")
+RESERVED = (
+    *("level", "region", "name", "size", "count", "lower", "upper", "typical_lower", "typical_upper"),
+    *("entities", "open_groups", "kind", "area"),
+)
 WHO = (
     '"group" where no member changes it by coming or going (a tenure, a building), "members" where one can (has '
     "children, origin of the oldest). There is no default, because privacy rests on it"
