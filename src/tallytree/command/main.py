@@ -364,6 +364,32 @@ def report(
 
 
 @app.command()
+def export(
+    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release directory.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="sdmx-csv, json-stat or csvw.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The directory to write, which must not exist yet; RELEASE-FORMAT if left out."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a release for other software: SDMX-CSV, JSON-stat or CSV on the Web.
+
+    Counts and numbers of entities, with labels, units and both kinds of intervals. Nothing is spent.
+    """
+    from tallytree.command import screen
+    from tallytree.command.progress_bar import shown
+    from tallytree.progress import Stage
+    from tallytree.publish.release.value import Release
+
+    target = out or directory.resolve().with_name(f"{directory.resolve().name}-{to}")
+    with shown(quiet) as progress:
+        progress(Stage("reading the release"))
+        names = Release.load(directory).export(target, to=to, progress=progress)  # type: ignore[arg-type]
+    screen.show(f"{target}: {', '.join(names)}", quiet=quiet)
+
+
+@app.command()
 def mechanisms(as_json: AsJson = False, quiet: Quiet = False) -> None:
     """List the mechanisms: paper, what they measure and keep, when to use them."""
     from tallytree.command import screen

@@ -97,14 +97,17 @@ def workspace(memory_limit: str | None) -> Iterator[Workspace]:
 
 
 def _duckdb(directory: str, memory_limit: str | None) -> Any:
+    import duckdb
     import ibis
 
     limit = {} if memory_limit is None else {"memory_limit": memory_limit}
     backend = ibis.duckdb.connect(
         temp_directory=directory, preserve_insertion_order=False, autoinstall_known_extensions=False, **limit
     )
-    backend.con.execute("SET enable_progress_bar_print = false")  # to the standard output
-    backend.con.execute("SET enable_progress_bar = true")  # so that it knows how far it is
+    # In a notebook without ipywidgets DuckDB refuses both settings, and shows nothing anyway.
+    with suppress(duckdb.Error):
+        backend.con.execute("SET enable_progress_bar_print = false")  # to the standard output
+        backend.con.execute("SET enable_progress_bar = true")  # so that it knows how far it is
     _encrypt_spilled(backend.con)
     return backend
 
