@@ -224,9 +224,9 @@ class Stored:
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """The names of all that is in a folder and in folders below it but these folders themselves, from there on."""
+    """The names of all that is in a folder and in folders below it, from there on; of folders those that are empty."""
     for path in folder.rglob("*"):
-        if not path.is_dir() or path.is_symlink():
+        if not path.is_dir() or path.is_symlink() or not any(path.iterdir()):
             yield path.relative_to(folder).as_posix()
 
 
