@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 BASE   := $(VENV)/.base
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test test-all torture lint bench bench-nation figures docs java chromium r clean
+.PHONY: demo test test-all torture lint bench bench-nation figures docs java chromium postgres r clean
 
 # An environment is brought up to date whenever a pin or a requirement changes.
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -37,6 +37,13 @@ chromium:
 	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
 	  else echo "no Chromium: the tests of pages in a browser will be skipped; install it with: sudo apt-get install chromium"; fi; }
 
+# Likewise the server that the tests on PostgreSQL start for themselves; they use nothing of its that is running.
+postgres:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq postgresql >/dev/null; \
+	  else echo "no PostgreSQL: its tests will be skipped; install it with: sudo apt-get install postgresql"; fi; }
+
 # R runs the R code of the docs: installed in the same way, otherwise that test is skipped.
 r:
 	@command -v Rscript >/dev/null || { \
@@ -48,7 +55,7 @@ r:
 test: $(DEV)
 	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
-test-all: $(DEV) java chromium r
+test-all: $(DEV) java chromium postgres r
 	$(BIN)/pytest -n auto --dist loadgroup
 
 # A thousand kills, a thousand faults, races, 5,000 mutations and 100,000 fuzzed inputs: docs/reliability.md. About an hour.

@@ -511,16 +511,22 @@ def _arguments(spec: SynthesisSpec) -> dict[str, Any]:
     """The arguments of `check` and `synthesize`, with all that is public checked before private rows are read."""
     schema = spec.public_schema()
     method = spec.synthesis.method or DEFAULT
-    _, _, workload = check_public(schema, method, spec.options, spec.chosen_workload(schema))
+    named = spec.chosen_workload(schema)
+    regional = None if spec.regional is None else spec.region
+    if spec.regional is not None and regional is None:
+        raise SpecError("[regional] needs [agreement] with release and region: the tree of regions is the release's")
+    _, _, workload = check_public(schema, method, spec.options, named, regional)
     if spec.release is not None and not spec.release.is_dir():
         raise SpecError(f"[agreement] there is no release at {spec.release}")
     return {
         "budget": spec.budget,
         "unit": spec.unit,
-        "workload": workload,
+        "workload": workload if regional is None else named,
         "method": method,
         "options": spec.options,
         "number": spec.synthesis.households,
         "release": spec.release,
         "region": spec.region,
+        "by": spec.by,
+        "regional": spec.regional,
     }

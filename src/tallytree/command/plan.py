@@ -16,7 +16,7 @@ from tallytree import charts
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import below, plain_table, show, show_json, words
-from tallytree.command.spec import wanted_budget
+from tallytree.command.spec import is_for_synthesis, wanted_budget
 from tallytree.errors import TallytreeError
 from tallytree.mechanisms import mechanism_named
 from tallytree.names import visible
@@ -47,6 +47,13 @@ def run_plan(
     quiet: bool,
 ) -> None:
     """Show what the mechanisms would do with each budget; or, with goals, which shares of it reach them."""
+    if is_for_synthesis(path):
+        from tallytree.command.synthesis_plan import run_synthesis_plan
+
+        given = {"--suggest": goals, "--prior": prior, "--mechanism": mechanisms, "--plot": plot}
+        refused = [name for name, value in given.items() if value]
+        run_synthesis_plan(path, epsilon=epsilon, groups=groups, as_json=as_json, quiet=quiet, refused=refused)
+        return
     spec = ReleaseSpec.load(path)
     budgets = [wanted_budget("--epsilon:", epsilon=one, delta=spec.privacy.delta) for one in epsilon or ()] or [
         spec.budget

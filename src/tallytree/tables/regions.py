@@ -14,6 +14,7 @@ import numpy as np
 
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
+from tallytree.tables.engines import words
 
 NOWHERE = -1  # no region, or one that is not in the hierarchy
 AMBIGUOUS = -2  # a name that stands for several leaves
@@ -136,16 +137,15 @@ def _places(hierarchy: Hierarchy, columns: Sequence[str]) -> list[int]:
 
 
 def place(table: Any, keys: RegionKeys | None, region: Sequence[str]) -> Any:
-    """The Ibis table with a column `leaf` instead of its columns `region`; NOWHERE where none is found.
+    """The table with a column `leaf` instead of its columns `region`; NOWHERE where none is found.
 
     The join comes before any aggregation on purpose: numbers of leaves are much cheaper to compare than texts.
     """
-    import ibis
-
+    sql = words(table)
     if keys is None or not region:
-        return table.mutate(leaf=ibis.literal(0, "int32"))
+        return table.mutate(leaf=sql.literal(0, "int32"))
     natives = [_joined_natively(table[column].type(), keys.may_be_empty(at)) for at, column in enumerate(region)]
-    lookup = ibis.memtable(_lookup(keys, [kind == "number" for kind in natives]))
+    lookup = sql.memtable(_lookup(keys, [kind == "number" for kind in natives]))
     matches = []
     for at, (column, kind) in enumerate(zip(region, natives, strict=True)):
         value = table[column]
@@ -156,7 +156,7 @@ def place(table: Any, keys: RegionKeys | None, region: Sequence[str]) -> Any:
         matches.append(value == lookup[f"key_{at}"])
     kept = {name: table[name] for name in table.columns if name not in region}
     return table.left_join(lookup, matches).select(
-        **kept, leaf=lookup["found"].fill_null(ibis.literal(NOWHERE, "int32"))
+        **kept, leaf=lookup["found"].fill_null(sql.literal(NOWHERE, "int32"))
     )
 
 
