@@ -224,11 +224,11 @@ class Stored:
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """The names of all that is in a release's folder, from there on; of folders, all but those of a partitioned one."""
+    """The names of all that is in a release's folder, from there on; of folders, all but a partitioned one's with files."""
     for path in folder.rglob("*"):
         first, *others = path.relative_to(folder).parts
         partitioned = first in PARTITIONED and all("=" in name for name in others)
-        if not (partitioned and path.is_dir() and not path.is_symlink()):
+        if not (partitioned and path.is_dir() and not path.is_symlink() and any(path.iterdir())):
             yield path.relative_to(folder).as_posix()
 
 

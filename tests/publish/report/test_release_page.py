@@ -138,6 +138,12 @@ def test_the_widest_bar_on_a_level_is_said_at_the_top(release):
     assert re.search(rf'<th scope="row">county</th>.*?± {widest:,}</td>', release.report().html, re.DOTALL)
 
 
+def test_a_release_that_is_too_large_for_a_page_is_refused_in_words(release, monkeypatch):
+    monkeypatch.setattr("tallytree.publish.report.release_page.MOST_CELLS", 10)
+    with pytest.raises(tt.ReleaseError, match="pages are made of releases of up to 10 numbers"):
+        release.report()
+
+
 def test_every_level_is_said_to_have_been_spent_on_or_not(release):
     html = release.report().html
     rows = re.search(r'<table id="spendings".*?</table>', html, re.DOTALL)[0]

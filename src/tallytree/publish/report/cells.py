@@ -14,6 +14,7 @@ import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.categories import ALL
+from tallytree.notebook import briefly
 from tallytree.publish.release.answers import answers
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.questions import Asked
@@ -40,6 +41,8 @@ class Cells:
     classes: tuple[SizeClass, ...]
     counts: Integers
     ends: dict[str, Integers]  # of the columns of intervals that there are
+
+    __repr__ = briefly
 
     @classmethod
     def of(cls, release: ReleaseContents) -> Cells:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tallytree.errors import ReleaseError
 from tallytree.histogram import size_label
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import cut_off
@@ -25,6 +26,7 @@ from tallytree.publish.report.standing_out import Comparison, StandingOut, stand
 from tallytree.publish.report.words import Words, about, listed, percent
 
 GeoJson = str | PathLike[str] | Mapping[str, Any]
+MOST_CELLS = 10_000_000  # of a release that has a page: all are looked at, in memory
 LARGEST_ODDS = 1000  # beyond, e^ε is no comfort
 
 
@@ -38,6 +40,11 @@ def release_page(
 ) -> Page:
     """The page of a release; `directory` is where the page says that the files are."""
     called = words or Words()
+    if (size := len(release.rows) * len(release.sizes)) > MOST_CELLS:
+        raise ReleaseError(
+            f"pages are made of releases of up to {MOST_CELLS:,} numbers, and this one has {size:,}: ask it with "
+            "tallytree query, or read its tables"
+        )
     cells = Cells.of(release)
     regions = embedded_regions(cells)
     drawn = None if map is None else read_map(map, release.hierarchy.regions)
