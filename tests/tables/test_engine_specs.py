@@ -109,7 +109,8 @@ def test_a_secret_in_a_spec_is_refused_and_not_repeated(tmp_path, source, words)
 @pytest.mark.parametrize("_", [pytest.param("", marks=ON_POSTGRES)])
 def test_a_release_from_postgres_leaves_no_password_and_no_address_anywhere(postgres, tallytree, tmp_path, _):
     there = [table(postgres.url, postgres.load(rows).table) for rows in (PEOPLE, HOMES, REGIONS)]
-    (tmp_path / "release.toml").write_text(spec(*there, '"ledger.db"').replace("group =", 'name = "people"\ngroup ='))
+    written = spec(*there, ledger='"ledger.db"').replace("group =", 'name = "people"\ngroup =')
+    (tmp_path / "release.toml").write_text(written)
     tallytree("validate", "release.toml")
     tallytree("ledger", "open", "release.toml", "--epsilon", "2")
     tallytree("release", "release.toml", "--out", "out")
