@@ -33,6 +33,8 @@ ROOMS = (
     "hierarchy",
     "category_trees",
     "histogram",
+    "attributes",
+    "structure",
     "schema",
     "long_table",
     "charts",
@@ -51,7 +53,7 @@ ABOVE_ALL = {"__init__", "__main__"}
 
 # Who calls these, apart from where they are defined: the whole list.
 OPENERS = {
-    "open_at_the_privacy_border": {"privacy.measure", "privacy.households.rounds"},
+    "open_at_the_privacy_border": {"privacy.measure", "privacy.households.rounds", "privacy.households.levels"},
 }
 
 

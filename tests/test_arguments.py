@@ -44,6 +44,8 @@ CODEBOOK = pa.table({"attribute": ["a", "b"], "level": ["household", "person"], 
 MARGINAL = tt.Marginal("households", ("tenure",))
 PRIVATE = tt.read_households(HOMES, PEOPLE, schema=SCHEMA, household_id="id")
 RELEASED = tt.release(SIZES, budget=BUDGET, unit=UNIT, intervals="none")
+SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}
+MAP = {"type": "FeatureCollection", "features": [{"type": "Feature", "id": "A", "geometry": SQUARE}]}
 
 CALLS = {
     tt.Attribute: {"name": "a", "values": ("x", "y"), "cuts": (1,), "missing": None},
@@ -62,15 +64,29 @@ CALLS = {
     tt.HouseholdNeighbours: {"unit": tt.HouseholdUnit(), "max_persons": 3},
     tt.HouseholdUnit: {"kind": "one_group"},
     tt.Ledger: {"path": "nowhere.db"},
-    tt.Marginal: {"of": "households", "household": ("tenure",), "person": (), "size": False},
+    tt.Marginal: {"of": "households", "household": ("tenure",), "person": (), "size": False, "roles": ()},
+    tt.Role: {
+        "name": "head",
+        "number": "exactly one",
+        "attribute": "age",
+        "values": ("old",),
+        "position": None,
+        "household": {},
+        "may": {},
+    },
+    tt.Implies: {"then": {"age": "old"}, "when": {"tenure": ["own"]}, "role": None},
+    tt.Below: {"role": "child", "than": "head", "attribute": "age", "by": 0},
+    tt.Has: {"role": "head", "household": {"tenure": "own"}, "only": False},
+    tt.SizeClass: {"attribute": "tenure", "sizes": {"own": 1}},
+    tt.Structure: {"roles": (), "rules": (), "empty": True},
     tt.Neighbours: {"unit": UNIT, "max_size": 3, "public_totals": False, "quantity_bound": 1, "rows_per_entity": 1},
     tt.Neighbours.of: {"group_sizes": SIZES, "unit": UNIT},
     tt.Plan: {"budget": BUDGET, "unit": UNIT, "questions": PLAN.questions},
     tt.Prior.of: {"value": "households", "groups": 10, "weights": None},
     tt.PrivacyUnit: {"kind": "one_entity"},
-    tt.Schema: {"household": (HOME,), "person": (AGE,), "max_persons": 3},
+    tt.Schema: {"household": (HOME,), "person": (AGE,), "max_persons": 3, "structure": None},
     tt.Source: {"url": "duckdb://census.duckdb", "table": None},
-    tt.Workload: {"schema": SCHEMA, "marginals": (MARGINAL,)},
+    tt.Workload: {"schema": SCHEMA, "marginals": (MARGINAL,), "measured": ()},
     tt.load_measurements: {"path": "nowhere.parquet"},
     tt.measure: {"group_sizes": SIZES, "plan": PLAN, "ledger": None, "noise": "tallytree", "same_data": False},
     tt.plan: {
@@ -115,6 +131,7 @@ CALLS = {
         "household_id": "id",
         "person_order": None,
         "oversize": "error",
+        "on_broken_rules": None,
         "name": None,
         "memory_limit": None,
     },
@@ -159,9 +176,13 @@ CALLS = {
         "number": None,
         "release": None,
         "region": None,
+        "by": None,
+        "regional": None,
     },
     tt.verify: {"directory": "nowhere", "id": None},
     RELEASED.estimate: {"regions": None, "sizes": None, "confidence": None, "by": None},
+    RELEASED.map: {"geojson": MAP, "sizes": None, "kind": None, "by": None, "of": None, "confidence": None},
+    RELEASED.export: {"directory": "out", "to": "csvw"},
     RELEASED.save: {"directory": "out", "replace": False},
 }
 # These start an engine each time, so fewer values are tried.

@@ -42,6 +42,12 @@ if TYPE_CHECKING:
     from tallytree.schema import Attribute as Attribute
     from tallytree.schema import Marginal as Marginal
     from tallytree.schema import Schema as Schema
+    from tallytree.structure.roles import Role as Role
+    from tallytree.structure.rules import Below as Below
+    from tallytree.structure.rules import Has as Has
+    from tallytree.structure.rules import Implies as Implies
+    from tallytree.structure.rules import SizeClass as SizeClass
+    from tallytree.structure.structure import Structure as Structure
     from tallytree.synthesis.workload import Workload as Workload
     from tallytree.tables.address import Source as Source
     from tallytree.tables.codebook import schema_from_codebook as schema_from_codebook
@@ -67,6 +73,12 @@ _HOME = {
     "Attribute": "schema",
     "Marginal": "schema",
     "Schema": "schema",
+    "Role": "structure.roles",
+    "Below": "structure.rules",
+    "Has": "structure.rules",
+    "Implies": "structure.rules",
+    "SizeClass": "structure.rules",
+    "Structure": "structure.structure",
     "GroupSizes": "tables.group_sizes",
     "Source": "tables.address",
     "read": "tables.reading",

@@ -7,89 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
-from tallytree.arguments import FLAG, NUMBER, TEXT, expect, instance, optional, several
+from tallytree.arguments import FLAG, TEXT, expect, instance, optional, several
+from tallytree.attributes import Attribute as Attribute
 from tallytree.errors import SpecError
 from tallytree.names import did_you_mean
 from tallytree.notebook import briefly
 from tallytree.numbers import short
+from tallytree.structure.possible import Search, check_possible
+from tallytree.structure.structure import Structure
 
 Counted = Literal["households", "persons"]
 SIZE = "persons"  # the name of the number of persons in a household, where a table has it as its first axis
 
 
 @dataclass(frozen=True)
-class Attribute:
-    """A named list of values; a row's code is its value's place in the list.
-
-    With `cuts` the column is a number and the values name its bins: below the first cut, from each cut up to the next
-    (which it does not reach), and from the last cut on. `missing` is the value that an empty cell stands for, if any.
-
-    >>> Attribute("age", ("child", "adult", "old"), cuts=(18, 65)).codes
-    3
-    """
-
-    name: str
-    values: tuple[str, ...]
-    cuts: tuple[float, ...] | None = None
-    missing: str | None = None
-
-    __repr__ = briefly
-
-    def __post_init__(self) -> None:
-        expect(self.name, TEXT, "an attribute's name")
-        if not self.name:
-            raise SpecError("an attribute needs a name")
-        expect(self.missing, optional(TEXT), f"missing of attribute {self.name!r}")
-        if not self.values or not several(TEXT).holds(self.values):
-            raise SpecError(f"attribute {self.name!r} needs a list of values, each of them text")
-        if len(set(self.values)) != len(self.values):
-            raise SpecError(f"attribute {self.name!r} lists a value twice")
-        if self.missing is not None and self.missing not in self.values:
-            raise SpecError(f"attribute {self.name!r}: missing = {self.missing!r} is not among its values")
-        object.__setattr__(self, "values", tuple(self.values))
-        if self.cuts is not None:
-            if not several(NUMBER).holds(self.cuts) or any(low >= high for low, high in pairwise(self.cuts)):
-                raise SpecError(f"attribute {self.name!r}: cuts must be finite numbers that rise")
-            object.__setattr__(self, "cuts", tuple(self.cuts))
-            bins = len(self.values) - (self.missing is not None)
-            if len(self.cuts) + 1 != bins:
-                made = len(self.cuts) + 1
-                raise SpecError(f"attribute {self.name!r}: its cuts make {made} bins, but {bins} are named")
-            if self.missing is not None and self.missing != self.values[-1]:
-                raise SpecError(f"attribute {self.name!r}: with cuts, the missing value comes last")
-
-    @property
-    def codes(self) -> int:
-        """How many values there are."""
-        return len(self.values)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back."""
-        return {
-            "name": self.name,
-            "values": list(self.values),
-            "cuts": None if self.cuts is None else list(self.cuts),
-            "missing": self.missing,
-        }
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Attribute:
-        """What `to_json` wrote."""
-        cuts = values["cuts"]
-        return cls(values["name"], tuple(values["values"]), None if cuts is None else tuple(cuts), values["missing"])
-
-
-@dataclass(frozen=True)
 class Schema:
-    """Attributes of households and of persons, and the most persons that a household can have (it may have none)."""
+    """Attributes of households and of persons, and the most persons that a household can have (it may have none).
+
+    `structure` says who is who in a household, and what holds for all of them; without one, anything may be.
+    """
 
     household: tuple[Attribute, ...]
     person: tuple[Attribute, ...]
     max_persons: int
+    structure: Structure | None = None
 
     __repr__ = briefly
 
@@ -106,6 +51,18 @@ class Schema:
             raise SpecError(f"attributes of households and persons need different names; {', '.join(twice)} came twice")
         if SIZE in names:
             raise SpecError(f"{SIZE!r} names the number of persons in a household; call the attribute something else")
+        expect(self.structure, optional(instance(Structure)), "structure")
+        if self.structure is not None:
+            household, person = (
+                {attribute.name: attribute for attribute in side} for side in (self.household, self.person)
+            )
+            self.structure.check(household, person, self.max_persons)
+            check_possible(self.search)
+
+    @cached_property
+    def search(self) -> Search:
+        """The search for households that keep the rules."""
+        return Search(self.structure or Structure(), self.household, self.person, self.max_persons)
 
     def attribute(self, name: str) -> Attribute:
         """One attribute by name."""
@@ -123,11 +80,12 @@ class Schema:
         return int(homes * sum(persons**number for number in range(1, self.max_persons + 1)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back."""
+        """Plain values; `from_json` reads them back. A schema without structure has no word of one."""
         return {
             "household": [attribute.to_json() for attribute in self.household],
             "person": [attribute.to_json() for attribute in self.person],
             "max_persons": self.max_persons,
+            **({} if self.structure is None else {"structure": self.structure.to_json()}),
         }
 
     @classmethod
@@ -137,6 +95,7 @@ class Schema:
             tuple(Attribute.from_json(attribute) for attribute in values["household"]),
             tuple(Attribute.from_json(attribute) for attribute in values["person"]),
             values["max_persons"],
+            Structure.from_json(values["structure"]) if "structure" in values else None,
         )
 
 
@@ -148,13 +107,18 @@ class Marginal:
     contain at least one person who has the values of `person` (the same person has them all). `of` "persons" counts
     the persons who have the values of `person` and live in a household with those of `household`. With `size` the
     number of persons in the household, 0 … max_persons, is one more attribute of the household.
-    The axes are size (if any), then `household`, then `person`, in the order given.
+
+    `roles` are pairs of a role (of one person) and an attribute of whoever is in it: further attributes of the
+    household. A household in which nobody is in a named role is not counted, and neither are the persons in the named
+    roles: of "persons", and of `person`, the others are meant.
+    The axes are size (if any), then `household`, then `roles`, then `person`, in the order given.
     """
 
     of: Counted
     household: tuple[str, ...] = ()
     person: tuple[str, ...] = ()
     size: bool = False
+    roles: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.of not in ("households", "persons"):
@@ -163,6 +127,11 @@ class Marginal:
             expect(getattr(self, side), several(TEXT), f"{side} of a table")
             object.__setattr__(self, side, tuple(getattr(self, side)))
         expect(self.size, FLAG, "size of a table")
+        if not several(several(TEXT)).holds(self.roles) or any(len(pair) != 2 for pair in self.roles):
+            raise SpecError("roles of a table are pairs of a role and an attribute of persons")
+        object.__setattr__(self, "roles", tuple((role, name) for role, name in self.roles))
+        if len(set(self.roles)) != len(self.roles):
+            raise SpecError("a table names an attribute of a role twice")
         names = (*self.household, *self.person)
         if len(set(names)) != len(names):
             raise SpecError(f"the table over {', '.join(names)} names an attribute twice")
@@ -177,11 +146,34 @@ class Marginal:
             for name in names:
                 if name not in known:
                     raise SpecError(f"{which} have no attribute {name!r}; {did_you_mean(name, known, 'they have')}")
+        if self.roles:
+            self._check_roles(schema)
+
+    def _check_roles(self, schema: Schema) -> None:
+        structure = schema.structure or Structure()
+        known = [attribute.name for attribute in schema.person]
+        for role, name in self.roles:
+            if not structure.role(role).single:
+                raise SpecError(f"a table by {name} of {role} needs a role of one person, and {role!r} may be several")
+            if name not in known:
+                raise SpecError(f"persons have no attribute {name!r}; {did_you_mean(name, known, 'they have')}")
+        if (self.of == "persons" or self.person) and schema.max_persons <= len(self.role_names):
+            raise SpecError(f"the table of {self.describe()} counts nobody: a household has no more persons than roles")
+
+    @property
+    def role_names(self) -> tuple[str, ...]:
+        """The roles that are named, each once."""
+        return tuple(dict.fromkeys(role for role, _ in self.roles))
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
         """The lengths of the axes."""
         size = (schema.max_persons + 1,) if self.size else ()
-        return (*size, *(schema.attribute(name).codes for name in (*self.household, *self.person)))
+        return (*size, *(schema.attribute(name).codes for name in self.attributes))
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attribute of each axis but size; those of roles may come more than once."""
+        return (*self.household, *(name for _, name in self.roles), *self.person)
 
     def cells(self, schema: Schema) -> int:
         """How many counts there are."""
@@ -189,23 +181,26 @@ class Marginal:
 
     def describe(self) -> str:
         """In words, for messages and reports."""
-        axes = [*([SIZE] if self.size else []), *self.household]
+        axes = [*([SIZE] if self.size else []), *self.household, *(f"{name} of {role}" for role, name in self.roles)]
         where = f" by {', '.join(axes)}" if axes else ""
+        others = f" other than {' and '.join(self.role_names)}" if self.roles else ""
         if not self.person:
-            return f"{self.of}{where}"
+            return f"persons{others}{where}" if self.of == "persons" else f"{self.of}{where}"
         who = " and ".join(self.person)
-        return (
-            f"{self.of}{where} with a person of each {who}" if self.of == "households" else f"persons{where} by {who}"
-        )
+        if self.of == "households":
+            return f"{self.of}{where} with a person{others} of each {who}"
+        return f"persons{others}{where} by {who}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them back."""
-        return {"of": self.of, "household": list(self.household), "person": list(self.person), "size": self.size}
+        named = {"of": self.of, "household": list(self.household), "person": list(self.person), "size": self.size}
+        return {**named, "roles": [list(pair) for pair in self.roles]} if self.roles else named
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Marginal:
         """What `to_json` wrote."""
-        return cls(values["of"], tuple(values["household"]), tuple(values["person"]), values["size"])
+        roles = tuple(tuple(pair) for pair in values.get("roles", ()))
+        return cls(values["of"], tuple(values["household"]), tuple(values["person"]), values["size"], roles)
 
 
 def check_all(marginals: Iterable[Marginal], schema: Schema) -> None:

@@ -33,7 +33,10 @@ def count(data: tuple[Household, ...], marginal: Marginal, schema: Schema) -> np
     sizes = range(schema.max_persons + 1) if marginal.size else [None]
     cells = []
     for size in sizes:
-        for home_values in product(*(range(schema.attribute(name).codes) for name in marginal.household)):
+        for home_values, role_values in product(
+            product(*(range(schema.attribute(name).codes) for name in marginal.household)),
+            product(*(range(schema.attribute(name).codes) for _, name in marginal.roles)),
+        ):
             for person_values in product(*(range(schema.attribute(name).codes) for name in marginal.person)):
                 total = 0
                 for attributes, members in data:
@@ -44,12 +47,19 @@ def count(data: tuple[Household, ...], marginal: Marginal, schema: Schema) -> np
                         for name, value in zip(marginal.household, home_values, strict=True)
                     ):
                         continue
+                    who = {role: in_role(role, attributes, members, schema) for role, _ in marginal.roles}
+                    if any(place is None for place in who.values()) or any(
+                        members[who[role]][people.index(name)] != value
+                        for (role, name), value in zip(marginal.roles, role_values, strict=True)
+                    ):
+                        continue
                     alike = sum(
                         all(
                             member[people.index(name)] == value
                             for name, value in zip(marginal.person, person_values, strict=True)
                         )
-                        for member in members
+                        for place, member in enumerate(members)
+                        if place not in who.values()
                     )
                     if marginal.of == "persons":
                         total += alike
@@ -61,19 +71,40 @@ def count(data: tuple[Household, ...], marginal: Marginal, schema: Schema) -> np
     return np.array(cells, dtype=np.int64).reshape(marginal.shape(schema))
 
 
-def all_households(schema: Schema) -> list[Household]:
-    """Every household there can be, the empty ones included; the order of persons does not matter."""
+def in_role(name: str, attributes: tuple[int, ...], members: tuple[Person, ...], schema: Schema) -> int | None:
+    """The place of the first person who is in a role, by the role's definition."""
+    role = next(role for role in schema.structure.roles if role.name == name)
+    homes = [attribute.name for attribute in schema.household]
+    people = [attribute.name for attribute in schema.person]
+    for place, member in enumerate(members):
+        if role.position is None:
+            value = schema.attribute(role.attribute).values[member[people.index(role.attribute)]]
+            if value in role.values:
+                return place
+        elif role.position == place + 1:
+            told = all(
+                schema.attribute(each).values[attributes[homes.index(each)]] in values
+                for each, values in role.household
+            )
+            return place if told else None
+    return None
+
+
+def all_households(schema: Schema, *, ordered: bool = False) -> list[Household]:
+    """Every household there can be, the empty ones included; unless `ordered`, the order of persons does not matter."""
     attributes = product(*(range(attribute.codes) for attribute in schema.household))
     kinds = list(product(*(range(attribute.codes) for attribute in schema.person)))
     members = [
-        chosen for number in range(schema.max_persons + 1) for chosen in combinations_with_replacement(kinds, number)
+        chosen
+        for number in range(schema.max_persons + 1)
+        for chosen in (product(kinds, repeat=number) if ordered else combinations_with_replacement(kinds, number))
     ]
     return list(product(attributes, members))
 
 
 def neighbouring_households(schema: Schema, unit: str) -> Iterator[tuple[tuple[Household, ...], tuple[Household, ...]]]:
     """Every pair of neighbours, without the households that both have: tables add up over households."""
-    homes = all_households(schema)
+    homes = all_households(schema, ordered=schema.structure is not None)
     if unit == "one_group":
         yield from (((one,), (other,)) for one, other in product(homes, repeat=2))
     elif unit == "one_group_added_or_removed":

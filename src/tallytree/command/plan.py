@@ -16,7 +16,7 @@ from tallytree import charts
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import below, plain_table, show, show_json, words
-from tallytree.command.spec import wanted_budget
+from tallytree.command.spec import is_for_synthesis, wanted_budget
 from tallytree.errors import TallytreeError
 from tallytree.mechanisms import mechanism_named
 from tallytree.names import visible
@@ -26,6 +26,7 @@ from tallytree.planning.report import planned, splits_with
 from tallytree.planning.value import PlanReport, Prediction
 from tallytree.progress import Stage
 from tallytree.publish.release.truncation import truncation
+from tallytree.publish.report.plan_page import plan_page
 
 WIDTH = 80  # characters of a line
 BY_CATEGORY = "levels are by category, each region once for each; those over all categories say so"
@@ -41,15 +42,25 @@ def run_plan(
     groups: int | None,
     mechanisms: list[str] | None,
     plot: Path | None,
+    report: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Show what the mechanisms would do with each budget; or, with goals, which shares of it reach them."""
+    if is_for_synthesis(path):
+        from tallytree.command.synthesis_plan import run_synthesis_plan
+
+        given = {"--suggest": goals, "--prior": prior, "--mechanism": mechanisms, "--plot": plot}
+        refused = [name for name, value in given.items() if value]
+        run_synthesis_plan(path, epsilon=epsilon, groups=groups, as_json=as_json, quiet=quiet, refused=refused)
+        return
     spec = ReleaseSpec.load(path)
     budgets = [wanted_budget("--epsilon:", epsilon=one, delta=spec.privacy.delta) for one in epsilon or ()] or [
         spec.budget
     ]
     content: Any
+    if report is not None and goals:
+        raise TallytreeError("--report shows what budgets buy; leave out --suggest")
     with shown(quiet) as progress:
         progress(Stage("reading the public tables"))
         hierarchy, totals = spec.public_regions()
@@ -74,8 +85,16 @@ def run_plan(
                 configured = mechanism_named(name).configured(options)
                 configured.divided(hierarchy, spec.release.shares, spec.release.priority, budgets[0])
             splits = splits_with(hierarchy, spec.release.shares)
-            report = planned(*facts, budgets=budgets, splits=splits, options=spec.mechanism_options, **known)
-            content, parts = report.to_json(), [plan_table(report)]
+            ways: dict[str, Any] = {**known, "splits": splits, "options": spec.mechanism_options}
+            found_plan = planned(hierarchy, facts[1], budgets=budgets, **ways)
+            content, parts = found_plan.to_json(), [plan_table(found_plan)]
+            if report is not None:
+                best = found_plan.best(found_plan.levels[-1]).mechanism
+                several = budgets if len(budgets) > 1 else plots.budgets_around(budgets[0])
+                simulated = planned(hierarchy, facts[1], budgets=several, **{**ways, "mechanisms": [best]})
+                title = f"What a budget buys: {spec.release.title or path.stem}"
+                plan_page(simulated, title=title, words=spec.report.words()).save(report)
+                parts.append(f"page: {report}")
             if plot is not None:
                 charts.save(plots.page(*facts, budget=budgets[0], **known), plot)
                 parts.append(f"picture: {plot}")

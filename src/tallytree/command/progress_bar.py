@@ -1,9 +1,14 @@
-"""What a person sees of long work: the stage under way, in one or two lines on the error stream of a terminal."""
+"""What a person sees of long work: the stage under way, in one or two lines on the error stream of a terminal.
+
+Where the error stream is no terminal but a log, a line is added when a stage begins and every now and then after that.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
@@ -15,6 +20,7 @@ from tallytree.names import visible
 from tallytree.privacy.budget import as_decimal
 from tallytree.progress import Progress, Stage
 
+BETWEEN_LINES = 10  # seconds, at least, between two lines of a log
 PACE_OVER = 600  # seconds over which the pace is averaged: rounds of a synthesis differ
 COMPILING = Stage("compiling, once", about="later runs load what is compiled now")
 
@@ -30,8 +36,11 @@ def error_console() -> Console:
 def shown(quiet: bool) -> Iterator[Progress]:
     """Show which stage is under way, how much of it is done, what it has spent, for how long, and how long still."""
     console = Console(stderr=True, highlight=False)
-    if quiet or not console.is_terminal:
+    if quiet:
         yield lambda stage: None
+        return
+    if not console.is_terminal:
+        yield _Log().show
         return
     from tallytree.kernels import told_of_compiling
 
@@ -44,6 +53,26 @@ def shown(quiet: bool) -> Iterator[Progress]:
                 yield screen.show
         finally:
             _under_way.remove(console)
+
+
+class _Log:
+    """Lines in a log: a stage's first once it has gone on for a while, and then one every so often. For all threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._doing, self._began, self._told = "", clock(), clock()
+
+    def show(self, stage: Stage) -> None:
+        """A stage has begun, or got on."""
+        with self._lock:
+            now = self._clock()
+            if stage.doing != self._doing:
+                self._doing, self._began = stage.doing, now
+            if now - self._told < BETWEEN_LINES:
+                return
+            self._told = now
+            parts = [stage.doing, amount(stage), _clock(now - self._began), stage.about or ""]
+            print(visible("  ".join(part for part in parts if part)), file=sys.stderr, flush=True)
 
 
 class _Screen:

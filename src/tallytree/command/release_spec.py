@@ -1,7 +1,8 @@
 """A release's spec.
 
 Every key is an argument of the Python function of the same name: `[regions]` of `Hierarchy`, `[data]` of `read`,
-`[by.NAME]` of `Category`, `[privacy]`, `[release]` and `[areas]` of `release`, `[plan]` of `Prior`.
+`[by.NAME]` of `Category`, `[privacy]`, `[release]` and `[areas]` of `release`, `[plan]` of `Prior`, `[report]` of
+`Release.report`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from pydantic import Field
 from tallytree.arrays import Floats, Integers
 from tallytree.categories import Categories
 from tallytree.category_trees import by_category
-from tallytree.command.spec import Microdata, Number, PathOrTable, PathsOrTable, PathText, Privacy, Section, Spec
+from tallytree.command.spec import (
+    Microdata,
+    Number,
+    PathOrTable,
+    PathsOrTable,
+    PathText,
+    Privacy,
+    ReportSection,
+    Section,
+    Spec,
+)
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import ROOT, Hierarchy
@@ -124,6 +135,7 @@ class ReleaseSpec(Spec):
     release: ReleaseSection = Field(default_factory=ReleaseSection)
     plan: PlanSection | None = None
     areas: dict[str, AreasSection] = Field(default_factory=dict)
+    report: ReportSection = Field(default_factory=ReportSection)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -132,6 +144,7 @@ class ReleaseSpec(Spec):
         if spec.release.shares is not None and spec.release.priority is not None:
             raise SpecError(f"{path}: [release] has shares and priority; both divide the budget, so give one of them")
         checked_level(float(spec.release.confidence))
+        spec.report.words()
         return spec
 
     @property

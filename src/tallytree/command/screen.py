@@ -289,8 +289,9 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
         "oversize": left_out_before(synthesis) or synthesis.truncation,
     }
     if table is not None:
-        rows["agrees"] = f"with the released table: as many households for every {table.region} and size"
+        rows["agrees"] = f"with the released table: as many households for every {', '.join(table.attributes)} and size"
     rows |= {
+        **_rules_kept(synthesis, directory),
         "made by": synthesis.method,
         "files": f"{directory}{os.sep} ({HOUSEHOLDS}, {PERSONS}, {QUESTIONS}, {ANSWERS}, {PRIVACY}, …)",
         "id": saved,
@@ -332,6 +333,14 @@ def _worst_tables(asked: list[dict[str, str]]) -> list[RenderableType]:
     return [Text(f"{about} The largest errors:"), below(table, space=1)]
 
 
+def _rules_kept(synthesis: Synthesis, directory: Path) -> dict[str, str]:
+    if synthesis.schema.structure is None:
+        return {}
+    about = json.loads((directory / PRIVACY).read_text(encoding="utf-8"))["structure"]
+    number = len(about["rules"])
+    return {"rules": f"{number} kept by every household; {about['accepted']:.1%} of them when they were drawn first"}
+
+
 def _rounds_in_words(synthesis: Synthesis) -> str:
     """What was asked of the private tables."""
     kinds = [past.request["kind"] for past in synthesis.rounds]
@@ -366,7 +375,11 @@ def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation
         "ledger": ledger,
     }
     if ready.table is not None:
-        rows["agrees"] = f"with {ready.table.number:,} released households by {ready.table.region} and size"
+        by = ", ".join(ready.table.attributes)
+        rows["agrees"] = f"with {ready.table.number:,} released households by {by} and size"
+    if ready.country is not None:
+        asked = "; ".join(one.by_region.describe() for one in ready.country.wanted)
+        rows["by region"] = asked or "nothing: the budget allows no table, so all regions have the shapes of the whole"
     return facts(rows)
 
 

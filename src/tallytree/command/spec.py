@@ -27,6 +27,7 @@ from tallytree.errors import BudgetError, SpecError
 from tallytree.names import did_you_mean
 from tallytree.numbers import exact_number, short
 from tallytree.privacy.budget import Budget
+from tallytree.publish.report.words import Words
 from tallytree.tables.address import Source
 from tallytree.tables.source import stem
 
@@ -100,6 +101,18 @@ class Privacy(Section):
     rho: Number | None = None
     delta: Number | None = None
     ledger: PathText | Literal[False] | None = None  # false: the user wants none
+
+
+class ReportSection(Section):
+    """What the page that comes with it says and shows; nothing of this is part of what is published."""
+
+    groups: str = "groups"  # what these are, in the plural
+    entities: str = "entities"
+    map: PathText | None = None  # GeoJSON with an area for each region
+
+    def words(self) -> Words:
+        """What groups and entities are called."""
+        return Words(self.groups, self.entities)
 
 
 class Spec(Section):

@@ -6,6 +6,7 @@ one; `[privacy]`, `[agreement]` and `[synthesis]` of `synthesize`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -13,14 +14,16 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from tallytree.command.spec import Microdata, PathText, Privacy, Section, Spec
+from tallytree.command.structure_spec import RoleSection, RulesSection, structure_of
 from tallytree.errors import SpecError
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
 from tallytree.progress import Progress, silent
-from tallytree.schema import Attribute, Marginal, Schema
-from tallytree.synthesis.workload import Workload, all_sets, named, sampled_sets
+from tallytree.schema import Attribute, Counted, Marginal, Schema
+from tallytree.synthesis.workload import Workload, all_sets, default_workload, named, sampled_sets
 from tallytree.tables.codebook import bin_names, schema_from_codebook
-from tallytree.tables.households import Households, Oversize, read_households
+from tallytree.tables.households import Households, OnBrokenRules, Oversize, read_households
 from tallytree.tables.left_out import persons_left_out
+from tallytree.tables.problems import InputProblems
 from tallytree.tables.same_source import refuse_private_file
 
 
@@ -69,13 +72,33 @@ class PrivacySection(Privacy):
     unit: HouseholdUnitKind = "one_group"
 
 
+class TableSection(Section):
+    """A set of attributes by name, `role.attribute` among them; both of its tables, or the one `of` says."""
+
+    attributes: list[str]
+    of: Counted | None = None
+    measure: bool = False
+
+
 class WorkloadSection(Section):
-    """Which tables to get right: all sets of up to k attributes, a sample of those of k, or sets by name."""
+    """Which tables to get right: all sets of up to k attributes, a sample of those of k, or sets by name.
+
+    With `measure` those of `sets` are measured whatever the method selects; `tables` say it one by one.
+    """
 
     k: int | None = None
     sample: int | None = None
     sets: list[list[str]] | None = None
+    tables: list[TableSection] | None = None
+    measure: bool = False
     size: bool = False
+
+
+class AgreedCategory(Section):
+    """The household attribute that has a category's values, and what these are called there."""
+
+    attribute: str
+    values: dict[str, str | int] | None = None
 
 
 class AgreementSection(Section):
@@ -83,6 +106,15 @@ class AgreementSection(Section):
 
     release: PathText
     region: str
+    by: dict[str, str | AgreedCategory] | None = None
+
+
+class RegionalSection(Section):
+    """Tables by the regions of the release that the households agree with."""
+
+    share: Decimal | None = None
+    tables: list[list[str]] | None = None
+    worth: Decimal | None = None
 
 
 class SynthesisSection(Section):
@@ -104,7 +136,10 @@ class SynthesisSpec(Spec):
     schema_: SchemaSection = Field(alias="schema")
     privacy: PrivacySection
     workload: WorkloadSection = Field(default_factory=WorkloadSection)
+    roles: dict[str, RoleSection] | None = None
+    rules: RulesSection | None = None
     agreement: AgreementSection | None = None
+    regional_: RegionalSection | None = Field(default=None, alias="regional")
     synthesis: SynthesisSection = Field(default_factory=SynthesisSection)
 
     @property
@@ -121,6 +156,20 @@ class SynthesisSpec(Spec):
     def region(self) -> str | None:
         """The attribute that has the release's leaf regions."""
         return None if self.agreement is None else self.agreement.region
+
+    @property
+    def by(self) -> dict[str, Any] | None:
+        """The attributes that have the release's categories, where they are named."""
+        given = None if self.agreement is None else self.agreement.by
+        if given is None:
+            return None
+        return {name: each if isinstance(each, str) else each.model_dump() for name, each in given.items()}
+
+    @property
+    def regional(self) -> dict[str, Any] | None:
+        """What is asked by region, if anything is."""
+        given = self.regional_
+        return None if given is None else given.model_dump(exclude_none=True)
 
     @property
     def options(self) -> dict[str, Any] | None:
@@ -144,12 +193,16 @@ class SynthesisSpec(Spec):
                 raise SpecError(f"there is no codebook at {path}")
             for table in (self.households, self.persons):
                 refuse_private_file(path, self.placed(table.source), "[schema] codebook")
-            return schema_from_codebook(str(path), max_persons=section.max_persons)
+            return self._with_structure(schema_from_codebook(str(path), max_persons=section.max_persons))
         household, person = (
             tuple(_attribute(name, each) for name, each in (side or {}).items())
             for side in (section.household, section.person)
         )
-        return Schema(household, person, section.max_persons)
+        return self._with_structure(Schema(household, person, section.max_persons))
+
+    def _with_structure(self, schema: Schema) -> Schema:
+        structure = structure_of(self.roles, self.rules, (*schema.household, *schema.person))
+        return schema if structure is None else replace(schema, structure=structure)
 
     def chosen_workload(self, schema: Schema) -> Workload | None:
         """The tables that the spec names; None if it names none, which means the default."""
@@ -161,12 +214,24 @@ class SynthesisSpec(Spec):
             chosen.update(dict.fromkeys(all_sets(schema, section.k, smaller=True, size=section.size)))
         elif section.size:
             raise SpecError("[workload] size = true goes with k or sample")
-        if section.sets is not None:
-            chosen.update(dict.fromkeys(named(schema, section.sets)))
-        return Workload(schema, tuple(chosen)) if chosen or section.sets is not None else None
+        by_name = named(schema, section.sets).marginals if section.sets is not None else ()
+        measured = list(by_name) if section.measure else []
+        if section.measure and section.sets is None:
+            raise SpecError("[workload] measure = true goes with sets; or say it in [[workload.tables]]")
+        for one in section.tables or ():
+            both = [table for table in named(schema, [one.attributes]) if one.of in (None, table.of)]
+            by_name = (*by_name, *both)
+            measured += both if one.measure else []
+        if not chosen and section.sets is None and section.tables is not None:
+            chosen.update(dict.fromkeys(default_workload(schema)))
+        chosen.update(dict.fromkeys(by_name))
+        return Workload(schema, tuple(chosen), tuple(measured)) if chosen or section.sets is not None else None
 
     def read(self, progress: Progress = silent) -> Households:
         """Read and check the microdata."""
+        return self._read(None if self.rules is None else self.rules.on_broken_rules, progress)
+
+    def _read(self, on_broken_rules: OnBrokenRules | None, progress: Progress = silent) -> Households:
         return read_households(
             self.placed(self.households.source),
             self.placed(self.persons.source),
@@ -174,15 +239,17 @@ class SynthesisSpec(Spec):
             household_id=self.households.id,
             person_order=self.persons.order,
             oversize=self.schema_.oversize,
+            on_broken_rules=on_broken_rules,
             name=self.name,
             memory_limit=self.households.memory_limit,
             progress=progress,
         )
 
     def left_out(self) -> dict[str, str]:
-        """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
+        """What reading leaves out or breaks a rule, in words for the data holder alone: exact numbers, NOT PRIVATE."""
+        told = self._broken_rules()
         if self.schema_.oversize == "error":
-            return {}
+            return told
         persons, households = persons_left_out(
             self.placed(self.persons.source),
             self.households.id,
@@ -191,7 +258,17 @@ class SynthesisSpec(Spec):
         )
         dropped = persons.for_the_data_holder("persons")
         cut = households.for_the_data_holder("households with persons")
-        return {"max_persons": f"{dropped} are left out; {cut} lose some"}
+        return {"max_persons": f"{dropped} are left out; {cut} lose some", **told}
+
+    def _broken_rules(self) -> dict[str, str]:
+        """How many households break each rule, where they are kept: one reading more, which refuses them."""
+        if self.rules is None or self.rules.on_broken_rules != "keep":
+            return {}
+        try:
+            self._read("refuse")
+        except InputProblems as found:
+            return {f"rule {place}": problem.text for place, problem in enumerate(found.problems, start=1)}
+        return {"rules": "no household breaks any"}
 
     def neighbours(self) -> HouseholdNeighbours:
         """The neighbour relation, without opening the private data."""

@@ -27,6 +27,8 @@ from tallytree.publish.reading import opened, read_json
 from tallytree.publish.statement import Unchecked
 
 MEASUREMENTS, PRIVACY, PACKAGE, MANIFEST = "measurements.parquet", "privacy.json", "datapackage.json", "manifest.json"
+REPORT = "report.html"  # a page for people: no part of what the manifest lists
+PAGE_MARK = b"<!doctype html>\n<!-- a page of tallytree -->"  # how every such page begins
 SPEC = "spec.json"  # beside what an interrupted run kept: the spec that it was begun with
 NEW = ".new"  # at the end of the name of a file that is not whole yet
 WRITING = ".writing"  # how the names of directories end that are not whole yet
@@ -217,7 +219,7 @@ class Stored:
             elif digest(path) != files[name]:
                 yield f"{name} was changed: its digest is not the one in {MANIFEST}"
         for name in sorted(files_in(self.directory)):
-            if name not in files and name != MANIFEST:
+            if name not in files and name != MANIFEST and not is_report(self.directory / name, self.directory):
                 yield f"{name} was added: it is not in {MANIFEST}"
 
 
@@ -226,6 +228,33 @@ def files_in(folder: Path) -> Iterator[str]:
     for path in folder.rglob("*"):
         if not path.is_dir() or path.is_symlink():
             yield path.relative_to(folder).as_posix()
+
+
+def is_report(path: Path, directory: Path) -> bool:
+    """Is this the page that tallytree wrote into a directory, beside what belongs to it?"""
+    if path != directory / REPORT or not _plain(path):
+        return False
+    with opened(path) as file:
+        return bool(file.read(len(PAGE_MARK)) == PAGE_MARK)
+
+
+def put_report(directory: Path, content: bytes) -> Path:
+    """Put the page into a directory that is there, whole or not at all, over an older page and over nothing else.
+
+    It is written beside the directory first: whoever is killed leaves nothing in it that does not belong there.
+    """
+    target = place_of(directory)
+    if os.path.lexists(target / REPORT) and not is_report(target / REPORT, target):
+        raise ReleaseError(f"{target / REPORT} is there already, and no page of tallytree; choose another name for it")
+    with _staging(target) as staging:
+        made = staging / REPORT
+        made.write_bytes(content)
+        made.chmod(0o644)
+        sync(made)
+        os.replace(made, target / REPORT)
+        staging.rmdir()
+    sync(target)
+    return directory / REPORT
 
 
 def reason(error: Exception) -> str:
@@ -248,7 +277,11 @@ def _files_to_replace(found: Path, target: Path) -> list[Path]:
         raise ReleaseError(f"{target} is not a release, {refusal}")
     listed = read_json(found / MANIFEST).get("files")
     names = {*listed, MANIFEST} if isinstance(listed, dict) else {MANIFEST}
-    others = sorted(name for name in files_in(found) if name not in names or not _plain(found / name))
+    others = sorted(
+        name
+        for name in files_in(found)
+        if not _plain(found / name) or (name not in names and not is_report(found / name, found))
+    )
     if others:
         raise ReleaseError(f"{target} holds {others[0]!r}, which is not part of its release, {refusal}")
     return [*(found / name for name in files_in(found) if name != MANIFEST), found / MANIFEST]

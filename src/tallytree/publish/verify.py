@@ -15,7 +15,17 @@ from tallytree.errors import ReleaseError, SpecError
 from tallytree.notebook import page, quoted, table
 from tallytree.numbers import short
 from tallytree.progress import Progress, Stage, silent
-from tallytree.publish.folder import MANIFEST, MOST_FAULTS, PARTITIONED, UNUSABLE, Stored, digest, reason
+from tallytree.publish.folder import (
+    MANIFEST,
+    MOST_FAULTS,
+    PARTITIONED,
+    REPORT,
+    UNUSABLE,
+    Stored,
+    digest,
+    is_report,
+    reason,
+)
 from tallytree.publish.reading import strange_files
 from tallytree.publish.release import verification as release
 from tallytree.publish.release.interval_checks import typical_follow
@@ -25,6 +35,7 @@ from tallytree.publish.statement import Unchecked
 
 FEWEST_DIGITS = 8  # of an id
 REGULAR = "all files are regular ones of a sensible size"
+PAGE = "what the page shows: it is for people, and no part of the release; `tallytree report` makes it again"
 TYPICAL = "typical intervals follow from the measurements"
 
 MOST_FAULTS_SHOWN = 3  # of one promise, in a notebook
@@ -157,6 +168,8 @@ def _found(check: Callable[[], Iterator[str]]) -> Iterator[str]:
 def _listed(stored: Stored) -> Iterator[Unchecked]:
     """What cannot be checked, as far as the files can be read at all."""
     try:
+        if is_report(stored.directory / REPORT, stored.directory):
+            yield Unchecked(REPORT, PAGE)
         yield from stored.unchecked()
     except UNUSABLE:
         return

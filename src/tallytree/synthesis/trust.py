@@ -203,11 +203,15 @@ def _shared_with(marginal: Marginal, tables: Sequence[Marginal]) -> list[Margina
     for table in tables:
         if table.of != marginal.of or (table.of == "households" and set(table.person) != set(marginal.person)):
             continue
+        roles = tuple(pair for pair in marginal.roles if pair in table.roles)
+        if not {*marginal.role_names} == {*table.role_names} == {role for role, _ in roles}:
+            continue
         shared = Marginal(
             table.of,
             tuple(name for name in marginal.household if name in table.household),
             tuple(name for name in marginal.person if name in table.person),
             marginal.size and table.size,
+            roles,
         )
         if shared != marginal:
             found[shared] = None
@@ -218,5 +222,6 @@ def _axes(marginal: Marginal) -> list[tuple[str, str]]:
     return [
         *([("size", "")] if marginal.size else []),
         *(("household", name) for name in marginal.household),
+        *((f"role {role}", name) for role, name in marginal.roles),
         *(("person", name) for name in marginal.person),
     ]

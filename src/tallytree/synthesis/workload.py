@@ -24,10 +24,11 @@ MOST_TABLES = 1000  # of the default workload
 
 @dataclass(frozen=True)
 class Workload:
-    """Tables over a schema's attributes, each named once."""
+    """Tables over a schema's attributes, each named once; those in `measured` are measured in any case."""
 
     schema: Schema
     marginals: tuple[Marginal, ...]
+    measured: tuple[Marginal, ...] = ()
 
     __repr__ = briefly
 
@@ -40,6 +41,10 @@ class Workload:
         check_all(self.marginals, self.schema)
         if len(set(self.marginals)) != len(self.marginals):
             raise SpecError("the workload names a table twice")
+        expect(self.measured, several(instance(Marginal)), "measured")
+        object.__setattr__(self, "measured", tuple(dict.fromkeys(self.measured)))
+        if other := [table for table in self.measured if table not in self.marginals]:
+            raise SpecError(f"to be measured, a table must be in the workload: {other[0].describe()} is not")
 
     def __len__(self) -> int:
         return len(self.marginals)
@@ -61,13 +66,17 @@ class Workload:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them back."""
-        return {"schema": self.schema.to_json(), "marginals": [marginal.to_json() for marginal in self.marginals]}
+        named = {"schema": self.schema.to_json(), "marginals": [marginal.to_json() for marginal in self.marginals]}
+        return {**named, "measured": [table.to_json() for table in self.measured]} if self.measured else named
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Workload:
         """What `to_json` wrote."""
-        marginals = tuple(Marginal.from_json(marginal) for marginal in values["marginals"])
-        return cls(Schema.from_json(values["schema"]), marginals)
+        marginals, measured = (
+            tuple(Marginal.from_json(marginal) for marginal in values.get(name, ()))
+            for name in ("marginals", "measured")
+        )
+        return cls(Schema.from_json(values["schema"]), marginals, measured)
 
 
 def all_sets(schema: Schema, k: int = 3, *, smaller: bool = False, size: bool = False) -> Workload:
@@ -106,20 +115,36 @@ def sampled_sets(schema: Schema, k: int, per_count: int, seed_text: str, *, size
 
 
 def named(schema: Schema, sets: Iterable[Sequence[str]]) -> Workload:
-    """Both tables of each set of attribute names; 'persons' names the number of persons in the household."""
+    """Both tables of each set of attribute names; 'persons' names the number of persons in the household.
+
+    `role.attribute` names an attribute of the person in a role: 'head.age'. A set of such names and household
+    attributes has one table, of households; with attributes of persons, those of the others, it has two.
+    """
     household = [SIZE, *(attribute.name for attribute in schema.household)]
-    chosen = []
+    known = {attribute.name for attribute in (*schema.household, *schema.person)}
+    roles = {role.name for role in schema.structure.roles} if schema.structure is not None else set()
+    found: list[Marginal] = []
     for names in sets:
         if isinstance(names, str):
             raise SpecError(f"a set of attributes is a list of names, not the text {names!r}")
-        for name in names:
-            if name != SIZE:
-                schema.attribute(name)
         if len(set(names)) != len(names):
             raise SpecError(f"the set {', '.join(names)} names an attribute twice")
+        pairs = {}
+        for name in names:
+            role, _, attribute = name.partition(".")
+            if name not in known and name != SIZE and attribute and role in roles:
+                pairs[name] = role, attribute
+            elif name != SIZE:
+                schema.attribute(name)
         homes = tuple(name for name in names if name in household)
-        chosen.append((homes, tuple(name for name in names if name not in household)))
-    return Workload(schema, tuple(_both(schema, chosen)))
+        people = tuple(name for name in names if name not in household and name not in pairs)
+        if not pairs:
+            found += _both(schema, [(homes, people)])
+            continue
+        rest, by = tuple(name for name in homes if name != SIZE), tuple(pairs.values())
+        for of in ("households", "persons") if people else ("households",):
+            found.append(Marginal("persons" if of == "persons" else "households", rest, people, SIZE in homes, by))
+    return Workload(schema, tuple(dict.fromkeys(found)))
 
 
 def default_workload(schema: Schema) -> Workload:
@@ -144,9 +169,12 @@ def is_sum_of(coarse: Marginal, fine: Marginal) -> bool:
 
     Values of attributes exclude each other, so a table of persons may be summed over any attribute, and a table of
     households over those of households and over size. But a household can contain persons of several values: over the
-    attributes of persons, tables of households do not add up.
+    attributes of persons, tables of households do not add up. Tables by role are about the households that have such
+    persons, so both need the same roles.
     """
     if coarse.of != fine.of or (coarse.size and not fine.size) or not set(coarse.household) <= set(fine.household):
+        return False
+    if set(coarse.role_names) != set(fine.role_names) or not set(coarse.roles) <= set(fine.roles):
         return False
     if coarse.of == "households":
         return set(coarse.person) == set(fine.person)

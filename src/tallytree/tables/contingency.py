@@ -18,11 +18,14 @@ from tallytree.arrays import Integers
 from tallytree.errors import DataError, SpecError
 from tallytree.kernels import kernel
 from tallytree.schema import Attribute, Marginal, Schema
+from tallytree.structure.structure import Structure
+from tallytree.tables.plausible import Rows, holders
 from tallytree.tables.sealed import Unsharable
 
 Codes = NDArray[Any]  # of the smallest unsigned type that holds an attribute's codes
 
 MOST_CELLS = 1 << 27  # of one table: a gigabyte of counts
+NOT_COUNTED = -1  # the place of a household or person that a table leaves out
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,16 +104,29 @@ def table_counts(
     `starts[h]` up to `starts[h + 1]`.
 
     With person attributes a table of households counts a household once in each cell that any of its persons has,
-    however many of them have it.
+    however many of them have it. In a table by role a household without such a person is in no cell, and the persons
+    in these roles are not counted themselves.
     """
     shape, cells = marginal.shape(schema), marginal.cells(schema)
-    axes = [(np.diff(starts), schema.max_persons + 1)] if marginal.size else []
+    axes: list[tuple[Any, int]] = [(np.diff(starts), schema.max_persons + 1)] if marginal.size else []
     axes += [(household[name], schema.attribute(name).codes) for name in marginal.household]
+    named = _named(marginal, Rows(schema, starts, household, person)) if marginal.roles else {}
+    counted = np.all([who >= 0 for who in named.values()], axis=0) if named else None
+    # Where nobody is in the role any person's code will do: the household is taken out below.
+    axes += [
+        (person[name][np.maximum(named[role], 0)] if starts[-1] else 0, schema.attribute(name).codes)
+        for role, name in marginal.roles
+    ]
     home_places, _ = _places(axes, len(starts) - 1)
     if marginal.of == "households" and not marginal.person:
-        return np.bincount(home_places, minlength=cells).astype(np.int64).reshape(shape)
+        places = home_places if counted is None else home_places[counted]
+        return np.bincount(places, minlength=cells).astype(np.int64).reshape(shape)
     axes = [(person[name], schema.attribute(name).codes) for name in marginal.person]
     person_places, width = _places(axes, int(starts[-1]))
+    if counted is not None:
+        home_places[~counted] = NOT_COUNTED
+        for who in named.values():
+            person_places[who[counted]] = NOT_COUNTED
     counts = np.zeros(cells, np.int64)
     if marginal.of == "persons":
         _count_persons(starts, home_places, person_places, width, counts)
@@ -119,7 +135,13 @@ def table_counts(
     return counts.reshape(shape)
 
 
-def _places(axes: Sequence[tuple[Codes, int]], rows: int) -> tuple[Integers, int]:
+def _named(marginal: Marginal, rows: Rows) -> dict[str, Integers]:
+    """Who is in each named role, by household."""
+    structure = rows.schema.structure or Structure()
+    return {name: holders(rows, structure.role(name)) for name in marginal.role_names}
+
+
+def _places(axes: Sequence[tuple[Any, int]], rows: int) -> tuple[Integers, int]:
     """Each row's place among the cells of the axes, and how many cells they have."""
     places, width = np.zeros(rows, np.int64), 1
     for column, length in axes:
@@ -136,8 +158,11 @@ def _count_persons(
 ) -> None:
     for home in range(len(home_places)):
         first = home_places[home] * width
+        if first < 0:
+            continue
         for person in range(starts[home], starts[home + 1]):
-            counts[first + person_places[person]] += 1
+            if person_places[person] >= 0:
+                counts[first + person_places[person]] += 1
 
 
 @kernel
@@ -148,9 +173,11 @@ def _count_homes(
     width = len(seen)
     for home in range(len(home_places)):
         first = home_places[home] * width
+        if first < 0:
+            continue
         for person in range(starts[home], starts[home + 1]):
             place = person_places[person]
-            if seen[place] != home:
+            if place >= 0 and seen[place] != home:
                 seen[place] = home
                 counts[first + place] += 1
 

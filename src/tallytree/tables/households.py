@@ -1,7 +1,8 @@
 """`read_households`: from a table of households and one of persons to private codes, or every problem of them at once.
 
 Categories are compared as text and numbers are put into the schema's bins while the rows stream by, so that only codes
-are kept. Which persons of an overlong household are kept never depends on any attribute's value.
+are kept. Which persons of an overlong household are kept depends on an attribute's value in one case: where an
+attribute tells roles, those in a role of one person are kept first.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from tallytree.schema import Attribute, Schema
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
 from tallytree.tables.counting import is_missing, may_be_number, number
 from tallytree.tables.guard import from_outside, guarded
+from tallytree.tables.plausible import Rows, broken, holders
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
 from tallytree.tables.sealed import Bound, Sealed
 from tallytree.tables.source import KINDS, Opened, as_text, open_in_order, paths_of, stem, workspace
 
 Oversize = Literal["error", "drop", "subsample"]
+OnBrokenRules = Literal["refuse", "keep"]
 
 NOT_CUT = "Households with more than {most} persons were refused, not cut."
 
@@ -41,6 +44,7 @@ class Households(Bound):
     codes: Sealed[HouseholdCodes]
     oversize: Oversize = "error"  # what was done with households of more than max_persons, if there were any
     person_order: str | None = None  # the column by which the first persons were told, if not the file's order
+    on_broken_rules: OnBrokenRules = "keep"  # what was done with those that break a rule, if there were any
     name: str | None = None  # the ledger's key
     files: tuple[str, ...] = ()  # where the rows were read from; never part of a release
 
@@ -58,6 +62,13 @@ class Households(Bound):
         if self.oversize == "drop":
             order = "the file" if self.person_order is None else f"column {self.person_order!r}"
             who = f"the first {most} persons in the order of {order}"
+        first = [] if self.schema.structure is None else [role.name for role in self.schema.structure.single]
+        if self.schema.structure is not None and self.schema.structure.attribute is not None and first:
+            roles = " and ".join(first)
+            return (
+                f"Of a household with more than {most} persons, {roles} were kept, as the schema tells them, and for "
+                f"the rest of {who}, whatever their attributes."
+            )
         return f"Of a household with more than {most} persons, {who} were kept, whatever their attributes."
 
     def fingerprint(self) -> str | None:
@@ -83,6 +94,7 @@ def read_households(
     household_id: str,
     person_order: str | None = None,
     oversize: Oversize = "error",
+    on_broken_rules: OnBrokenRules | None = None,
     name: str | None = None,
     memory_limit: str | None = None,
     progress: Progress = silent,
@@ -93,12 +105,17 @@ def read_households(
     cell (a whole number in a floating-point column is written without a point); a column with cuts is a number; an
     empty cell is the attribute's `missing` value. Households of more than `schema.max_persons` persons are an error,
     or lose persons: "drop" keeps the first in the file's order, or by the numbers in the column `person_order`, which
-    cannot be an attribute; "subsample" keeps some at random, drawn with the operating system's randomness.
+    cannot be an attribute; "subsample" keeps some at random, drawn with the operating system's randomness. Those whom
+    an attribute puts into a role of one person are kept first. With roles `person_order` is also the order by which
+    they are told.
+
+    Households that break a rule of the schema are refused, with their number, unless `on_broken_rules` is "keep": then
+    they are measured as they are, and synthetic ones keep the rules all the same.
 
     Raises `SpecError` for wrong options and `InputProblems`, which lists every problem of the data with counts, for
     the data holder's eyes only. `progress` is told how far DuckDB is.
     """
-    _check_options(schema, household_id, person_order, oversize)
+    _check_options(schema, household_id, person_order, oversize, on_broken_rules)
     expect(name, optional(TEXT), "name")
     files = [paths_of(households, "households"), paths_of(persons, "persons")]
     with workspace(memory_limit) as connect:
@@ -117,11 +134,18 @@ def read_households(
     if overlong and oversize == "error":
         found.append(problem("too_many_persons", overlong, bound=schema.max_persons))
     raise_any([*home_rows.problems, *person_rows.problems, *found])
-    columns = person_rows.columns
+    columns, order = person_rows.columns, person_rows.order
+    if schema.structure is not None and person_order is not None:
+        in_order = np.lexsort((order, home))
+        home, order = home[in_order], order[in_order]
+        columns = {name: column[in_order] for name, column in columns.items()}
     if overlong:
-        kept = _kept(home, sizes, schema.max_persons, oversize, person_rows.order)
+        first = _in_roles(schema, home_rows, columns, home)
+        kept = _kept(home, sizes, schema.max_persons, oversize, order, first)
         home, columns = home[kept], {name: column[kept] for name, column in columns.items()}
     codes = grouped(schema, home_rows.columns, columns, home, home_rows.number)
+    if on_broken_rules != "keep":
+        raise_any(_broken_rules(codes))
     if name is None and files[0] is not None and len(files[0]) == 1:
         name = stem(files[0][0])
     return Households(
@@ -129,6 +153,7 @@ def read_households(
         codes=Sealed(codes),
         oversize=oversize,
         person_order=person_order,
+        on_broken_rules=on_broken_rules or "refuse",
         name=name,
         files=() if files[0] is None or files[1] is None else (*files[0], *files[1]),
     )
@@ -158,18 +183,22 @@ def households_from_codes(
 # -------------------------------------------------------------------- options and columns
 
 
-def _check_options(schema: Schema, household_id: str, person_order: str | None, oversize: str) -> None:
+def _check_options(
+    schema: Schema, household_id: str, person_order: str | None, oversize: str, on_broken_rules: str | None
+) -> None:
     expect(schema, instance(Schema), "schema")
     expect(household_id, TEXT, "household_id")
     expect(person_order, optional(TEXT), "person_order")
     if not isinstance(oversize, str) or oversize not in get_args(Oversize):
         raise SpecError(f"oversize is {told(oversize)}; expected error, drop or subsample")
+    if on_broken_rules not in (None, *get_args(OnBrokenRules)):
+        raise SpecError(f"on_broken_rules is {told(on_broken_rules)}; expected refuse or keep")
     attributes = [attribute.name for attribute in (*schema.household, *schema.person)]
     if household_id in attributes:
         raise SpecError(f"household_id={household_id!r} is an attribute of the schema; it cannot be both")
     if person_order is None:
         return
-    if oversize != "drop":
+    if oversize != "drop" and not (schema.structure is not None and schema.structure.roles):
         raise SpecError("person_order says which persons oversize='drop' keeps; leave it out otherwise")
     if person_order in attributes or person_order == household_id:
         raise SpecError(
@@ -374,16 +403,41 @@ def _homes(households: _Rows, persons: _Rows, household_id: str) -> tuple[Intege
     return guarded("Matching persons with households", find)
 
 
-def _kept(home: Integers, sizes: Integers, most: int, oversize: Oversize, order: Floats) -> Integers:
-    """The places of the persons that are kept, in the file's order: at most `most` of each household.
+def _kept(home: Integers, sizes: Integers, most: int, oversize: Oversize, order: Floats, first_of_all: Any) -> Integers:
+    """The places of the persons that are kept, in the order given: at most `most` of each household.
 
-    Which these are depends on the household's own persons only, by their order or at random, and on no attribute.
+    Which these are depends on the household's own persons only: those with a role of their own, then by order or at
+    random, and on no attribute but the one that tells roles, if one does.
     """
     if oversize == "subsample":
         turns: Any = np.frombuffer(os.urandom(8 * len(home)), np.uint64)
     else:
         turns = order if len(order) else np.arange(len(home))
-    in_turn = np.lexsort((turns, home))
+    in_turn = np.lexsort((turns, ~first_of_all, home))
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])[home[in_turn]]
     kept: Integers = np.sort(in_turn[np.arange(len(home)) - first < most])
     return kept
+
+
+def _in_roles(schema: Schema, households: _Rows, columns: Mapping[str, Codes], home: Integers) -> Any:
+    """Which persons have a role of one person, household by household; the persons may be in any order."""
+    flags = np.zeros(len(home), bool)
+    if schema.structure is None:
+        return flags
+    order = np.argsort(home, kind="stable")
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(home, minlength=households.number))])
+    rows = Rows(schema, starts, households.columns, {name: column[order] for name, column in columns.items()})
+    for role in schema.structure.single:
+        who = holders(rows, role)
+        flags[order[who[who >= 0]]] = True
+    return flags
+
+
+def _broken_rules(codes: HouseholdCodes) -> list[Problem]:
+    """How many households break each rule: for the data holder."""
+    if codes.schema.structure is None:
+        return []
+    found = []
+    for rule in broken(Rows(codes.schema, codes.starts, codes.household, codes.person)):
+        found += problems_in({"broken_rule": int(np.count_nonzero(rule.households))}, rule=rule.words)
+    return found

@@ -137,6 +137,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "more than max_persons={bound:,} persons: raise max_persons, which adds noise, or say which persons to leave "
         "out with oversize='drop' (keep the first) or oversize='subsample' (keep some at random)",
     ),
+    "broken_rule": (
+        "household breaks|households break",
+        "a rule ({rule}): correct them or the rule; or measure them as they are with on_broken_rules='keep', and no "
+        "synthetic household will break it",
+    ),
 }
 
 

@@ -122,8 +122,10 @@ def _duckdb(directory: str, memory_limit: str | None) -> DuckDB:
     config: dict[str, Any] = {} if memory_limit is None else {"memory_limit": memory_limit}
     config |= {"preserve_insertion_order": False, "autoinstall_known_extensions": False}
     connection = duckdb.connect(config=config | {"temp_directory": directory})
-    connection.execute("SET enable_progress_bar_print = false")  # to the standard output
-    connection.execute("SET enable_progress_bar = true")  # so that it knows how far it is
+    # In a notebook without ipywidgets DuckDB refuses both settings, and shows nothing anyway.
+    with suppress(duckdb.Error):
+        connection.execute("SET enable_progress_bar_print = false")  # to the standard output
+        connection.execute("SET enable_progress_bar = true")  # so that it knows how far it is
     connection.execute("SET python_enable_replacements = false")  # no variable of Python stands for a table
     connection.execute("SET TimeZone = 'UTC'")
     _encrypt_spilled(connection)

@@ -153,8 +153,9 @@ def test_the_ends_are_the_formula_s():
         view, error = MeasuredView.of(measurements), 1 - 0.95
         single, pair = (half_widths(view, copies, error * (1 - WINDOW_PART) / 2) for copies in (1, 2))
         reaches, rows = _window_reaches(view, error * WINDOW_PART)
-        weights = dense_weights(truth.hierarchy, measurements.variances("at_least"))
-        fitted = weights @ measurements.stacked("at_least")
+        given = {level: part.variance for level, part in view.parts.items()}  # a level may have no budget of its own
+        variances = [given.get(level, math.inf) for level in range(truth.hierarchy.depth)]
+        fitted = dense_weights(truth.hierarchy, variances) @ view.values
         for region in (0, 3, 20, 46):
             total = measurements.region_totals[region] if public else None
             known = {size: float(fitted[region, size - 1]) for size in range(1, 31)}

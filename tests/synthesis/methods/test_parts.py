@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from tallytree.schema import Marginal
+from tallytree.synthesis.methods.affording import first_tables, helping_tables, parts_of
 from tallytree.synthesis.methods.asking import epsilon_for, share
-from tallytree.synthesis.methods.marginals import first_tables, helping_tables, parts_of
 from tallytree.synthesis.models.fitting import seldom_exceeded
 from tallytree.synthesis.workload import is_sum_of
 from tests.oracles.households import all_households, count, schema_of

@@ -64,7 +64,7 @@ def test_the_gradient_by_logits_is_that_of_finite_differences(marginal):
         return loss(marginal.of, marginal.size, other.tables(marginal), table.values / HOUSEHOLDS, HOUSEHOLDS)
 
     chances = {name: jnp.asarray(softmax(array), dtype=jnp.float32) for name, array in logits.items()}
-    found, gradient = loss_and_gradient(chances, [target])
+    found, gradient = loss_and_gradient(SCHEMA, chances, [target])
     assert found.tolist() == pytest.approx([value(logits)], rel=1e-4)
     slopes = slopes_by_logits(chances, gradient)
     largest = max(float(jnp.abs(slope).max()) for slope in slopes.values())

@@ -38,13 +38,13 @@ def settled(
     *,
     orderly_leaves: bool = False,
     top: Integers | None = None,
-    above_leaves: bool = False,
+    through: int | None = None,
 ) -> Integers:
     """Whole numbers `[regions, sizes]` near `mean`: non-increasing, adding up, from 0 to the region's total.
 
     `deviation` is positive and has the shape of `mean`. Without `totals` nothing bounds a row but its parent's. With
-    `orderly_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top`
-    gives the rows of all levels but the last, if they are settled already; with `above_leaves` no others are returned.
+    `orderly_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top` has
+    the rows of the first levels, if they are settled already; levels below that numbered `through` are left out.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> settled(np.array([[9.2, 5.0], [5.4, 6.0], [3.1, -2.0]]), np.ones((3, 2)), tree, np.array([10, 6, 4]))
@@ -53,7 +53,8 @@ def settled(
            [3, 0]])
     """
     last = hierarchy.depth - 1
-    values = np.empty((hierarchy.level_slice(last).start if above_leaves else len(mean), mean.shape[1]), dtype=np.int64)
+    through = last if through is None else through
+    values = np.empty((hierarchy.level_slice(through).stop, mean.shape[1]), dtype=np.int64)
     bounds = np.full(len(hierarchy), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
     if top is None:
         row = np.empty(mean.shape[1])
@@ -61,7 +62,8 @@ def settled(
         values[0] = np.floor(row + 0.5)
     else:
         values[: len(top)] = top
-    for level in range(0 if top is None else last - 1, last - above_leaves):
+    done = 1 if top is None else int(np.searchsorted(hierarchy.level_starts, len(top)))  # levels
+    for level in range(done - 1, through):
         parents = hierarchy.level_slice(level)
         relax = not (orderly_leaves and level == last - 1)
         count, start_of = parents.stop - parents.start, parents.start

@@ -26,11 +26,18 @@ from tallytree.privacy.households.rounds import NoisyTable, PrivateTables
 from tallytree.privacy.households.selection import candidates, choose
 from tallytree.privacy.measurements import Measurement
 from tallytree.schema import Attribute, Marginal, Schema
+from tallytree.structure.roles import Role
+from tallytree.structure.structure import Structure
 from tallytree.tables.contingency import grouped, marginal_counts
 from tallytree.tables.households import Households, households_from_codes
 
-SCHEMA = Schema((Attribute("area", ("0", "1")),), (Attribute("age", ("0", "1")),), 2)
-ROUNDS = ("measure a table", "select a table", "select, then measure")
+SCHEMA = Schema(
+    (Attribute("area", ("0", "1")),),
+    (Attribute("age", ("0", "1")),),
+    2,
+    Structure((Role("head", position=1),)),
+)
+ROUNDS = ("measure a table", "measure a table by role", "select a table", "select, then measure")
 DELTA = Fraction(1, 100)
 RHO = Fraction(1, 2)  # of a measurement
 EPSILON = Fraction(2)  # of a selection; in ρ it costs ε²/8 = 1/2 too
@@ -41,6 +48,7 @@ Home = tuple[int, tuple[int, ...]]  # the area, and each person's age
 KEPT: tuple[Home, ...] = ((0, (0, 1)), (1, (1,)))
 TABLE = Marginal("persons", ("area",), ("age",))
 OTHER = Marginal("households", ("area",), ("age",))
+BY_ROLE = Marginal("households", ("area",), roles=(("head", "age"),))
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,9 @@ def audited_round(kind: str, case: Case, runs: int, confidence: float = CONFIDEN
     """The claim of a kind of round under a unit, and the bounds."""
     if kind == "select a table":
         budget, scores, exact = Budget(epsilon=EPSILON), _selected(case, runs), _exact_choice(case)
-    elif kind == "measure a table":
-        budget, scores, exact = Budget(rho=RHO, delta=DELTA), _measured(case, runs), _exact_measure(case)
+    elif kind.startswith("measure"):
+        table = BY_ROLE if "role" in kind else TABLE
+        budget, scores, exact = Budget(rho=RHO, delta=DELTA), _measured(case, runs, table), _exact_measure(case, table)
     else:
         budget, scores, exact = Budget(rho=RHO + EPSILON**2 / 8, delta=DELTA), _both(case, runs), None
     epsilon, delta = stated(budget)
@@ -92,11 +101,11 @@ def audited_round(kind: str, case: Case, runs: int, confidence: float = CONFIDEN
 # -------------------------------------------------------------------- exactly
 
 
-def _exact_measure(case: Case) -> float:
+def _exact_measure(case: Case, table: Marginal) -> float:
     def as_measured(homes: tuple[Home, ...]) -> list[Measurement]:
-        sensitivity = case.neighbours.sensitivity(TABLE, SCHEMA)
+        sensitivity = case.neighbours.sensitivity(table, SCHEMA)
         scale = sensitivity.l2_squared / (2 * RHO)
-        values = _counts(homes, TABLE)
+        values = _counts(homes, table)
         return [Measurement("counts", 0, Fraction(1), sensitivity, "discrete_gaussian", scale, 0.0, values)]
 
     return exact_epsilon(as_measured(case.here), as_measured(case.there), float(DELTA))
@@ -137,11 +146,11 @@ def choice_rho(case: Case, falling: int) -> float:
 # -------------------------------------------------------------------- from outputs
 
 
-def _measured(case: Case, runs: int) -> tuple[Floats, Floats]:
-    views = [_counts(homes, TABLE) for homes in (case.here, case.there)]
+def _measured(case: Case, runs: int, table: Marginal) -> tuple[Floats, Floats]:
+    views = [_counts(homes, table) for homes in (case.here, case.there)]
 
     def score(tables: PrivateTables) -> float:
-        return _ratio(_given(tables.measure(TABLE, RHO)), *views)
+        return _ratio(_given(tables.measure(table, RHO)), *views)
 
     return _scores(case, runs, RHO, score)
 

@@ -83,10 +83,25 @@ class HouseholdNeighbours:
           attributes (or with C = 1) stay as they are: 0. Otherwise the person moves from one cell to another of the
           same household: of persons, 2 / 2. Of households, the first cell loses the household if nobody else there
           has it and the second gains it if nobody had it: 2 / 2.
+
+        By role: who is in a role is told within a household, by that household alone, so the table is a sum over
+          households again. With r different roles named, a household that has somebody in each adds to the table as
+          above, but for its at most n = M − r other persons, at the one place that its own attributes and those of
+          the r persons have: A is then the number of cells over both. A household without such a person adds nothing.
+          So all entries above hold with n for M, as bounds. A table of one cell without persons is 1 / 1 where a
+          household is replaced, for either may lack the role.
+          One person's attributes: refused where an attribute tells roles, for a person who changes it could make
+          somebody else the head. By position, or by attributes of the household, roles stay. With R > 1 cells over the
+          roles' attributes somebody in a role can move all that the household adds from one place to another: twice
+          what a household added or removed changes. Otherwise as above.
         """
-        most = self.max_persons
+        most = self.max_persons - len(marginal.role_names)
         homes, people = self._cells(marginal, schema)
         if self.unit.kind == "one_person_attributes":
+            if marginal.roles and self._role_cells(marginal, schema) > 1:
+                added = HouseholdNeighbours(HouseholdUnit("one_group_added_or_removed"), self.max_persons)
+                one = added.sensitivity(marginal, schema)
+                return Sensitivity(2 * one.l1, 2 * one.l2_squared)
             return Sensitivity(2, 2) if people > 1 else Sensitivity(0, 0)
         replaced = self.unit.kind == "one_group"
         if marginal.of == "persons":
@@ -95,7 +110,7 @@ class HouseholdNeighbours:
             other = most if homes * people > 1 else most - 1
             return Sensitivity(most + other, most**2 + other**2)
         if not marginal.person:
-            moved = 1 if not replaced else 2 if homes > 1 or marginal.size else 0
+            moved = 1 if not replaced else 2 if homes > 1 or marginal.size else 1 if marginal.roles else 0
             return Sensitivity(moved, moved)
         ones = min(most, people)
         if not replaced:
@@ -113,27 +128,38 @@ class HouseholdNeighbours:
 
         They are a part of the table, so they change by no more than the whole does, in either norm. And one cell
         changes by at most b: a household is counted in a cell of a households table or not, so b = 1; in a persons
-        table it is counted with at most M persons and at least none, so b = M, or b = 1 where a single person moves.
+        table it is counted with at most M persons (M − r by role) and at least none, so b = M, or b = 1 where a single
+        person moves and takes nobody along, as somebody in a role does.
         So L1 is at most `number` · b and L2² at most `number` · b².
         """
         if number < 1:
             raise SpecError(f"a measurement needs at least one cell, not {number}")
         whole = self.sensitivity(marginal, schema)
-        one = self.max_persons if marginal.of == "persons" and self.unit.kind != "one_person_attributes" else 1
+        alone = self.unit.kind == "one_person_attributes" and not marginal.roles
+        one = self.max_persons - len(marginal.role_names) if marginal.of == "persons" and not alone else 1
         return Sensitivity(min(whole.l1, number * one), min(whole.l2_squared, number * one**2))
 
     def _cells(self, marginal: Marginal, schema: Schema) -> tuple[int, int]:
-        """How many cells the household attributes have (without size), and the person attributes."""
+        """How many cells the attributes of household and roles have (without size), and the person attributes."""
         marginal.check(schema)
         if schema.max_persons != self.max_persons:
             raise SpecError(
                 f"the schema has max_persons={schema.max_persons}, the neighbour relation {self.max_persons}; "
                 "they must agree"
             )
+        if marginal.roles and self.unit.kind == "one_person_attributes" and roles_by_attribute(schema):
+            raise SpecError(
+                f"the table of {marginal.describe()} cannot be asked for under one_person_attributes, since an "
+                "attribute of persons tells their roles: one person who changes it could change the roles of others. "
+                "Tell roles by position, leave such tables out, or protect one_group"
+            )
         return (
-            prod(schema.attribute(name).codes for name in marginal.household),
+            prod(schema.attribute(name).codes for name in marginal.household) * self._role_cells(marginal, schema),
             prod(schema.attribute(name).codes for name in marginal.person),
         )
+
+    def _role_cells(self, marginal: Marginal, schema: Schema) -> int:
+        return prod(schema.attribute(name).codes for _, name in marginal.roles)
 
     def describe(self) -> str:
         """The relation in words, for the privacy statement."""
@@ -164,3 +190,8 @@ class HouseholdNeighbours:
     def from_json(cls, values: dict[str, Any]) -> HouseholdNeighbours:
         """What `to_json` wrote."""
         return cls(HouseholdUnit(values["unit"]), values["max_persons"])
+
+
+def roles_by_attribute(schema: Schema) -> bool:
+    """Does an attribute of persons tell who is who?"""
+    return schema.structure is not None and schema.structure.attribute is not None

@@ -32,13 +32,13 @@ from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind, scale_for
 from tallytree.privacy.budget import Budget, Number, as_decimal, exact
 from tallytree.privacy.households.journal import Round, RoundJournal, Values
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, roles_by_attribute
 from tallytree.privacy.households.reservation import Reservation, is_made
 from tallytree.privacy.households.same_rows import digest_of_rows
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise.randomness import Randomness, cryptographic
-from tallytree.schema import Marginal
+from tallytree.schema import Marginal, Schema
 from tallytree.tables.contingency import check_size, marginal_counts
 from tallytree.tables.guard import from_outside
 from tallytree.tables.households import Households
@@ -99,6 +99,12 @@ class PrivateTables(Unsharable):
             raise SpecError(
                 f"the schema has max_persons={households.schema.max_persons}, the neighbour relation "
                 f"{neighbours.max_persons}; they must agree"
+            )
+        if households.truncated_by_rule and not self_contained(neighbours, households.schema):
+            raise SpecError(
+                "households were cut to max_persons so that those in a role stay, and an attribute tells roles: under "
+                "one_person_attributes one person's attribute could change who else is kept. Raise max_persons, tell "
+                "roles by position, or protect one_group"
             )
         self.schema, self.neighbours, self.budget = households.schema, neighbours, budget
         self.published_exactly: list[Marginal] = []
@@ -454,6 +460,11 @@ class PrivateTables(Unsharable):
             f"PrivateTables({self.neighbours.unit.kind}, {len(self.rounds)} rounds, "
             f"ρ = {as_decimal(self.spent)} spent of {as_decimal(self._total, up=False)})"
         )
+
+
+def self_contained(neighbours: HouseholdNeighbours, schema: Schema) -> bool:
+    """Does who is kept of a household that is too large not depend on what the unit protects?"""
+    return neighbours.unit.kind != "one_person_attributes" or not roles_by_attribute(schema)
 
 
 def _positive(value: Number, what: str) -> Fraction:

@@ -23,6 +23,7 @@ from tallytree.synthesis.models.model import SyntheticHouseholds
 from tallytree.synthesis.models.sampling import CHUNK, draw
 from tallytree.synthesis.trust import Evidence
 from tallytree.synthesis.workload import Workload
+from tallytree.tables.households import OnBrokenRules
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,7 @@ class SynthesisContents:
     title: str
     table: SizeTable | None = None  # with which the households agree
     truncated: bool = False  # may persons have been left out, by the rule in `truncation`?
+    on_broken_rules: OnBrokenRules = "keep"  # what was done with households of the data that break a rule
     receipt: Receipt | None = field(default=None, repr=False)  # stays with the data holder; in no file
     folder: Path | None = field(default=None, repr=False)  # with the journal of its rounds; likewise
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import product
@@ -18,6 +19,7 @@ from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.kept import note_saved
 from tallytree.publish.microdata.statement import data_package, privacy_statement
 from tallytree.schema import SIZE, Marginal, Schema
+from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.models.model import SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence, TableAccuracy, noise_reach, table_accuracies
@@ -25,6 +27,7 @@ from tallytree.synthesis.workload import Workload
 
 HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
 QUESTIONS, ANSWERS, SCHEMA, SIZES = "questions.csv", "answers.parquet", "schema.json", "size_table.csv"
+REGIONS = "regions.csv"
 FILES = (HOUSEHOLDS, PERSONS, QUESTIONS, ANSWERS, SCHEMA, MEASUREMENTS, PRIVACY, PACKAGE)
 SIZE_COLUMNS = ("region", "size", "count")
 QUESTION_COLUMNS = (
@@ -52,18 +55,22 @@ def write_microdata(
     """Write all files and return the directory's id."""
 
     def fill(folder: Path) -> list[str]:
-        tally, drawn = _write_households(synthesis, folder, number, progress)
+        tally, drawn, again = _write_households(synthesis, folder, number, progress)
         factor = scale(synthesis.fitted.number, drawn, agrees=synthesis.table is not None)
         written = write_report(tally, factor, synthesis.evidence, folder)
         _write_measurements(synthesis, folder / MEASUREMENTS)
         write_json(folder / SCHEMA, synthesis.schema.to_json())
-        statement = privacy_statement(synthesis, number=drawn, left_out=synthesis.workload.queries - written)
+        left_out = synthesis.workload.queries - written
+        statement = privacy_statement(synthesis, number=drawn, left_out=left_out, drawn_again=again)
         write_json(folder / PRIVACY, statement)
         write_json(folder / PACKAGE, data_package(synthesis))
         if synthesis.table is None:
             return [*FILES]
         _write_size_table(synthesis, folder / SIZES)
-        return [*FILES, SIZES]
+        if synthesis.table.levels is None:
+            return [*FILES, SIZES]
+        _write_regions(synthesis.table.levels, folder / REGIONS)
+        return [*FILES, SIZES, REGIONS]
 
     return write_whole(target, fill, replace=replace, named=lambda saved: note_saved(synthesis.folder, saved))
 
@@ -112,12 +119,15 @@ def as_tables(chunk: SyntheticHouseholds, schema: Schema, first_id: int) -> tupl
 
 def _write_households(
     synthesis: SynthesisContents, folder: Path, number: int | None, progress: Progress
-) -> tuple[Tally, int]:
-    """Draw and write chunk by chunk, one row group each, and count the workload's tables on the way."""
+) -> tuple[Tally, int, int]:
+    """Draw and write chunk by chunk, one row group each, and count the workload's tables on the way.
+
+    Returns the counts, how many households there are and how many of them were drawn again for the rules.
+    """
     import pyarrow.parquet as pq
 
     homes, people = arrow_schemas(synthesis.schema)
-    tally, written = Tally(synthesis.workload), 0
+    tally, written, again = Tally(synthesis.workload), 0, 0
     total = synthesis.number if number is None else number
     with pq.ParquetWriter(folder / HOUSEHOLDS, homes) as home_file, pq.ParquetWriter(folder / PERSONS, people) as file:
         for chunk in synthesis.draw(number):
@@ -126,8 +136,9 @@ def _write_households(
             file.write_table(person_rows, row_group_size=max(1, person_rows.num_rows))
             tally.add(chunk)
             written += len(chunk.sizes)
+            again += chunk.redrawn
             progress(Stage("writing households", written, total))
-    return tally, written
+    return tally, written, again
 
 
 # -------------------------------------------------------------------- the report of errors
@@ -166,11 +177,22 @@ def question_rows(asked: Sequence[TableAccuracy]) -> Iterator[list[str]]:
             str(place),
             table.describe(),
             table.of,
-            " ".join(table.household),
-            " ".join(table.person),
+            listed([*table.household, *(f"{role}.{name}" for role, name in table.roles)]),
+            listed(table.person),
             "yes" if table.size else "no",
             *("" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value) for value in numbers),
         ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in one cell, spaces between them; one with a space in it is quoted: `csv.reader([cell], delimiter=" ")`.
+
+    >>> print(listed(["area", "own income"]))
+    area "own income"
+    """
+    text = io.StringIO()
+    csv.writer(text, delimiter=" ", lineterminator="").writerow(names)
+    return text.getvalue()
 
 
 def answer_columns(
@@ -207,7 +229,7 @@ def answer_columns(
 def labels_of(marginal: Marginal, schema: Schema) -> list[str]:
     """Each cell's values in words, in the order of the flat table."""
     axes = [[f"{number} {SIZE}" for number in range(schema.max_persons + 1)]] if marginal.size else []
-    axes += [list(schema.attribute(name).values) for name in (*marginal.household, *marginal.person)]
+    axes += [list(schema.attribute(name).values) for name in marginal.attributes]
     return ["; ".join(values) for values in product(*axes)]
 
 
@@ -250,13 +272,35 @@ def _measurement(place: int, cells: NDArray[Any], values: NDArray[Any], variance
 def _write_size_table(synthesis: SynthesisContents, path: Path) -> None:
     table = synthesis.table
     assert table is not None
-    regions = synthesis.schema.attribute(table.region).values
+    sizes = range(table.first_size, table.last_size + 1)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(SIZE_COLUMNS)
-        for region, counts in zip(regions, table.counts.tolist(), strict=True):
-            for size, count in enumerate(counts, start=table.first_size):
-                writer.writerow([region, size, count])
+        writer.writerow(size_columns([category for category, _ in table.by]))
+        rows = size_rows(synthesis.schema, table.attributes, sizes)
+        writer.writerows([*row, count] for row, count in zip(rows, table.counts.ravel().tolist(), strict=True))
+
+
+def _write_regions(levels: RegionLevels, path: Path) -> None:
+    """A row for each leaf region, with the regions that it lies in, from the top down."""
+    columns = [
+        [attribute.values[code] for code in of_leaf.tolist()]
+        for attribute, of_leaf in zip(levels.attributes, levels.of_leaf, strict=True)
+    ]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([attribute.name for attribute in levels.attributes])
+        writer.writerows(zip(*columns, strict=True))
+
+
+def size_columns(categories: Sequence[str]) -> list[str]:
+    """The columns of the file with the released table."""
+    region, *rest = SIZE_COLUMNS
+    return [region, *categories, *rest]
+
+
+def size_rows(schema: Schema, attributes: Sequence[str], sizes: range) -> Iterator[tuple[str, ...]]:
+    """What stands before the count in each row: a value of each attribute, and the size."""
+    return product(*(schema.attribute(name).values for name in attributes), map(str, sizes))
 
 
 def workload_of(statement: dict[str, Any], schema: Schema) -> Workload:

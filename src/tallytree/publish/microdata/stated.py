@@ -24,8 +24,10 @@ from tallytree.privacy.noise.draws import gaussian_variance
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY
 from tallytree.publish.microdata.files import measured_columns
 from tallytree.publish.microdata.statement import (
+    BROKEN,
     KIND,
     OF_A_SELECTION,
+    accepted,
     as_truncated,
     exactly,
     how_number_is_known,
@@ -37,6 +39,7 @@ from tallytree.publish.microdata.statement import (
 from tallytree.publish.reading import all_rows
 from tallytree.publish.statement import LEDGER, NO_LEDGER, SOURCES
 from tallytree.schema import Marginal, Schema
+from tallytree.structure.structure import Structure
 from tallytree.synthesis.methods import method
 from tallytree.synthesis.methods.asking import LEAST_VARIANCE
 from tallytree.synthesis.trust import CONFIDENCE
@@ -50,6 +53,7 @@ NOT_CHECKED = (
     "the options of the method",
     "the id of the release that households agree with, and what is stated of its rows",
     "which version of the software made it",
+    "how many synthetic households were drawn again for the rules, and what was done with real ones that break them",
 )
 
 # Fields by the format of the statement; the checks of costs compare some of them.
@@ -64,6 +68,7 @@ AGREED = {
     *("release_id", "region", "first_size", "last_size", "households", "release_neighbours", "release_budget"),
     *("steps_of_the_release", "release_rho", "synthesis_rho", "rho", "relation", "statement", "promise"),
 }
+BY, LEVELS = "by", "levels"  # are there where the release has categories, and where households have all levels
 ANY_ROUND = {"round", "kind", "words", "cost", "lost"}
 MEASURING = {*ANY_ROUND, "table", "cells", "sensitivity", "noise", "scale"}
 SELECTING = {*ANY_ROUND, "candidates", "digest", "epsilon", "sensitivity"}
@@ -71,7 +76,10 @@ SELECTING = {*ANY_ROUND, "candidates", "digest", "epsilon", "sensitivity"}
 
 def statement_follows(statement: dict[str, Any], schema: Schema, both: Together | None) -> Iterator[str]:
     """Every field is there, none is added, and those that follow from others do."""
-    yield from _fields(statement, FIELDS | NEW_FIELDS, PRIVACY, optional=NEW_FIELDS if statement["format"] == 1 else ())
+    allowed = FIELDS | NEW_FIELDS | ({"structure"} if schema.structure is not None else set())
+    yield from _fields(statement, allowed, PRIVACY, optional=NEW_FIELDS if statement["format"] == 1 else ())
+    if schema.structure is not None:
+        yield from _structure(statement["structure"], schema.structure, statement["synthetic_households"])
     neighbours = HouseholdNeighbours.from_json(statement["neighbours"])
     number = statement["real_households"]["number"]
     expected = {
@@ -128,15 +136,43 @@ def _round(place: int, row: dict[str, Any], schema: Schema) -> Iterator[str]:
         yield f"{where}: its sensitivity or its number of candidates cannot be understood"
 
 
+def _structure(stated: dict[str, Any], structure: Structure, households: int) -> Iterator[str]:
+    where = f"{PRIVACY}, structure"
+    yield from _fields(stated, {"rules", "broken_in_the_data", "drawn_again", "accepted"}, where)
+    if not _same(stated["rules"], structure.in_words()):
+        yield f"{where}: its rules are not those of the schema"
+    again = stated["drawn_again"]
+    if not _counts(again) or again > households or not _same(stated["accepted"], accepted(again, households)):
+        yield f"{where}: how many households were drawn again, or what share was not, cannot be right"
+    if stated["broken_in_the_data"] not in BROKEN.values():
+        yield f"{where} does not say what was done with households of the data that break a rule"
+
+
 def _agreement(agreed: dict[str, Any], schema: Schema) -> Iterator[str]:
     where = f"{PRIVACY}, agreement"
-    yield from _fields(agreed, AGREED, where)
+    table = Neighbours.from_json(agreed["release_neighbours"])
+    categories = () if table.categories is None else table.categories.columns
+    yield from _fields(agreed, AGREED | {LEVELS} | ({BY} if categories else set()), where, optional=(LEVELS,))
+    levels = agreed.get(LEVELS, [agreed["region"]])
+    known = [each.name for each in schema.household]
+    if not _texts(levels) or not set(levels) <= set(known) or levels[-1:] != [agreed["region"]]:
+        yield f"{where}: its levels are not attributes of households down to {agreed['region']!r}"
     first, last = agreed["first_size"], agreed["last_size"]
     if not (_counts(first) and _counts(last) and first <= 1 and first <= last <= schema.max_persons):
         yield f"{where}: the sizes {first!r} to {last!r} are not those of a released table"
+    by = agreed.get(BY, [])
+    if not isinstance(by, list) or not all(_texts(pair) and len(pair) == 2 for pair in by):
+        yield f"{where}: its categories cannot be understood"
+        return
+    attributes = [agreed["region"], *(name for _, name in by)]
+    if [name for name, _ in by] != [column.name for column in categories] or len(set(attributes)) < len(attributes):
+        yield f"{where}: its categories are not those of the release, each with an attribute of its own"
+    for (_, name), column in zip(by, categories, strict=False):
+        if name not in [each.name for each in schema.household] or schema.attribute(name).codes != len(column.values):
+            yield f"{where}: {name!r} is no attribute of households with as many values as {column.name!r}"
     expected = {
-        "promise": promise(agreed["region"], first, last),
-        "release_neighbours": Neighbours.from_json(agreed["release_neighbours"]).to_json(),
+        "promise": promise(attributes, first, last),
+        "release_neighbours": table.to_json(),
         "release_budget": Budget.from_json(agreed["release_budget"]).to_json(),
     }
     for name, value in expected.items():
@@ -150,7 +186,9 @@ def _method(stated: dict[str, Any]) -> dict[str, Any]:
     """What is said of the method of this name, with the options that are given."""
     try:
         chosen = method(stated["name"])
-        return method_in_words(chosen, asdict(chosen.options(stated["options"])))
+        settings = asdict(chosen.options(stated["options"]))
+        # Earlier versions had fewer options, and could not state those that came later.
+        return method_in_words(chosen, {name: value for name, value in settings.items() if name in stated["options"]})
     except SpecError as error:
         raise ReleaseError(f"{PRIVACY}: {error}") from None
 

@@ -18,11 +18,10 @@ measured here and not HQR's single queries. Tables that are public under the uni
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
-from math import pi, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -30,13 +29,14 @@ import numpy as np
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Marginal, Schema
+from tallytree.synthesis.methods.affording import MEAN_SIZE, SIZES, Sweep, first_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.methods.asking import Asking, Fitted, epsilon_for, estimates_while_resuming, share, whole
 from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.models.model import Measured
-from tallytree.synthesis.workload import Workload, is_sum_of
+from tallytree.synthesis.models.slots import slots
+from tallytree.synthesis.structural import zero_tables
+from tallytree.synthesis.workload import Workload
 
-MEAN_SIZE = sqrt(2 / pi)  # of normal noise, in standard deviations
-SIZES = Marginal("households", size=True)
 PUBLIC_VARIANCE = 0.25  # a public table weighs in the fit as if it had this part of the least noise's variance
 
 
@@ -68,6 +68,9 @@ class MarginalsOptions:
     slack: float = 1.0
     empty: bool = True
     seed_text: str = ""
+    structure_share: float = 0.15
+    asked_share: float = 0.25
+    zero_weight: float = 0.1
 
     def __post_init__(self) -> None:
         shares = (self.first_share, self.select_share, self.first_share + self.sweep_share)
@@ -79,9 +82,22 @@ class MarginalsOptions:
             raise SpecError("components, steps, last_steps and sharpen must be at least 1")
         if self.rate <= 0 or self.spread <= 0 or self.worth_sweeping < 0 or self.noise_explains < 0:
             raise SpecError("rate and spread must be above 0, worth_sweeping and noise_explains at least 0")
+        if not (0 < self.structure_share < 0.5 and 0 < self.asked_share < 0.5) or self.zero_weight < 0:
+            raise SpecError("structure_share and asked_share must lie between 0 and 0.5, and zero_weight be at least 0")
 
     def check(self, schema: Schema) -> None:
-        """Every schema can be used."""
+        """Refuse fewer components than there are kinds of household."""
+        if schema.structure is not None:
+            slots(schema, self.components_for(schema))
+
+    def components_for(self, schema: Schema) -> int:
+        """Half as many components again where there are roles: they tell kinds of household apart."""
+        return self.components * 3 // 2 if schema.structure is not None and schema.structure.single else self.components
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """The parts for structural tables, for tables asked for, and for these and the sweep together."""
+        return self.structure_share, self.asked_share, self.sweep_share
 
     def run(self, asking: Asking) -> Fitted:
         """All stages."""
@@ -97,6 +113,8 @@ class _Run:
         self.public = [marginal for marginal in asking.workload if asking.is_public(marginal)]
         smaller = [part for part in parts_of(wanted) if not asking.is_public(part)]
         self.candidates = Workload(self.schema, tuple(dict.fromkeys([*wanted, *smaller])))
+        self.parts = parts_of_the_budget(self.schema, asking.workload, asking.tables.neighbours, *options.shares)
+        self.zeros = zero_tables(self.schema)
         self.models = asking.models("tallytree-marginals", options, self._start, Mixture.from_arrays)
         self.number = 0
         self.measured: list[Measured] = []
@@ -112,7 +130,7 @@ class _Run:
         options = self.options
         return Mixture.start(
             self.schema,
-            components=options.components,
+            components=options.components_for(self.schema),
             spread=options.spread,
             seed_text=options.seed_text,
             empty=options.empty,
@@ -131,13 +149,15 @@ class _Run:
                 self.exact.append((marginal, asking.public(marginal)))
             else:
                 self._measure(marginal, each)
+        for marginal, part in self.parts.required.items():
+            self._measure(marginal, share(asking.total, part))
         self._advance([*self.measured], self.options.last_steps)
         asking.tell(1, self.options.rounds + 3, "sizes and attributes")
 
     def _sweep(self) -> None:
         """The tables that are worth it, with equal budgets."""
-        asking, budget = self.asking, share(self.asking.total, self.options.sweep_share or Fraction(1, 2))
-        chosen = self._worth_sweeping(float(budget)) if self.options.sweep_share else []
+        asking, budget = self.asking, share(self.asking.total, self.parts.sweep or Fraction(1, 2))
+        chosen = self._worth_sweeping(float(budget)) if self.parts.sweep else []
         if chosen:
             before = len(self.measured)
             each = share(budget, Fraction(1, len(chosen)))
@@ -147,49 +167,14 @@ class _Run:
         asking.tell(2, self.options.rounds + 3, f"{len(chosen)} tables at once")
 
     def _worth_sweeping(self, budget: float) -> list[Marginal]:
-        """The tables to measure for `budget` together: all candidates, if each is then measured well enough.
-
-        Otherwise costly persons tables are left to the rounds: one household can change them by far more than it
-        changes the households tables of the same attributes, and the fit learns most of what they say from those and
-        from the `helping_tables`. As many of these are taken as can all be measured well enough.
-        """
-        chosen, all_of_them = self._measured_well(self.candidates, budget)
-        if not all_of_them:
-            cheaper = [self._cheaper(marginal) for marginal in self.candidates]
-            tables = dict.fromkeys([*cheaper, *helping_tables(self.schema)])
-            chosen, _ = self._measured_well([one for one in tables if not self.asking.is_public(one)], budget)
-        return [one for one in chosen if not any(one != other and is_sum_of(one, other) for other in chosen)]
-
-    def _cheaper(self, marginal: Marginal) -> Marginal:
-        """For a persons table, the households table of the same attributes, if that is less sensitive."""
-        homes = Marginal("households", marginal.household, marginal.person, marginal.size)
-        sensitivity = self.asking.tables.sensitivity
-        public = self.asking.is_public(homes)
-        return homes if not public and sensitivity(homes).l2_squared < sensitivity(marginal).l2_squared else marginal
-
-    def _measured_well(self, marginals: Iterable[Marginal], budget: float) -> tuple[list[Marginal], bool]:
-        """As many tables as can all be measured well enough, those with the least noise first; and are these all?
-
-        The first n tables get a share of 1/n each; n is the largest for which each one's noise is expected to sum to
-        no more than `worth_sweeping` of what the table counts in all.
-        """
-        per_household = self._persons_per_household()
-
-        def noise(marginal: Marginal) -> float:
-            """What noise sums to, as a part of the whole, for a budget of 1; a household is in a cell for some persons
-            of it, here taken as half of them and at least one.
-            """
-            spread = sqrt(self.asking.tables.sensitivity(marginal).l2_squared / 2)
-            counted = per_household if marginal.of == "persons" else max(1, per_household / 2) if marginal.person else 1
-            return MEAN_SIZE * spread * marginal.cells(self.schema) / (self.number * max(counted, 0.1))
-
-        measured = {table.marginal for table in self.measured}
-        ranked = sorted((marginal for marginal in marginals if marginal not in measured), key=noise)
-        number = 0
-        for place, marginal in enumerate(ranked, start=1):
-            if noise(marginal) * sqrt(place / budget) <= self.options.worth_sweeping:
-                number = place
-        return ranked[:number], number == len(ranked)
+        return Sweep(
+            self.schema,
+            self.asking.tables.sensitivity,
+            self.number,
+            self._persons_per_household(),
+            self.options.worth_sweeping,
+            frozenset(table.marginal for table in self.measured),
+        ).tables(self.candidates, budget)
 
     def _persons_per_household(self) -> float:
         """About how many persons a household has, by the table of sizes; half the most if that table was lost."""
@@ -244,7 +229,7 @@ class _Run:
     def _advance(self, newest: Sequence[Measured], steps: int) -> bool:
         """Fit to everything so far. Did the newest table, if it is one, move the model by less than its own noise?"""
         measured, number = [*self._exact_tables(), *self.measured], self.number
-        options = self.options
+        options, zeros = self.options, self._zero_tables()
 
         def fit(model: Mixture) -> tuple[Mixture, bool]:
             from tallytree.synthesis.models import fitting
@@ -254,7 +239,10 @@ class _Run:
             explained = options.noise_explains * (1 + options.slack * sqrt(2 / cells))
             if not measured:
                 return model, False
-            moved = fitting.fit(model, measured, number, steps=steps, rate=options.rate, noise_explains=explained).model
+            found = fitting.fit(
+                model, measured, number, steps=steps, rate=options.rate, noise_explains=explained, zeros=zeros
+            )
+            moved = found.model
             if len(newest) != 1:
                 return moved, False
             table = newest[0]
@@ -271,33 +259,12 @@ class _Run:
         variance = np.array(PUBLIC_VARIANCE * least)
         return [Measured(marginal, counts.astype(np.float64), variance) for marginal, counts in self.exact]
 
-
-def first_tables(schema: Schema) -> list[Marginal]:
-    """Households by their number of persons and by each attribute of theirs, persons by each of theirs."""
-    return [
-        SIZES,
-        *(Marginal("households", (attribute.name,)) for attribute in schema.household if attribute.codes > 1),
-        *(Marginal("persons", (), (attribute.name,)) for attribute in schema.person if attribute.codes > 1),
-    ]
-
-
-def helping_tables(schema: Schema) -> list[Marginal]:
-    """Households by their number of persons and one attribute of theirs: cheap, and they say how many persons live
-    where.
-    """
-    return [
-        Marginal("households", (attribute.name,), size=True) for attribute in schema.household if attribute.codes > 1
-    ]
-
-
-def parts_of(marginals: Iterable[Marginal]) -> list[Marginal]:
-    """The tables over at least two, and fewer than all, of each table's attributes."""
-    found: dict[Marginal, None] = {}
-    for marginal in marginals:
-        names = [*marginal.household, *marginal.person]
-        for number in range(2, len(names)):
-            for chosen in combinations(names, number):
-                household = tuple(name for name in marginal.household if name in chosen)
-                person = tuple(name for name in marginal.person if name in chosen)
-                found[Marginal(marginal.of, household, person, marginal.size)] = None
-    return list(found)
+    def _zero_tables(self) -> list[Measured]:
+        """What rules keep empty, as if it had been measured with the least noise."""
+        if not self.options.zero_weight:
+            return []
+        least = min((float(table.variance.min()) for table in self.measured), default=1.0) / self.options.zero_weight
+        return [
+            Measured(zero.marginal, np.zeros(zero.impossible.shape), np.where(zero.impossible, least, np.inf))
+            for zero in self.zeros
+        ]

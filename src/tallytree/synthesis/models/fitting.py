@@ -8,7 +8,7 @@ for the schema.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
@@ -20,11 +20,12 @@ import optax  # type: ignore[import-untyped]
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.schema import Counted, Schema
+from tallytree.schema import Counted, Marginal, Schema
 from tallytree.synthesis.models.containing import loss_and_slopes
-from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.mixture import Mixture, tables_of
 from tallytree.synthesis.models.model import Measured, check_number, squared_noise_quantile
 from tallytree.synthesis.models.products import Tables, answers
+from tallytree.synthesis.models.slots import view
 
 SMOOTHING = 0.9  # of the misfit, over steps
 DEVIATIONS = 3.7  # that a table's own misfit may lie above what noise explains: once in ten thousand tables
@@ -49,6 +50,7 @@ def fit(
     steps: int = 500,
     rate: float = 0.1,
     noise_explains: float = 1.0,
+    zeros: Sequence[Measured] = (),
 ) -> FitOutcome:
     """Move `model` towards all measured tables. The same arguments give the same model.
 
@@ -57,9 +59,12 @@ def fit(
     misfit may then be above what noise gives once in ten thousand tables: many old tables must not hide that a new one
     is far off. It also stops when `steps` are done, or when the misfit no longer falls: after `PATIENCE` steps without
     a fall by the share `LEAST_FALL` the rate is halved, and after `HALVINGS` of these the fit is over.
+
+    `zeros` are tables that the model is drawn to as well, and whose misfit has no part in when to stop: public facts,
+    such as cells that a rule keeps empty.
     """
     number = check_number(number_of_households, "households")
-    targets = [target_of(model.schema, table, number) for table in measured]
+    targets = [target_of(model.schema, table, number) for table in (*measured, *zeros)]
     cells_of = np.array([table.cells for table in measured])
     most = noise_explains * seldom_exceeded(cells_of)
     cells = int(cells_of.sum())
@@ -70,7 +75,8 @@ def fit(
     smoothed, best, since, halvings, taken = inf, inf, 0, 0, 0
     while taken < steps:
         chances = _chances(logits)
-        losses, gradient = loss_and_gradient(chances, targets)
+        losses, gradient = loss_and_gradient(model.schema, chances, targets)
+        losses = losses[: len(measured)]
         misfit = float(losses.sum()) / cells
         smoothed = misfit if smoothed == inf else SMOOTHING * smoothed + (1 - SMOOTHING) * misfit
         if smoothed <= noise_explains and (losses <= most).all():
@@ -102,53 +108,73 @@ def seldom_exceeded(cells: Integers) -> Floats:
 class Target(NamedTuple):
     """A measured table as the gradient takes it: per household, and with the weights that make it a misfit."""
 
-    of: Counted
-    by_size: bool
-    household: tuple[str, ...]
-    person: tuple[str, ...]
+    marginal: Marginal
     shares: jax.Array
     weights: jax.Array
 
 
 def target_of(schema: Schema, table: Measured, number: float) -> Target:
     table.check(schema)
-    marginal = table.marginal
-    household = tuple(f"household {name}" for name in marginal.household)
-    person = tuple(f"person {name}" for name in marginal.person)
     shares = jnp.asarray(table.values / number, dtype=jnp.float32)
     weights = jnp.asarray(number**2 / table.variance, dtype=jnp.float32)
-    return Target(marginal.of, marginal.size, household, person, shares, weights)
+    return Target(table.marginal, shares, weights)
 
 
 def loss(of: Counted, by_size: bool, tables: Tables, shares: Any, weights: Any) -> Any:
     """The squared, weighted distance of one table."""
-    return (weights * (answers(of, by_size, tables) - shares) ** 2).sum()
+    return (weights * (answers(of, by_size, tables).reshape(shares.shape) - shares) ** 2).sum()
 
 
 _of_one_table = partial(jax.jit, static_argnums=(0, 1))(jax.value_and_grad(loss, argnums=2))
 
 
-def loss_and_gradient(chances: dict[str, jax.Array], targets: Sequence[Target]) -> tuple[Floats, dict[str, Any]]:
+def loss_and_gradient(
+    schema: Schema, chances: dict[str, jax.Array], targets: Sequence[Target]
+) -> tuple[Floats, dict[str, Any]]:
     """Each table's loss, and the gradient of their sum by all chances: zero for those that no table has."""
     losses = []
     gradient: dict[str, Any] = {}
+    plain = {name: np.asarray(array) for name, array in chances.items()}
     for target in targets:
-        names = ("weights", "sizes", *target.household, *target.person)
-        household, person = (tuple(chances[name] for name in side) for side in (target.household, target.person))
-        tables = Tables(chances["weights"], chances["sizes"], household, person)
-        if target.of == "households" and person and not target.by_size:
+        marginal = target.marginal
+        tables = tables_of(schema, marginal, plain if marginal.roles else chances)
+        if marginal.of == "households" and marginal.person and not marginal.size:
             found, slopes = loss_and_slopes(tables, target.shares, target.weights)
         else:
-            found, slopes = _of_one_table(target.of, target.by_size, tables, target.shares, target.weights)
+            found, slopes = _of_one_table(marginal.of, marginal.size, tables, target.shares, target.weights)
         losses.append(float(found))
-        for name, slope in zip(names, (slopes.weights, slopes.sizes, *slopes.household, *slopes.person), strict=True):
+        for name, slope in slopes_by_chances(schema, marginal, slopes, plain):
             if name in gradient:  # in NumPy: a sum of two small arrays takes the engine longer to start than to do
-                gradient[name] += np.asarray(slope)
+                gradient[name] += slope
             else:
                 gradient[name] = np.array(slope)
     return np.array(losses), {
         name: gradient[name] if name in gradient else np.zeros_like(chances[name]) for name in chances
     }
+
+
+def slopes_by_chances(
+    schema: Schema, marginal: Marginal, slopes: Tables, chances: dict[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """The slopes of a table's own arrays by the chances that `tables_of` made them of."""
+    homes = [np.asarray(slope) for slope in slopes.household]
+    people = [np.asarray(slope) for slope in slopes.person[: len(marginal.person)]]
+    sizes = np.asarray(slopes.sizes)
+    if marginal.roles:
+        seen, rows = view(schema, marginal.role_names, len(sizes)), np.arange(len(sizes))
+        sizes = sizes * seen.sizes
+        if people:
+            people[0] = people[0] * seen.others[:, :, None]
+        for (role, name), slope in zip(marginal.roles, homes[len(marginal.household) :], strict=True):
+            whole = np.zeros_like(chances[f"person {name}"])
+            whole[rows, seen.places[role]] = slope
+            yield f"person {name}", whole
+    yield "weights", np.asarray(slopes.weights)
+    yield "sizes", sizes
+    for name, slope in zip(marginal.household, homes, strict=False):
+        yield f"household {name}", slope
+    for name, slope in zip(marginal.person, people, strict=True):
+        yield f"person {name}", slope
 
 
 @jax.jit

@@ -21,13 +21,24 @@ from tallytree.errors import SpecError
 from tallytree.notebook import briefly
 from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Attribute, Counted, Marginal, Schema
-from tallytree.synthesis.models.model import Arrays, MeasuredCell, SyntheticHouseholds, Wanted, check_number
+from tallytree.synthesis.models.keeping import settled
+from tallytree.synthesis.models.model import (
+    Arrays,
+    MeasuredCell,
+    SyntheticHouseholds,
+    Wanted,
+    check_number,
+    refuse_roles,
+)
 from tallytree.synthesis.models.public_stream import PublicStream, uniform
 from tallytree.synthesis.models.sampling import Block, ladders
 from tallytree.synthesis.workload import Workload
+from tallytree.tables.plausible import Rows, any_broken
 
 MOST_CELLS = 5_000_000
+AT_A_TIME = 200_000  # possible households that are held against the rules
 BLOCK = 1 << 22  # numbers in a matrix of person vectors that is built at a time
+LEAST_OF_NOISE = 1e-4  # by which a cell may be missed
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +65,9 @@ class Histogram:
 
     @classmethod
     def start(cls, schema: Schema, *, empty: bool = False) -> Histogram:
-        """The uniform distribution over all households, with `empty` also those without persons."""
+        """The uniform distribution over all households that keep the schema's rules, with `empty` also those without
+        persons. No update gives a chance to the others.
+        """
         first = 0 if empty else 1
         shapes = _shapes(schema, first)
         total = sum(rows * columns for rows, columns in shapes)
@@ -64,7 +77,11 @@ class Histogram:
                 "use the mixture or the network (method tallytree-marginals or h-gem)"
             )
         nothing = tuple(np.zeros(shape) for shape in shapes)
-        return cls(schema, first, tuple(np.full(shape, 1 / total) for shape in shapes), nothing)
+        if schema.structure is None:
+            return cls(schema, first, tuple(np.full(shape, 1 / total) for shape in shapes), nothing)
+        possible = [_possible(schema, shape, size) for size, shape in enumerate(shapes, start=first)]
+        number = sum(int(flags.sum()) for flags in possible)
+        return cls(schema, first, tuple(flags / number for flags in possible), nothing)
 
     def average(self) -> Histogram:
         """The average of the iterates before each update: Algorithm 1's output. The model itself is the last one."""
@@ -76,12 +93,14 @@ class Histogram:
     def answers(self, marginal: Marginal) -> Floats:
         """The expected table per household: shares of households, or expected numbers of persons."""
         marginal.check(self.schema)
+        refuse_roles([marginal])
         return self._table(marginal, self._rates(marginal.of, marginal.person))
 
     def answers_all(self, workload: Workload) -> list[Floats]:
         """`answers` for each table; the sums over persons are done once for all household sets."""
         if workload.schema != self.schema:
             raise SpecError("the workload is for another schema than the model")
+        refuse_roles(workload)
         rates: dict[tuple[Counted, tuple[str, ...]], list[Floats]] = {}
         for marginal in workload:
             if (marginal.of, marginal.person) not in rates:
@@ -118,6 +137,25 @@ class Histogram:
         earlier = tuple(total + array for total, array in zip(self.earlier, self.cells, strict=True))
         return Histogram(self.schema, self.first, tuple(cells), earlier, self.rounds + 1)
 
+    def settled(
+        self, measured: Sequence[MeasuredCell], number_of_households: float, number_of_persons: float, *, passes: int
+    ) -> Histogram:
+        """So many more passes of updates over all measured cells, each in an order of its own; fewer once no share is
+        missed by more than a ten-thousandth of its noise. A round's own updates leave cells of earlier rounds unmet.
+        """
+        homes = check_number(number_of_households, "households")
+        persons = check_number(number_of_persons, "persons")
+        queries = [_query(self, cell, homes, persons) for cell in measured]
+        spread = [cell.variance**0.5 / (homes if cell.marginal.of == "households" else persons) for cell in measured]
+        cells = [array.copy() for array in self.cells]
+        for turn in range(passes if queries else 0):
+            missed = [abs(query.share - query.answer(cells)) for query in queries]
+            if all(one <= LEAST_OF_NOISE * noise for one, noise in zip(missed, spread, strict=True)):
+                break
+            for index in PublicStream(f"order of pass {turn}: ").order(len(queries)):
+                queries[index].update(cells)
+        return Histogram(self.schema, self.first, tuple(cells), self.earlier, self.rounds)
+
     def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
         """A household for each point on the line of all chances, in random order."""
         line = ladders(np.concatenate([cells.ravel() for cells in self.cells])[None])
@@ -127,11 +165,13 @@ class Histogram:
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
         """The wanted households, in random order, each from the cells with its code and size alone.
 
-        Households without persons, where the model has none, take the attributes of all households with their code.
+        Households without persons, where the model has none, take the attributes of all households with their codes.
         """
-        codes, _ = _codes_of(self.schema.household, [wanted.attribute])
+        codes, _ = _codes_of(self.schema.household, list(wanted.codes))
+        shape = [self.schema.attribute(name).codes for name in wanted.codes]
+        places = np.ravel_multi_index(tuple(wanted.codes.values()), shape)
         homes, sizes, people = [], [], []
-        for code, size, count in zip(wanted.codes.tolist(), wanted.sizes.tolist(), wanted.counts.tolist(), strict=True):
+        for code, size, count in zip(places.tolist(), wanted.sizes.tolist(), wanted.counts.tolist(), strict=True):
             rows = np.flatnonzero(codes == code)
             last = self.schema.max_persons if size == wanted.last_size else size
             inside = [each for each in range(size, last + 1) if each >= self.first]
@@ -145,7 +185,11 @@ class Histogram:
             homes.append(rows[home])
             sizes.append(np.array(inside)[which])
             people.append(rest)
-        return self._drawn(np.concatenate(homes), np.concatenate(sizes), np.concatenate(people), source)
+        drawn = self._drawn(np.concatenate(homes), np.concatenate(sizes), np.concatenate(people), source)
+        if self.schema.structure is None:
+            return drawn
+        columns = {each.name: column for column, each in enumerate(self.schema.household)}
+        return settled(drawn, self.schema, {name: columns[name] for name in wanted.codes})
 
     def _drawn(self, homes: Integers, sizes: Integers, people: Integers, source: Source) -> SyntheticHouseholds:
         """Households by their cell, size and persons' cell, which is a number with a digit for each person in order."""
@@ -242,6 +286,23 @@ class _Query:
         total = sum(float(array.sum()) for array in cells)
         for array in cells:
             array /= total
+
+
+def _possible(schema: Schema, shape: tuple[int, int], size: int) -> NDArray[np.bool_]:
+    """Which cells for households of one size keep the rules, some at a time."""
+    flags = np.empty(prod(shape), bool)
+    one_person = prod(attribute.codes for attribute in schema.person)
+    for start in range(0, flags.size, AT_A_TIME):
+        cells = np.arange(start, min(start + AT_A_TIME, flags.size))
+        homes, people = np.divmod(cells, shape[1])
+        digits = [people // one_person ** (size - 1 - place) % one_person for place in range(size)]
+        persons = np.stack(digits, axis=1).ravel() if digits else np.empty(0, np.int64)
+        sides = [
+            {each.name: codes for each, codes in zip(side, _unravel(numbers, side), strict=True)}
+            for side, numbers in ((schema.household, homes), (schema.person, persons))
+        ]
+        flags[cells] = ~any_broken(Rows(schema, np.arange(len(cells) + 1) * size, *sides))
+    return flags.reshape(shape)
 
 
 def _query(model: Histogram, measured: MeasuredCell, homes: float, persons: float) -> _Query:

@@ -20,13 +20,14 @@ from tallytree.notebook import briefly
 from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Counted, Marginal, Schema
 from tallytree.synthesis.models.containing import rates
+from tallytree.synthesis.models.keeping import Redraw, keep_rules
 from tallytree.synthesis.models.model import Arrays, SyntheticHouseholds, Wanted
 from tallytree.synthesis.models.products import Tables, answers, by_component, weighted_households
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.synthesis.models.sampling import Block, draw_codes, ladders
+from tallytree.synthesis.models.slots import IMPOSSIBLE, masked, view
 from tallytree.synthesis.workload import Workload
 
-IMPOSSIBLE = -1e4  # a logit whose chance is zero in single and in double precision
 BLOCK = 1 << 17  # chances worked on at a time: they stay in the cache
 GIVEN_AT_A_TIME = 4096  # pairs of code and size, for which chances of all components are held
 
@@ -60,7 +61,8 @@ class Mixture:
         """Random components that differ by about `spread`; the same ones for the same public seed text.
 
         Where nothing is measured, attributes stay nearly independent if components differ little. With `empty` false
-        no household is without persons, now or after any fit.
+        no household is without persons, now or after any fit. Nothing that the schema's structure makes impossible has
+        a chance, now or after any fit.
         """
         if components < 1:
             raise SpecError(f"a mixture needs at least one component, not {components}")
@@ -70,7 +72,7 @@ class Mixture:
         drawn["weights"] = np.zeros(components, np.float32)
         if not empty:
             drawn["sizes"][:, 0] = IMPOSSIBLE
-        return cls.from_arrays(schema, drawn)
+        return cls.from_arrays(schema, masked(schema, drawn))
 
     @property
     def components(self) -> int:
@@ -85,9 +87,7 @@ class Mixture:
     def tables(self, marginal: Marginal) -> Tables:
         """The chances of a table's own attributes."""
         marginal.check(self.schema)
-        household = tuple(self.chances[f"household {name}"] for name in marginal.household)
-        person = tuple(self.chances[f"person {name}"] for name in marginal.person)
-        return Tables(self.chances["weights"], self.chances["sizes"], household, person)
+        return tables_of(self.schema, marginal, self.chances)
 
     def answers(self, marginal: Marginal) -> Floats:
         """The expected table per household: shares of households, or expected numbers of persons."""
@@ -99,7 +99,7 @@ class Mixture:
             return total
         if marginal.of == "persons" or not marginal.person:
             plain: Floats = answers(marginal.of, marginal.size, tables)
-            return plain
+            return plain.reshape(marginal.shape(self.schema))
         homes = weighted_households(tables.weights, tables.household)
         joined: Floats = homes.T @ self._people("households", tables)
         return joined.reshape(marginal.shape(self.schema))
@@ -112,7 +112,8 @@ class Mixture:
         homes: dict[tuple[str, ...], Floats] = {}
         people: tuple[Any, Floats] = (None, np.empty(0))
         for marginal in sorted(workload, key=lambda marginal: (marginal.person, marginal.of, marginal.household)):
-            if marginal.size or not marginal.person or (marginal.of == "persons" and not marginal.household):
+            alone = marginal.of == "persons" and not marginal.household
+            if marginal.size or marginal.roles or not marginal.person or alone:
                 found[marginal] = self.answers(marginal)
                 continue
             tables = self.tables(marginal)
@@ -138,8 +139,8 @@ class Mixture:
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
         """The wanted households, in random order.
 
-        Within a component attribute, size and all else are independent, so given the first two, component c has the
-        weight w_c · P_c(code) · P_c(size) up to a constant, and all else is drawn from the component as usual.
+        Within a component attributes and size are independent, so given the wanted ones, component c has the weight
+        w_c · P_c(code) … · P_c(size) up to a constant, and all else is drawn from the component as usual.
         """
         components, sizes = [], []
         for start in range(0, len(wanted.counts), GIVEN_AT_A_TIME):
@@ -148,15 +149,17 @@ class Mixture:
             size = np.repeat(wanted.sizes[part], wanted.counts[part])
             sizes.append(self._sizes(size, wanted.last_size, components[-1], source))
         component, size = np.concatenate(components), np.concatenate(sizes)
-        order, codes = np.argsort(component, kind="stable"), np.repeat(wanted.codes, wanted.counts)
-        return self._drawn(component[order], size[order], {wanted.attribute: codes[order]}, source)
+        order = np.argsort(component, kind="stable")
+        known = {name: np.repeat(codes, wanted.counts)[order] for name, codes in wanted.codes.items()}
+        return self._drawn(component[order], size[order], known, source)
 
     def _components(self, wanted: Wanted, part: slice, source: Source) -> Integers:
         """A component for each household, systematically among those that are wanted alike."""
         by_size = _logarithms(self.sizes)
         by_size[:, wanted.last_size] = np.logaddexp.reduce(by_size[:, wanted.last_size :], axis=1)
-        by_code = _logarithms(self.to_arrays()[f"household {wanted.attribute}"])
-        scores = _logarithms(self.weights) + by_code.T[wanted.codes[part]] + by_size.T[wanted.sizes[part]]
+        scores = _logarithms(self.weights) + by_size.T[wanted.sizes[part]]
+        for name, codes in wanted.codes.items():
+            scores += _logarithms(self.to_arrays()[f"household {name}"]).T[codes[part]]
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
         return draw_codes(chances, np.repeat(np.arange(len(scores)), wanted.counts[part]), source)
 
@@ -184,7 +187,14 @@ class Mixture:
             for column, attribute in enumerate(self.schema.person):
                 chances = self.chances[f"person {attribute.name}"][:, place]
                 block.set_person(rows, place, column, draw_codes(chances, component[rows], source))
-        return block.households
+        if self.schema.structure is None:
+            return block.households
+        of = np.empty(len(component), np.int64)
+        of[block.place] = component
+        fixed = {name: np.empty_like(codes) for name, codes in known.items()}
+        for name, codes in known.items():
+            fixed[name][block.place] = codes
+        return keep_rules(block.households, self.schema, _Redraw(self, block.households, of, fixed, source), fixed)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The logits by name; `from_arrays` reads them back."""
@@ -208,6 +218,71 @@ class Mixture:
             tuple(frozen[f"household {attribute.name}"] for attribute in schema.household),
             tuple(frozen[f"person {attribute.name}"] for attribute in schema.person),
         )
+
+
+class _Redraw(Redraw):
+    """Draws again from a mixture what breaks a rule; sizes and known attributes stay."""
+
+    def __init__(
+        self,
+        model: Mixture,
+        drawn: SyntheticHouseholds,
+        component: Integers,
+        known: Mapping[str, Integers],
+        source: Source,
+    ) -> None:
+        self._model, self._drawn, self._component, self._known, self._source = model, drawn, component, known, source
+
+    def persons(self, persons: Integers) -> None:
+        """Some persons, as their component has them at their place."""
+        homes = np.searchsorted(self._drawn.offsets, persons, side="right") - 1
+        places, component = persons - self._drawn.offsets[homes], self._component[homes]
+        most = self._model.schema.max_persons
+        rows = component * most + places
+        order = np.argsort(rows, kind="stable")
+        for column, attribute in enumerate(self._model.schema.person):
+            chances = self._model.chances[f"person {attribute.name}"].reshape(-1, attribute.codes)
+            self._drawn.person[persons[order], column] = draw_codes(chances, rows[order], self._source)
+
+    def households(self, homes: Integers) -> None:
+        """Some households, each with its size and in its component."""
+        order = homes[np.argsort(self._component[homes], kind="stable")]
+        for column, attribute in enumerate(self._model.schema.household):
+            if attribute.name not in self._known:
+                chances = self._model.chances[f"household {attribute.name}"]
+                self._drawn.household[order, column] = draw_codes(chances, self._component[order], self._source)
+        starts = self._drawn.offsets
+        persons = [np.arange(starts[home], starts[home + 1]) for home in homes.tolist()]
+        self.persons(np.concatenate([np.empty(0, np.int64), *persons]))
+
+    def anew(self, homes: Integers) -> None:
+        """Some households, each with its size and from the whole mixture."""
+        model = self._model
+        by_size = _logarithms(model.sizes).T
+        scores = _logarithms(model.weights) + by_size[self._drawn.sizes[homes]]
+        for name, codes in self._known.items():
+            scores += _logarithms(model.to_arrays()[f"household {name}"]).T[codes[homes]]
+        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+        self._component[homes] = draw_codes(chances, np.arange(len(homes)), self._source)
+        self.households(homes)
+
+
+def tables_of(schema: Schema, marginal: Marginal, chances: Mapping[str, Any]) -> Tables:
+    """The chances of a table's own attributes. For a table by role those in a role lend theirs to the household, and
+    are nobody among the persons.
+    """
+    household = [chances[f"household {name}"] for name in marginal.household]
+    person = [chances[f"person {name}"] for name in marginal.person]
+    sizes = chances["sizes"]
+    if marginal.roles:
+        seen, rows = view(schema, marginal.role_names, len(sizes)), np.arange(len(sizes))
+        household += [chances[f"person {name}"][rows, seen.places[role]] for role, name in marginal.roles]
+        sizes = sizes * seen.sizes
+        if person:
+            person[0] = person[0] * seen.others[:, :, None]
+        elif marginal.of == "persons":
+            person = [seen.others[:, :, None]]
+    return Tables(chances["weights"], sizes, tuple(household), tuple(person))
 
 
 def softmax(logits: NDArray[Any]) -> Floats:

@@ -5,7 +5,7 @@ Any model can replace any other: the methods, the report and the drawing of hous
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -97,21 +97,22 @@ class MeasuredCell:
 class SyntheticHouseholds(NamedTuple):
     """Some drawn households as codes: `sizes` [households], `household` [households, attributes], `person` [persons,
     attributes], attributes in the schema's order; household i has the persons offsets[i] … offsets[i + 1] − 1.
+    `redrawn` households broke a rule when they were drawn first.
     """
 
     sizes: Codes
     household: Codes
     person: Codes
     offsets: Integers
+    redrawn: int = 0
 
 
 class Wanted(NamedTuple):
-    """Which households to draw: `counts[i]` of them with the code `codes[i]` of a household attribute and `sizes[i]`
-    persons. The size `last_size` stands for all larger ones too.
+    """Which households to draw: `counts[i]` of them with the code `codes[name][i]` of each household attribute named
+    and `sizes[i]` persons. The size `last_size` stands for all larger ones too.
     """
 
-    attribute: str
-    codes: Integers
+    codes: Mapping[str, Integers]
     sizes: Integers
     last_size: int
     counts: Integers
@@ -138,6 +139,16 @@ class Model(Protocol):
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All that it is, but for the schema, as named arrays for a file."""
+
+
+def refuse_roles(tables: Iterable[Marginal]) -> None:
+    """Refuse tables by role, where a model or a method knows none."""
+    for table in tables:
+        if table.roles:
+            raise SpecError(
+                f"the table of {table.describe()} is by role, which the method tallytree-marginals alone can ask for: "
+                "use it, or leave the table out"
+            )
 
 
 def check_number(number: float, what: str) -> float:

@@ -25,10 +25,11 @@ from tallytree.errors import SpecError
 from tallytree.notebook import briefly
 from tallytree.privacy.noise.keystream import Source
 from tallytree.schema import Marginal, Schema
-from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
+from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.models.model import Arrays, MeasuredCell, SyntheticHouseholds, Wanted, check_number
 from tallytree.synthesis.models.products import Queries, expected_counts, queries_of
 from tallytree.synthesis.models.public_stream import PublicStream
+from tallytree.synthesis.models.slots import IMPOSSIBLE, masked
 from tallytree.synthesis.workload import Workload
 
 LAYERS = (256, 512)
@@ -84,7 +85,7 @@ class Generator:
         arrays["weights"] = np.zeros(self.batch)
         if not self.empty:
             arrays["sizes"][:, 0] = IMPOSSIBLE
-        return Mixture.from_arrays(self.schema, arrays)
+        return Mixture.from_arrays(self.schema, masked(self.schema, arrays))
 
     def answers(self, marginal: Marginal) -> Floats:
         """The expected table per household: shares of households, or expected numbers of persons."""
@@ -242,7 +243,7 @@ def _shares(schema: Schema, empty: bool, weights: Weights, rows: jax.Array, quer
     batch, parts = len(rows), _parts(schema, _logits(weights, rows))
     if not empty:
         parts["sizes"] = parts["sizes"].at[:, 0].set(IMPOSSIBLE)
-    chances = {name: jax.nn.softmax(part, axis=-1) for name, part in parts.items()}
+    chances = {name: jax.nn.softmax(part, axis=-1) for name, part in masked(schema, parts).items()}
     sizes = chances["sizes"]
     homes = [chances[f"household {attribute.name}"] for attribute in schema.household]
     people = [chances[f"person {attribute.name}"] for attribute in schema.person]

@@ -1,0 +1,129 @@
+"""What a budget will buy of synthetic households: which tables are measured, why, and with what noise.
+
+No microdata are opened: what the method measures first depends on public facts, and about how many households there are
+is said by whoever plans. Which tables are chosen in rounds after that depends on noisy answers, and is not foretold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import sqrt
+from typing import Any
+
+from tallytree.errors import BudgetError, SpecError
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.schema import Marginal
+from tallytree.synthesis.methods.affording import Sweep, first_tables, parts_of, parts_of_the_budget
+from tallytree.synthesis.methods.asking import share
+from tallytree.synthesis.methods.marginals import MarginalsOptions
+from tallytree.synthesis.workload import Workload, is_sum_of
+
+FIRST, STRUCTURAL, ASKED, SWEPT = "sizes and attributes", "for the roles", "asked for", "worth its noise"
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """A table that will be measured: why, for how much, with what noise (a standard deviation, on one count), and what
+    all noise together is expected to sum to, as a part of all that the table counts (None if that is not known).
+    """
+
+    table: Marginal
+    why: str
+    rho: Fraction
+    noise: float
+    part: float | None
+
+
+@dataclass(frozen=True)
+class SynthesisPlan:
+    """The tables that will be measured, and what is left: ρ for rounds of one table each, tables for the model."""
+
+    tables: tuple[PlannedTable, ...]
+    budget: Budget
+    households: int | None
+    for_rounds: Fraction
+    left: tuple[Marginal, ...]
+    exact: tuple[Marginal, ...]  # that the unit does not protect
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "budget": self.budget.to_json(),
+            "households": self.households,
+            "measured": [
+                {
+                    "table": one.table.to_json(),
+                    "words": one.table.describe(),
+                    "why": one.why,
+                    "rho": str(one.rho),
+                    "noise": one.noise,
+                    "noise_as_part": one.part,
+                }
+                for one in self.tables
+            ],
+            "rho_for_rounds": str(self.for_rounds),
+            "left_to_the_model": [table.describe() for table in self.left],
+            "published_exactly": [table.describe() for table in self.exact],
+        }
+
+
+def plan_synthesis(
+    workload: Workload,
+    neighbours: HouseholdNeighbours,
+    budget: Budget,
+    options: MarginalsOptions,
+    *,
+    households: int | None = None,
+) -> SynthesisPlan:
+    """What `tallytree-marginals` would measure before its rounds; the sweep is planned if `households` is given.
+
+    A household is taken to have half as many persons as it can have. In a run the first answers say how many.
+    """
+    if budget.rho is None:
+        raise BudgetError("synthesis needs a delta, or a budget as rho")
+    if households is not None and households < 1:
+        raise SpecError(f"the number of households must be at least 1, not {households}")
+    schema = workload.schema
+
+    def sensitivity(table: Marginal) -> Any:
+        return neighbours.sensitivity(table, schema)
+
+    known = Sweep(schema, sensitivity, households or 1, schema.max_persons / 2, options.worth_sweeping)
+    found: list[PlannedTable] = []
+
+    def add(table: Marginal, why: str, rho: Fraction) -> None:
+        part = None if households is None else known.noise(table) / sqrt(float(rho))
+        found.append(PlannedTable(table, why, rho, sqrt(sensitivity(table).l2_squared / (2 * float(rho))), part))
+
+    first = [table for table in first_tables(schema) if sensitivity(table).l1]
+    each = share(budget.rho, Fraction(options.first_share) / (len(first) + 1))
+    if not neighbours.number_is_public:
+        add(Marginal("households"), FIRST, each)
+    for table in first:
+        add(table, ASKED if table in workload.measured else FIRST, each)
+    parts = parts_of_the_budget(schema, workload, neighbours, *options.shares)
+    for why, tables in ((STRUCTURAL, parts.structural), (ASKED, parts.asked)):
+        for table, part in tables.items():
+            add(table, why, share(budget.rho, part))
+    exact = tuple(table for table in workload if not sensitivity(table).l1)
+    private = [table for table in workload if sensitivity(table).l1]
+    if households is not None and parts.sweep:
+        smaller = [table for table in parts_of(private) if sensitivity(table).l1]
+        rho = share(budget.rho, parts.sweep)
+        sweep = Sweep(
+            schema,
+            sensitivity,
+            households,
+            schema.max_persons / 2,
+            options.worth_sweeping,
+            frozenset(one.table for one in found),
+        )
+        chosen = sweep.tables(dict.fromkeys([*private, *smaller]), float(rho))
+        for table in chosen:
+            add(table, SWEPT, share(rho, Fraction(1, len(chosen))))
+    spent = sum((one.rho for one in found), Fraction(0))
+    measured = [one.table for one in found]
+    left = tuple(table for table in private if not any(is_sum_of(table, other) for other in measured))
+    return SynthesisPlan(tuple(found), budget, households, budget.rho - spent, left, exact)

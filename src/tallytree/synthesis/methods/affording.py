@@ -1,0 +1,150 @@
+"""Which tables a budget affords, from public facts: what is measured in any case, and what is swept up besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from math import pi, sqrt
+from typing import NamedTuple
+
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, roles_by_attribute
+from tallytree.privacy.neighbours import Sensitivity
+from tallytree.schema import Marginal, Schema
+from tallytree.synthesis.structural import structural_tables
+from tallytree.synthesis.workload import Workload, is_sum_of
+
+MEAN_SIZE = sqrt(2 / pi)  # of normal noise, in standard deviations
+SIZES = Marginal("households", size=True)
+
+
+class Parts(NamedTuple):
+    """What of the budget goes where: for each table that is measured in any case, and for the sweep."""
+
+    structural: dict[Marginal, Fraction]
+    asked: dict[Marginal, Fraction]
+    sweep: Fraction
+
+    @property
+    def required(self) -> dict[Marginal, Fraction]:
+        """All tables that are measured in any case."""
+        return {**self.structural, **self.asked}
+
+
+def parts_of_the_budget(
+    schema: Schema,
+    workload: Workload,
+    neighbours: HouseholdNeighbours,
+    structure_share: float,
+    asked_share: float,
+    sweep_share: float,
+) -> Parts:
+    """From public facts alone. Tables of a kind share in proportion to the fourth root of their squared sensitivity:
+    between alike, and what would make the noise of all together least.
+    """
+    first = set(first_tables(schema))
+    asked = [table for table in workload.measured if table not in first and neighbours.sensitivity(table, schema).l1]
+    allowed = neighbours.unit.kind != "one_person_attributes" or not roles_by_attribute(schema)
+    structural = [
+        table
+        for table in (structural_tables(schema) if allowed else ())
+        if table not in asked and neighbours.sensitivity(table, schema).l1
+    ]
+
+    def divided(tables: list[Marginal], whole: float) -> dict[Marginal, Fraction]:
+        roots = [neighbours.sensitivity(table, schema).l2_squared ** 0.25 for table in tables]
+        return {table: Fraction(whole * root / sum(roots)) for table, root in zip(tables, roots, strict=True)}
+
+    parts = divided(structural, structure_share), divided(asked, asked_share)
+    taken = sum((sum(part.values(), Fraction(0)) for part in parts), Fraction(0))
+    return Parts(*parts, max(Fraction(sweep_share) - taken, Fraction(0)))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is known when tables are chosen to be measured at once: about how many households and persons there are, how
+    much noise a table may have, and what was measured before.
+    """
+
+    schema: Schema
+    sensitivity: Callable[[Marginal], Sensitivity]
+    number: float
+    per_household: float  # persons
+    worth: float
+    measured: frozenset[Marginal] = frozenset()
+
+    def tables(self, candidates: Iterable[Marginal], budget: float) -> list[Marginal]:
+        """The tables to measure for `budget` together: all candidates, if each is then measured well enough.
+
+        Otherwise costly persons tables are left to the rounds: one household can change them by far more than it
+        changes the households tables of the same attributes, and the fit learns most of what they say from those and
+        from the `helping_tables`. As many of these are taken as can all be measured well enough.
+        """
+        every = list(candidates)
+        chosen, all_of_them = self._measured_well(every, budget)
+        if not all_of_them:
+            cheaper = dict.fromkeys([*map(self._cheaper, every), *helping_tables(self.schema)])
+            chosen, _ = self._measured_well([one for one in cheaper if self.sensitivity(one).l1], budget)
+        return [one for one in chosen if not any(one != other and is_sum_of(one, other) for other in chosen)]
+
+    def _cheaper(self, marginal: Marginal) -> Marginal:
+        """For a persons table, the households table of the same attributes, if that is less sensitive."""
+        homes = Marginal("households", marginal.household, marginal.person, marginal.size, marginal.roles)
+        less = 0 < self.sensitivity(homes).l2_squared < self.sensitivity(marginal).l2_squared
+        return homes if less else marginal
+
+    def _measured_well(self, marginals: Sequence[Marginal], budget: float) -> tuple[list[Marginal], bool]:
+        """As many tables as can all be measured well enough, those with the least noise first; and are these all?
+
+        The first n tables get a share of 1/n each; n is the largest for which each one's noise is expected to sum to
+        no more than `worth` of what the table counts in all.
+        """
+        ranked = sorted((marginal for marginal in marginals if marginal not in self.measured), key=self.noise)
+        number = 0
+        for place, marginal in enumerate(ranked, start=1):
+            if self.noise(marginal) * sqrt(place / budget) <= self.worth:
+                number = place
+        return ranked[:number], number == len(ranked)
+
+    def noise(self, marginal: Marginal) -> float:
+        """What noise sums to, as a part of the whole, for a budget of 1; a household is in a cell for some persons
+        of it, here taken as half of them and at least one.
+        """
+        spread = sqrt(self.sensitivity(marginal).l2_squared / 2)
+        persons = self.per_household
+        counted = persons if marginal.of == "persons" else max(1, persons / 2) if marginal.person else 1
+        return MEAN_SIZE * spread * marginal.cells(self.schema) / (self.number * max(counted, 0.1))
+
+
+def first_tables(schema: Schema) -> list[Marginal]:
+    """Households by their number of persons and by each attribute of theirs, persons by each of theirs."""
+    return [
+        SIZES,
+        *(Marginal("households", (attribute.name,)) for attribute in schema.household if attribute.codes > 1),
+        *(Marginal("persons", (), (attribute.name,)) for attribute in schema.person if attribute.codes > 1),
+    ]
+
+
+def helping_tables(schema: Schema) -> list[Marginal]:
+    """Households by their number of persons and one attribute of theirs: cheap, and they say how many persons live
+    where.
+    """
+    return [
+        Marginal("households", (attribute.name,), size=True) for attribute in schema.household if attribute.codes > 1
+    ]
+
+
+def parts_of(marginals: Iterable[Marginal]) -> list[Marginal]:
+    """The tables over at least two, and fewer than all, of each table's attributes."""
+    found: dict[Marginal, None] = {}
+    for marginal in marginals:
+        if marginal.roles:
+            continue
+        names = [*marginal.household, *marginal.person]
+        for number in range(2, len(names)):
+            for chosen in combinations(names, number):
+                household = tuple(name for name in marginal.household if name in chosen)
+                person = tuple(name for name in marginal.person if name in chosen)
+                found[Marginal(marginal.of, household, person, marginal.size)] = None
+    return list(found)
