@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -93,7 +91,7 @@ def to_spark(session: Any, table: pa.Table) -> Any:
 
 
 @contextmanager
-def spark_cluster(folder: Path, **more: str) -> Iterator[Any]:
+def spark_cluster(folder: Path) -> Iterator[Any]:
     """A session on a cluster with two workers, whose executors are processes of their own."""
     from pyspark.sql import SparkSession
 
@@ -109,45 +107,10 @@ def spark_cluster(folder: Path, **more: str) -> Iterator[Any]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     builder = SparkSession.builder.master("local-cluster[2,1,1024]")
-    for name, value in (settings | more).items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     try:
         yield session
     finally:
         session.stop()
-
-
-@contextmanager
-def spark_standalone(folder: Path) -> Iterator[str]:
-    """The URL of a master with one worker, each a process of its own, started by Spark's own program."""
-    import pyspark
-
-    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    settings = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m"}
-    started: list[subprocess.Popen] = []
-
-    def start(name: str, *arguments: str) -> Path:
-        log = folder / f"{name}.log"
-        whole = [str(program), f"org.apache.spark.deploy.{name.lower()}.{name}", *arguments]
-        with open(log, "wb") as file:
-            started.append(subprocess.Popen(whole, stdout=file, stderr=file, env=os.environ | settings, cwd=folder))
-        return log
-
-    def waited_for(log: Path, pattern: str) -> str:
-        for _ in range(3000):
-            if found := re.search(pattern, log.read_text()):
-                return found[1]
-            time.sleep(0.1)
-        raise TimeoutError(log.read_text())
-
-    try:
-        ports = "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
-        url = waited_for(start("Master", *ports), r"Starting Spark master at (spark://\S+)")
-        worker = start("Worker", *ports, "--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), url)
-        waited_for(worker, r"(Successfully registered with master)")
-        yield url
-    finally:
-        for process in reversed(started):
-            process.terminate()
-            process.wait()

@@ -54,8 +54,7 @@ def postgres():
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     pytest.importorskip("pyspark")
-    few_rows = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}  # nothing to compile
-    with spark_cluster(tmp_path_factory.mktemp("spark"), **few_rows) as session:
+    with spark_cluster(tmp_path_factory.mktemp("spark")) as session:
         yield session
 
 

@@ -9,12 +9,11 @@ import sys
 import duckdb
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from tallytree import SpecError
 from tallytree.command.release_spec import ReleaseSpec
-from tests.engines import PASSWORD, spark_standalone
-from tests.tables.conftest import ON_POSTGRES, ON_SPARK
+from tests.engines import PASSWORD
+from tests.tables.conftest import ON_POSTGRES
 
 PEOPLE = pa.table(
     {"person": range(60), "home": [n // 3 for n in range(60)], "county": [f"0{n // 30}" for n in range(60)]}
@@ -109,9 +108,8 @@ def test_a_secret_in_a_spec_is_refused_and_not_repeated(tmp_path, source, words)
 @pytest.mark.parametrize("_", [pytest.param("", marks=ON_POSTGRES)])
 def test_a_release_from_postgres_leaves_no_password_and_no_address_anywhere(postgres, tallytree, tmp_path, _):
     there = [table(postgres.url, postgres.load(rows).table) for rows in (PEOPLE, HOMES, REGIONS)]
-    (tmp_path / "release.toml").write_text(
-        spec(there[0], there[1], there[2], '"ledger.db"').replace("group =", 'name = "people"\ngroup =')
-    )
+    written = spec(*there, ledger='"ledger.db"').replace("group =", 'name = "people"\ngroup =')
+    (tmp_path / "release.toml").write_text(written)
     tallytree("validate", "release.toml")
     tallytree("ledger", "open", "release.toml", "--epsilon", "2")
     tallytree("release", "release.toml", "--out", "out")
@@ -121,15 +119,3 @@ def test_a_release_from_postgres_leaves_no_password_and_no_address_anywhere(post
             content = path.read_bytes()
             assert PASSWORD.encode() not in content
             assert b"postgresql://" not in content, path
-
-
-@pytest.mark.parametrize("_", [pytest.param("", marks=ON_SPARK)])
-def test_a_spec_counts_on_a_cluster_by_its_url(tallytree, tmp_path, _):
-    for name, rows in {"people": PEOPLE, "homes": HOMES, "regions": REGIONS}.items():
-        parquet.write_table(rows, tmp_path / f"{name}.parquet")
-    with spark_standalone(tmp_path) as url:
-        people = table(url, f"parquet.`{tmp_path}/people.parquet`")
-        (tmp_path / "release.toml").write_text(spec(people, '"homes.parquet"', '"regions.parquet"'))
-        tallytree("validate", "release.toml")
-        tallytree("release", "release.toml", "--out", "out")
-    tallytree("verify", "out")
