@@ -29,6 +29,7 @@ ROOMS = (
     "kernels",
     "public_table",
     "categories",
+    "tree_layout",
     "hierarchy",
     "category_trees",
     "histogram",

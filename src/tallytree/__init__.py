@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tallytree.schema import Marginal as Marginal
     from tallytree.schema import Schema as Schema
     from tallytree.synthesis.workload import Workload as Workload
+    from tallytree.tables.address import Source as Source
     from tallytree.tables.codebook import schema_from_codebook as schema_from_codebook
     from tallytree.tables.codebook import schema_from_sample as schema_from_sample
     from tallytree.tables.group_sizes import GroupSizes as GroupSizes
@@ -68,6 +69,7 @@ _HOME = {
     "Marginal": "schema",
     "Schema": "schema",
     "GroupSizes": "tables.group_sizes",
+    "Source": "tables.address",
     "read": "tables.reading",
     "Households": "tables.households",
     "read_households": "tables.households",

@@ -27,6 +27,7 @@ from tallytree.tables.same_source import refuse_private_file
 class HouseholdsSection(Microdata):
     """The table of households."""
 
+    source: PathText | list[PathText]
     id: str
 
 
