@@ -153,6 +153,7 @@ CALLS = {
         "areas": None,
         "keep": None,
     },
+    tt.population_files: {"directory": "nowhere", "out": "out", "form": "activitysim"},
     tt.resume: {"folder": "nowhere", "mechanism": "auto", "options": None, "title": None, "intervals": "none"},
     tt.save_measurements: {"measurements": RELEASED.measurements, "path": "measured.parquet"},
     tt.schema_from_codebook: {"codebook": CODEBOOK, "max_persons": 3},

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tallytree.privacy.neighbours import one_group as one_group
     from tallytree.privacy.plan import Plan as Plan
     from tallytree.publish.microdata.making import synthesize as synthesize
+    from tallytree.publish.microdata.population import population_files as population_files
     from tallytree.publish.microdata.value import Synthesis as Synthesis
     from tallytree.publish.release.answer import Answer as Answer
     from tallytree.publish.release.making import release as release
@@ -109,6 +110,7 @@ _HOME = {
     "save_measurements": "publish.release.measurements_file",
     "Synthesis": "publish.microdata.value",
     "synthesize": "publish.microdata.making",
+    "population_files": "publish.microdata.population",
     "verify": "publish.verify",
 }
 

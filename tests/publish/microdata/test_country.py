@@ -8,7 +8,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tallytree import Budget, HouseholdNeighbours, HouseholdUnit, Ledger, Marginal, SpecError, synthesize, verify
+from tallytree import (
+    Budget,
+    HouseholdNeighbours,
+    HouseholdUnit,
+    Ledger,
+    Marginal,
+    ReleaseError,
+    SpecError,
+    population_files,
+    synthesize,
+    verify,
+)
 from tallytree.privacy.households.journal import RoundJournal
 from tests.publish.microdata.test_files import forge, statement
 from tests.synthesis.made_up import made_up, released_sizes
@@ -157,3 +168,28 @@ def test_a_workload_by_region_says_where_it_belongs(released):
     workload = Workload(HOMES.schema, (Marginal("households", ("county", "tenure")),))
     with pytest.raises(SpecError, match="are named in regional"):
         synthesize(HOMES, **QUICK, release=released, workload=workload)
+
+
+@pytest.mark.parametrize("form", ["activitysim", "populationsim"])
+def test_population_models_get_their_names_and_every_row(form, saved, tmp_path):
+    homes, people = (pq.read_table(saved / name).to_pandas() for name in ("households.parquet", "persons.parquet"))
+    paths = population_files(saved, tmp_path / "out", form=form)
+    found, persons = (list(csv.DictReader(path.open())) for path in paths)
+    size, number = ("hhsize", "PNUM") if form == "activitysim" else ("NP", "per_num")
+    assert [int(row[size]) for row in found] == homes["persons"].tolist()
+    assert [row["county"] for row in found] == homes["county"].astype(str).tolist()
+    assert [int(row["household_id"]) for row in persons] == people["household_id"].tolist()
+    assert [int(row[number]) for row in persons] == people["person"].tolist()
+    assert [int(row["person_id"]) for row in persons] == list(range(1, len(people) + 1))
+    if form == "activitysim":
+        assert [int(row["home_zone_id"]) for row in found] == [int(county) for county in homes["county"]]
+    with pytest.raises(ReleaseError, match="is there already"):
+        population_files(saved, tmp_path / "out", form=form)
+
+
+def test_no_other_form_and_no_other_folder_is_taken(saved, tmp_path):
+    with pytest.raises(SpecError, match="no form 'activity'"):
+        population_files(saved, tmp_path / "out", form="activity")
+    with pytest.raises(ReleaseError, match="holds no synthetic households"):
+        population_files(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
