@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 BASE   := $(VENV)/.base
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test test-all torture lint bench figures java clean
+.PHONY: demo test test-all torture lint bench bench-nation figures docs java chromium postgres r clean
 
 # An environment is brought up to date whenever a pin or a requirement changes.
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -30,11 +30,32 @@ java:
 	    apt-get update -qq && apt-get install -y -qq default-jre-headless >/dev/null; \
 	  else echo "no Java: the Spark tests will be skipped; install it with: sudo apt-get install default-jre-headless"; fi; }
 
-# Without the tests marked `slow`: those on Spark, and those that draw 10⁸ numbers or train for long.
+# Pages are tested in Chromium: installed in the same way, otherwise these tests are skipped.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
+	  else echo "no Chromium: the tests of pages in a browser will be skipped; install it with: sudo apt-get install chromium"; fi; }
+
+# Likewise the server that the tests on PostgreSQL start for themselves; they use nothing of its that is running.
+postgres:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq postgresql >/dev/null; \
+	  else echo "no PostgreSQL: its tests will be skipped; install it with: sudo apt-get install postgresql"; fi; }
+
+# R runs the R code of the docs: installed in the same way, otherwise that test is skipped.
+r:
+	@command -v Rscript >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends r-base-core >/dev/null; \
+	  else echo "no R: the R code of the docs will not be run; install it with: sudo apt-get install r-base-core"; fi; }
+
+# Without the tests marked `slow`: those on Spark and in a browser, and those that draw 10⁸ numbers, train or build for long.
 test: $(DEV)
 	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
-test-all: $(DEV) java
+test-all: $(DEV) java chromium postgres r
 	$(BIN)/pytest -n auto --dist loadgroup
 
 # A thousand kills, a thousand faults, races, 5,000 mutations and 100,000 fuzzed inputs: docs/reliability.md. About an hour.
@@ -49,6 +70,15 @@ lint: $(DEV)
 bench: $(DEV)
 	@for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
+# A country of 300 million persons and 8 million blocks: made up, released, verified, asked. 12 GB of memory, 20 GB of disk.
+bench-nation: $(DEV)
+	$(BIN)/python benchmarks/bench_nation.py --scale 1 --folder nation
+
+# The documentation site. A warning is an error: a link between pages that leads nowhere is one.
+docs: $(DEV)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 # The docs' pictures of experiments, on made-up data.
 figures: $(DEV)
 	$(BIN)/python -m experiments.picture
@@ -57,4 +87,4 @@ figures: $(DEV)
 	$(BIN)/python -m experiments.audit
 
 clean:
-	rm -rf $(VENV) demo-release demo-data
+	rm -rf $(VENV) demo-release demo-data docs/_build

@@ -26,6 +26,7 @@ from tallytree.estimate.intervals import noise_tails
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.typical import REPLICATES, typical
 from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.noise.draws import discrete_laplace
@@ -57,6 +58,42 @@ def cold(work: Callable[[], Any]) -> Callable[[], Any]:
         work()
 
     return forgetful
+
+
+def uneven_tree(families: int, leaves: int) -> Hierarchy:
+    """Families of very different lengths: in each the leaves' estimates have a law of their own."""
+    rng = np.random.default_rng(1)
+    weights = rng.lognormal(0, 1.2, families)
+    family_of = rng.choice(families, leaves - families, p=weights / weights.sum())
+    names = [f"{family:06}" for family in np.sort(np.concatenate([np.arange(families), family_of]))]
+    return Hierarchy.from_levels(
+        {"family": names, "leaf": [f"{leaf:07}" for leaf in range(leaves)]}, ["family", "leaf"]
+    )
+
+
+def few_sizes(leaves: int, times: int) -> None:
+    """4 sizes only, so that what is done once for each region counts."""
+    trees = {"alike": even_tree(leaves // 200, leaves), "uneven": uneven_tree(leaves // 200, leaves)}
+    for name, tree in trees.items():
+        for mechanism in ("joint-cumulative", "tallytree"):
+            counts, _, _ = made_up(tree, 4, TAILS["long"])
+            truth = Truth("made up", tree, counts[-tree.leaf_count :], public_totals=True)
+            measurements = seeded_measurements(
+                truth, MECHANISMS[mechanism].plan(tree, BUDGET, tt.one_entity()), "bench"
+            )
+            guaranteed(measurements, counts)
+            draw_all(measurements)
+            spent = best_of(times, cold(lambda m=measurements, c=counts: guaranteed(m, c)))
+            ratio = spent / best_of(times, lambda m=measurements: draw_all(m))
+            report(
+                f"{leaves:,} leaves in families of {name} lengths × 4 sizes, {mechanism}: guaranteed intervals take "
+                f"{ratio:.0f} × the CPU time of drawing the noise",
+                case="few sizes",
+                mechanism=mechanism,
+                families=name,
+                leaves=leaves,
+                cpu_over_drawing=ratio,
+            )
 
 
 def against_drawing(shape: tuple[int, ...], sizes: int, times: int) -> None:
@@ -157,6 +194,7 @@ def main() -> None:
         return
     shape, sizes = QUICK if options.quick else CENSUS
     against_drawing(shape, sizes, 3)
+    few_sizes(4_000 if options.quick else 40_000, 5)
     for mechanism in ("pgsr-cumulative-dp", "joint-cumulative"):
         against_estimating(shape, sizes, mechanism)
     memory((12, 300), 2000 if options.quick else 20_000)

@@ -13,12 +13,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from tests import engines
 from tests.oracles.trees import even_tree, two_sided_geometric
 
 from tallytree.arrays import Integers
 from tallytree.hierarchy import Hierarchy
 
-__all__ = ["best_of", "drawn", "even_tree", "made_up_counts", "peak_bytes", "report", "rise_of_peak"]
+__all__ = ["best_of", "drawn", "engines", "even_tree", "made_up_counts", "peak_bytes", "report", "rise_of_peak"]
 
 
 def made_up_counts(hierarchy: Hierarchy, sizes: int, tail: float = 8.0) -> Integers:

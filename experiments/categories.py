@@ -3,16 +3,17 @@
     python -m experiments.categories --data FOLDER [--runs 10] [--epsilon 0.1 --epsilon 1] [--out FILE]
 
 For each data set and number c of categories, mean earth mover's errors per region by level, by category and over all of
-them, as ratios to: each category by itself with `joint-cumulative` (`alike`: both with equal shares of the levels) or
-with `tallytree` (each with the whole budget, as categories part the groups; over all they are added up); the same
-without numbers of groups listed by region; and, for categories that members decide, counts by category alone
-(`pgsr-hierarchical-dp`). The largest size is 12, totals are private.
+them, as ratios to: each category by itself with `joint-cumulative` or with `tallytree`, with equal shares of the levels
+(each with the whole budget, as categories part the groups; over all they are added up); the same without numbers of
+groups listed by region; and, for categories that members decide, counts by category alone (`pgsr-hierarchical-dp`).
+In the first two both sides estimate from the same noisy numbers. The largest size is 12, totals are private.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,13 +22,15 @@ import numpy as np
 from experiments.named_files import load
 from tallytree.arrays import Floats, Integers
 from tallytree.categories import Categories
-from tallytree.category_trees import by_category, over_categories
+from tallytree.category_trees import by_category, over_categories, rows_of
 from tallytree.evaluate.truth import Truth, seeded
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import earth_movers_distance
 from tallytree.mechanisms import prepare
+from tallytree.mechanisms.mechanism import Mechanism
 from tallytree.privacy import Budget, Neighbours
 from tallytree.privacy.measure import measure_with
+from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.tables import GroupSizes, Sealed
 
 FILES = {
@@ -68,15 +71,7 @@ def _by_income(whole: Truth, path: Path, column: str, count: int) -> Truth:
 # -------------------------------------------------------------------- ways to release it
 
 
-def together(
-    truth: Truth,
-    budget: Budget,
-    seed: int,
-    *,
-    listed: bool = False,
-    who: str = "group",
-    shares: Sequence[int] | None = None,
-) -> Integers:
+def together(truth: Truth, budget: Budget, seed: int, *, listed: bool = False, who: str = "group") -> Integers:
     """By category with `tallytree`, with or without public numbers of groups by region, whoever decides it."""
     tree = truth.hierarchy
     assert tree.by is not None
@@ -85,31 +80,38 @@ def together(
     private = GroupSizes(
         by_category(tree.regions, same), MAX_SIZE, Sealed(truth.counts), listed_totals=totals if listed else None
     )
-    return _estimated(private, "tallytree", budget, seed, shares=shares)
+    mechanism, measurements = _measured(private, "tallytree", budget, seed)
+    return mechanism.estimate(measurements).counts
 
 
 def apart(truth: Truth, budget: Budget, seed: int, mechanism: str) -> Integers:
-    """Each category by itself, in the rows of the tree by category.
+    """Each category by itself with equal shares, in the rows of the tree by category.
 
-    By `pgsr-hierarchical-dp` it is what is left where members decide and no sum is measured: counts by category alone.
+    From the noisy `at_least` counts that `together` has. `pgsr-hierarchical-dp` measures counts: that is what is left
+    where members decide and no sum is measured.
     """
     tree = truth.hierarchy
     assert tree.by is not None
-    leaves = truth.counts.reshape(len(tree.by), -1, truth.counts.shape[1])
+    counted = mechanism == "pgsr-hierarchical-dp"
+    whole = None if counted else _measured(truth.group_sizes(), "tallytree", budget, seed)[1]
     rows = np.zeros((len(tree), truth.counts.shape[1]), dtype=np.int64)
-    for cell, counts in enumerate(leaves):
-        found = _estimated(Truth("one", tree.regions, counts, False).group_sizes(), mechanism, budget, seed, cell)
-        for level in range(tree.regions.depth):
-            own, place = tree.regions.level_slice(level), tree.level_slice(level + 1)
-            width = own.stop - own.start
-            rows[place.start + cell * width : place.start + (cell + 1) * width] = found[own]
+    for cell, counts in enumerate(truth.counts.reshape(len(tree.by), -1, truth.counts.shape[1])):
+        private = Truth("one", tree.regions, counts, False).group_sizes()
+        chosen, measurements = _measured(private, mechanism, budget, seed, cell)
+        if whole is not None:
+            measurements = replace(measurements, measured=tuple(_of_cell(part, cell, tree) for part in whole.measured))
+        rows[rows_of(tree)[:, cell]] = chosen.estimate(measurements).counts
     rows[0] = rows[tree.level_slice(1)].sum(axis=0)
     return rows
 
 
-def _estimated(
-    private: GroupSizes, name: str, budget: Budget, *seed: int, shares: Sequence[int] | None = None
-) -> Integers:
+def _of_cell(part: Measurement, cell: int, tree: Hierarchy) -> Measurement:
+    """What was measured of one category, as a measurement of the regions."""
+    assert tree.by is not None
+    return replace(part, level=part.level - 1, values=part.values.reshape(len(tree.by), -1, part.values.shape[1])[cell])
+
+
+def _measured(private: GroupSizes, name: str, budget: Budget, *seed: int) -> tuple[Mechanism, Measurements]:
     neighbours = Neighbours.of(private, "one_entity")
     mechanism, plan = prepare(
         name,
@@ -117,9 +119,8 @@ def _estimated(
         hierarchy=private.hierarchy,
         totals=private.region_totals,
         budget=budget,
-        shares=shares,
     )
-    return mechanism.estimate(measure_with(seeded(*seed), private, plan, settle=mechanism.settle)).counts
+    return mechanism, measure_with(seeded(*seed), private, plan, settle=mechanism.settle)
 
 
 # -------------------------------------------------------------------- errors
@@ -153,7 +154,6 @@ def report(
                 budget = Budget(epsilon=epsilon)
                 ways: dict[str, Callable[[int], Integers]] = {
                     "together": partial(together, truth, budget),
-                    "alike": partial(together, truth, budget, shares=[1] * truth.hierarchy.regions.depth),
                     "listed": partial(together, truth, budget, listed=True),
                     "members": partial(together, truth, budget, who="members"),
                     "joint": partial(apart, truth, budget, mechanism="joint-cumulative"),
@@ -161,7 +161,12 @@ def report(
                     "details": partial(apart, truth, budget, mechanism="pgsr-hierarchical-dp"),
                 }
                 found = {way: errors(truth, make, runs) for way, make in ways.items()}
-                pairs = [("alike", "joint"), ("together", "alone"), ("listed", "together"), ("members", "details")]
+                pairs = [
+                    ("together", "joint"),
+                    ("together", "alone"),
+                    ("listed", "together"),
+                    ("members", "details"),
+                ]
                 for one, other in pairs:
                     told = "; ".join(
                         f"{what} " + " ".join(f"{ratio:.2f}" for ratio in found[one][what] / found[other][what])

@@ -37,7 +37,9 @@ PUBLISHED = {"tallytree-marginals": "", "h-gem": "averaged", "mwem": "last"}
 COLUMNS = (
     *("data", "households", "queries", "unit", "method", "model", "epsilon", "delta", "rho", "run"),
     *("max_error", "mean_error", "drawn_max_error", "drawn_mean_error", "rounds", "seconds"),
+    "residual",
 )
+OPTIONS = {"mwem": {"iterate": "settled"}}
 
 Column = tuple[Attribute, NDArray[Any]]
 
@@ -301,7 +303,9 @@ def main() -> None:
         truth, workload = truth_of(name, given.data)
         for method, epsilon, run in list(missing(given.out, name, methods, epsilons, given.runs)):
             budget = Budget(epsilon=epsilon, delta=f"1/{truth.codes.number**2}")  # δ as in the paper
-            append(given.out, list(compare_synthesis(truth, workload, [method], [budget], runs=[run])))
+            append(
+                given.out, list(compare_synthesis(truth, workload, {method: OPTIONS.get(method)}, [budget], runs=[run]))
+            )
     table(given.out)
     if not given.no_pictures:
         pictures(given.out)

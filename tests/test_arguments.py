@@ -44,6 +44,8 @@ CODEBOOK = pa.table({"attribute": ["a", "b"], "level": ["household", "person"], 
 MARGINAL = tt.Marginal("households", ("tenure",))
 PRIVATE = tt.read_households(HOMES, PEOPLE, schema=SCHEMA, household_id="id")
 RELEASED = tt.release(SIZES, budget=BUDGET, unit=UNIT, intervals="none")
+SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}
+MAP = {"type": "FeatureCollection", "features": [{"type": "Feature", "id": "A", "geometry": SQUARE}]}
 
 CALLS = {
     tt.Attribute: {"name": "a", "values": ("x", "y"), "cuts": (1,), "missing": None},
@@ -83,6 +85,7 @@ CALLS = {
     tt.Prior.of: {"value": "households", "groups": 10, "weights": None},
     tt.PrivacyUnit: {"kind": "one_entity"},
     tt.Schema: {"household": (HOME,), "person": (AGE,), "max_persons": 3, "structure": None},
+    tt.Source: {"url": "duckdb://census.duckdb", "table": None},
     tt.Workload: {"schema": SCHEMA, "marginals": (MARGINAL,), "measured": ()},
     tt.load_measurements: {"path": "nowhere.parquet"},
     tt.measure: {"group_sizes": SIZES, "plan": PLAN, "ledger": None, "noise": "tallytree", "same_data": False},
@@ -173,9 +176,13 @@ CALLS = {
         "number": None,
         "release": None,
         "region": None,
+        "by": None,
+        "regional": None,
     },
     tt.verify: {"directory": "nowhere", "id": None},
     RELEASED.estimate: {"regions": None, "sizes": None, "confidence": None, "by": None},
+    RELEASED.map: {"geojson": MAP, "sizes": None, "kind": None, "by": None, "of": None, "confidence": None},
+    RELEASED.export: {"directory": "out", "to": "csvw"},
     RELEASED.save: {"directory": "out", "replace": False},
 }
 # These start an engine each time, so fewer values are tried.

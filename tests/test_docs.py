@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,7 @@ import tallytree
 from tests.test_architecture import ROOMS
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")])
 OF_TODAY = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which also names what is gone
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DOTTED = re.compile(r"\b(?:tallytree|experiments)(?:\.[A-Za-z_]\w*)+")
@@ -28,8 +29,15 @@ def named(page):
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    run(page)
+
+
+def run(page, kinds=("python", "console")):
+    """Run a page's blocks of some kinds in the folder where we are."""
     names: dict[str, object] = {"__name__": page.stem}
     for kind, block in BLOCK.findall(page.read_text()):
+        if kind not in kinds:
+            continue
         if kind == "python":
             exec(compile(block, page.name, "exec"), names)  # noqa: S102
         else:
@@ -38,6 +46,20 @@ def test_the_pages_code_runs(page, tmp_path, monkeypatch):
                     words = [sys.executable, "-m", "tallytree", *shlex.split(line)[2:]]
                     done = subprocess.run(words, capture_output=True, text=True, check=False)
                     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+R_BLOCK = re.compile(r"^```r\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if R_BLOCK.search(page.read_text())], ids=named)
+def test_the_pages_r_code_runs_after_its_python(page, tmp_path, monkeypatch):
+    if shutil.which("Rscript") is None:
+        pytest.skip("R IS NOT INSTALLED, so R code of the pages was not run: make r, or apt-get install r-base-core")
+    monkeypatch.chdir(tmp_path)
+    run(page, ("python",))
+    Path("page.R").write_text("options(warn = 2)\n" + "\n".join(R_BLOCK.findall(page.read_text())))
+    done = subprocess.run(["Rscript", "--vanilla", "page.R"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -168,3 +168,28 @@ def test_aggregate_refuses_wrong_shapes_and_floats():
         tree.aggregate(np.zeros((2, 4), dtype=np.int64))
     with pytest.raises(TypeError, match="integers"):
         tree.aggregate(np.zeros((3, 4)))
+
+
+NAMES = st.sampled_from(["a", "b", "c", "a/b", "%", "a@b", "é"])
+
+
+@given(st.lists(st.tuples(NAMES, NAMES, NAMES), min_size=1, max_size=30, unique=True), st.booleans())
+def test_columns_and_rows_lay_out_the_same_tree(rows, from_dictionary):
+    """The way for large tables, by columns, and the one that looks at each row."""
+    levels = ["one", "two", "three"]
+    columns = {level: pa.array(cells) for level, cells in zip(levels, zip(*rows, strict=True), strict=True)}
+    if from_dictionary:  # with a text that no row has
+        columns = {
+            level: pa.DictionaryArray.from_arrays(cells.dictionary_encode().indices, [*cells.unique().to_pylist(), "z"])
+            for level, cells in columns.items()
+        }
+    found, right = Hierarchy.from_levels(pa.table(columns), levels), Hierarchy._from_paths(rows, levels, "total")
+    assert found.to_json() == right.to_json()
+    for name in ("level_starts", "child_starts", "parents", "carried"):
+        assert np.array_equal(getattr(found, name), getattr(right, name))
+
+
+@pytest.mark.parametrize("cell", [" b", "b\t", "\u2003b", "b\x1f", "b\x85"])
+def test_blanks_around_names_are_dropped_as_ever(cell):
+    tree = Hierarchy.from_levels({"state": ["a", cell]}, ["state"])
+    assert tree.ids == ("total", "a", "b")

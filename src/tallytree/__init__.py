@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tallytree.structure.rules import SizeClass as SizeClass
     from tallytree.structure.structure import Structure as Structure
     from tallytree.synthesis.workload import Workload as Workload
+    from tallytree.tables.address import Source as Source
     from tallytree.tables.codebook import schema_from_codebook as schema_from_codebook
     from tallytree.tables.codebook import schema_from_sample as schema_from_sample
     from tallytree.tables.group_sizes import GroupSizes as GroupSizes
@@ -79,6 +80,7 @@ _HOME = {
     "SizeClass": "structure.rules",
     "Structure": "structure.structure",
     "GroupSizes": "tables.group_sizes",
+    "Source": "tables.address",
     "read": "tables.reading",
     "Households": "tables.households",
     "read_households": "tables.households",

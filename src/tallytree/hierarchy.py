@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from os import PathLike
 from typing import Any
 
@@ -25,6 +25,7 @@ from tallytree.errors import SpecError
 from tallytree.kernels import blocks, in_threads, kernel
 from tallytree.names import did_you_mean, visible
 from tallytree.public_table import public_table, text, text_columns
+from tallytree.tree_layout import Layout, laid_out
 
 ROOT = "total"
 UNWRITABLE = re.compile("[\ud800-\udfff]")  # halves of characters
@@ -63,7 +64,10 @@ class Hierarchy:
         """
         levels = _checked_levels(levels)
         expect(root, TEXT, "root")
-        return cls._from_paths(_paths(_columns(table, levels), levels), levels, root)
+        table = _with_columns(table, levels)
+        if (layout := laid_out([table[level] for level in levels], root)) is not None and root not in levels:
+            return cls._from_arrays([root, *levels][-len(layout.names) :], layout)
+        return cls._from_paths(_paths(text_columns(table, levels), levels), levels, root)
 
     @classmethod
     def from_regions(
@@ -78,7 +82,8 @@ class Hierarchy:
             expect(given, TEXT, what)
         expect(name, optional(TEXT), "name")
         levels = _checked_levels([*levels, leaf])
-        columns = _columns(table, [*levels, *([name] if name else [])])
+        wanted = [*levels, *([name] if name else [])]
+        columns = text_columns(_with_columns(table, wanted), wanted)
         codes = columns[len(levels) - 1]
         if empty := sum(not code for code in codes):
             raise SpecError(f"{empty} rows of the region table have an empty leaf code in column {leaf!r}")
@@ -137,6 +142,29 @@ class Hierarchy:
         if len(levels) != depth:
             raise SpecError(f"the tree has {depth} levels but {len(levels)} level names were given")
         return cls._from_paths(leaves, levels, ROOT)
+
+    @classmethod
+    def _from_arrays(cls, levels: Sequence[str], layout: Layout) -> Hierarchy:
+        """What `_from_paths` gives where all names are there, without a path for each leaf."""
+        starts = np.cumsum([0, *map(len, layout.names)])
+        names = tuple(chain.from_iterable(texts.to_pylist() for texts in layout.names))
+        carried = np.zeros(len(names), np.bool_)
+        ids = names
+        if len(set(names)) < len(names):
+            full: list[tuple[str, ...]] = []
+            for parent, name in zip(layout.parents.tolist(), names, strict=True):
+                full.append((name,) if parent < 0 else (*full[parent], name))
+            ids = _ids(full, carried.tolist(), starts.tolist(), levels)
+        children = np.bincount(layout.parents[1:], minlength=len(names))
+        return cls(
+            levels=tuple(levels),
+            names=names,
+            ids=ids,
+            parents=_frozen(layout.parents),
+            level_starts=_frozen(starts.astype(np.int64)),
+            child_starts=_frozen(np.concatenate([[1], 1 + np.cumsum(children)]).astype(np.int64)),
+            carried=_frozen(carried),
+        )
 
     @classmethod
     def _from_paths(cls, paths: Sequence[tuple[str, ...]], levels: Sequence[str], root: str) -> Hierarchy:
@@ -204,17 +232,19 @@ class Hierarchy:
             raise SpecError("a region above the last level has no children")
         if len(starts) - 1 != len(levels):
             raise SpecError(f"the regions lie on {len(starts) - 1} levels but {len(levels)} levels are named")
-        if twice := _repeated(ids):
-            raise SpecError(f"a region id appears twice: {_some(twice)}")
+        if len(set(ids)) < len(ids):
+            raise SpecError(f"a region id appears twice: {_some(_repeated(ids))}")
         for texts in (levels, names, ids):
-            if not all(isinstance(text, str) for text in texts):
+            if not set(map(type, texts)) <= {str} and not all(isinstance(text, str) for text in texts):
                 raise SpecError("levels, names and ids of regions must be texts")
-            if broken := [text for text in texts if UNWRITABLE.search(text)]:
+            if UNWRITABLE.search("".join(texts)):
+                broken = [text for text in texts if UNWRITABLE.search(text)]
                 raise SpecError(f"a name cannot be written as UTF-8: {broken[0]!r}; it holds half of a character")
+        shown, known = tuple(names), tuple(ids)
         return cls(
             levels=tuple(levels),
-            names=tuple(names),
-            ids=tuple(ids),
+            names=shown,
+            ids=shown if known == shown else known,  # one and the same, so that no text is kept twice
             parents=_frozen(above),
             level_starts=_frozen(np.array(starts, dtype=np.int64)),
             child_starts=_frozen(np.concatenate([[1], 1 + np.cumsum(children)]).astype(np.int64)),
@@ -341,13 +371,13 @@ def _checked_levels(levels: Sequence[str]) -> list[str]:
     return list(levels)
 
 
-def _columns(table: Any, names: Sequence[str]) -> list[list[str]]:
-    """The named columns of a public table of regions as text."""
+def _with_columns(table: Any, names: Sequence[str]) -> Any:
+    """A public table of regions that has the named columns, as a pyarrow Table."""
     found = public_table(table, "region table")
     if missing := [name for name in names if name not in found.column_names]:
         hint = did_you_mean(missing[0], found.column_names, "it has")
         raise SpecError(f"the region table has no column {_some(missing)}; {hint}")
-    return text_columns(found, names)
+    return found
 
 
 def _paths(columns: Sequence[Sequence[str]], levels: Sequence[str]) -> list[tuple[str, ...]]:

@@ -215,6 +215,44 @@ rho = 0.2
     typed("verify", "s")
 
 
+def test_agreement_by_category_from_the_command(folder, typed):
+    (folder / "regions.csv").write_text("state,county\nA,01\nA,02\nB,03\n")
+    (folder / "homes.csv").write_text(HOUSEHOLDS.replace("tenure", "holding"))
+    head, *homes = HOUSEHOLDS.splitlines()
+    assert head == "home,tenure,county"
+    of_home = dict(line.split(",", 1) for line in homes)
+    rows = [line.split(",")[0] for line in PERSONS.splitlines()[1:]]
+    (folder / "people.csv").write_text("home,holding,county\n" + "".join(f"{row},{of_home[row]}\n" for row in rows))
+    (folder / "release.toml").write_text("""
+[regions]
+table = "regions.csv"
+levels = ["state", "county"]
+[data]
+source = "people.csv"
+group = "home"
+region = "county"
+max_size = 3
+[by.holding]
+values = ["owned", "rented"]
+decided_by = "group"
+[privacy]
+unit = "one_group"
+rho = 0.2
+""")
+    typed("release", "release.toml", "--out", "release", "--no-ledger")
+    plain = GOOD.replace("households = 40\n", "").replace(
+        "[synthesis]", '[agreement]\nrelease = "release"\nregion = "county"\n\n[synthesis]'
+    )
+    (folder / "synth.toml").write_text(plain)
+    assert "tells households apart by 'holding'" in typed("validate", "synth.toml", code=2)
+    (folder / "synth.toml").write_text(plain.replace("[synthesis]", '[agreement.by]\nholding = "tenure"\n[synthesis]'))
+    assert "released households by county, tenure and size" in typed("validate", "synth.toml")
+    text = typed("synthesize", "synth.toml", "--out", "s", "--no-ledger")
+    assert "ρ = 1.3" in text  # 4 · 0.2 for the release, 0.5 for the synthesis
+    assert (folder / "s" / "size_table.csv").read_text().startswith("region,holding,size,count\n")
+    typed("verify", "s")
+
+
 def test_of_two_copies_of_a_killed_run_one_is_finished_and_the_other_refused(folder, typed):
     (folder / "synth.toml").write_text(LEDGERED)
     typed("ledger", "open", "synth.toml", "--rho", "0.6")

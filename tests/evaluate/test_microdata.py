@@ -88,6 +88,7 @@ def test_a_comparison_has_a_row_for_every_run_and_repeats_itself(kind):
     ]
     assert all(0 < row["mean_error"] <= row["max_error"] < 1 for row in first)
     assert all(0 < row["drawn_mean_error"] <= row["drawn_max_error"] < 1 for row in first)
+    assert all(row["residual"] > 0 for row in first)
     assert first == rows(3)
     assert [row["max_error"] for row in first] != [row["max_error"] for row in rows(4)]
 

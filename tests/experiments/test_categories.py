@@ -14,7 +14,7 @@ def test_every_way_is_compared_on_every_level(name, tmp_path):
     made_up(FILES[name][0], tmp_path)
     lines = list(report(tmp_path, [name], [2], ["1"], 1))
     assert [line.split(":")[0].split(" ", 3)[3] for line in lines] == [
-        "alike / joint",
+        "together / joint",
         "together / alone",
         "listed / together",
         "members / details",

@@ -1,11 +1,14 @@
 """Details and sums together: the root's estimate is that of least squares, and options that do not fit are refused."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from tallytree import Categories, Hierarchy, Neighbours, SpecError
 from tallytree.category_trees import by_category, on_level
 from tallytree.evaluate.truth import seeded
+from tallytree.histogram import earth_movers_distance
 from tallytree.mechanisms import prepare
 from tallytree.mechanisms.by_category import believed_details
 from tallytree.mechanisms.settling import _measured
@@ -88,3 +91,52 @@ def test_sums_without_categories_are_refused():
             totals=None,
             budget=Budget(epsilon=1),
         )
+
+
+def test_levels_have_equal_shares_unless_something_else_is_said():
+    _, _, plan = prepared("group")
+    assert [question.share for question in plan.questions] == [Fraction(1, 3)] * 3
+    tree = by_category(TREE, BY["group"])
+    chosen, upper = prepare(
+        "tallytree",
+        neighbours=Neighbours.of(prepared("group")[0], "one_entity"),
+        hierarchy=tree,
+        totals=None,
+        budget=Budget(epsilon=1),
+        priority="upper",
+    )
+    assert [question.share for question in upper.questions] == [Fraction(4, 7), Fraction(2, 7), Fraction(1, 7)]
+    assert chosen.name == "tallytree"
+
+
+@pytest.mark.parametrize(("states", "borrow"), [(2, False), (12, True)])
+def test_levels_between_root_and_leaves_borrow_if_they_have_more_than_two_regions(states, borrow):
+    of = np.repeat([f"{state:02d}" for state in range(states)], 4)
+    regions = Hierarchy.from_levels(
+        {"state": list(of), "county": [f"{n:03d}" for n in range(len(of))]}, ["state", "county"]
+    )
+    tree = by_category(regions, BY["group"])
+    counts = np.random.default_rng(0).poisson(40 * 0.6 ** np.arange(6), (3 * len(of), 6))
+    private, true = GroupSizes(tree, 6, Sealed(counts)), tree.aggregate(counts)
+    between = tree.level_slice(2)
+    errors = []
+    for options in ({}, {"borrow": False}):
+        mechanism, plan = prepare(
+            "tallytree",
+            options,
+            neighbours=Neighbours.of(private, "one_entity"),
+            hierarchy=tree,
+            totals=None,
+            budget=Budget(epsilon="0.2"),
+        )
+        found = [mechanism.estimate(measure_with(seeded(seed), private, plan)).counts for seed in range(5)]
+        errors.append(sum(earth_movers_distance(one, true, 1)[between].sum() for one in found))
+    assert errors[0] < 0.8 * errors[1] if borrow else errors[0] == errors[1]
+
+
+def test_one_region_by_category_borrows_nothing():
+    tree = by_category(Hierarchy.from_levels({"nation": ["x"]}, ["nation"]), BY["group"])
+    private = GroupSizes(tree, 4, Sealed(np.arange(12).reshape(3, 4)))
+    neighbours = Neighbours.of(private, "one_entity")
+    mechanism, plan = prepare("tallytree", neighbours=neighbours, hierarchy=tree, totals=None, budget=Budget(epsilon=1))
+    assert "borrow nothing" in mechanism.estimate(measure_with(seeded(1), private, plan)).certificate

@@ -35,7 +35,7 @@ def measured(truth, epsilon, run=0, shares=(0, 0, 1)):
     return mechanism, seeded_measurements(truth, plan, "tails", run)
 
 
-def known(measurements):
+def known(measurements) -> tuple[np.ndarray, np.ndarray]:
     return subtree_estimates(*_measured(measurements), TREE)
 
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Budget, SpecError
+from tallytree.categories import Categories
 from tallytree.privacy.neighbours import Neighbours, one_group
 from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table
@@ -22,12 +23,20 @@ SCHEMA = Schema(
 )
 
 
+BY = Categories.of({"tenure": ["rented", "owned"]}, "group")
+
+
 def relation(public):
     return Neighbours(one_group(), max_size=3, public_totals=public)
 
 
 def table_of(counts, first_size=0):
     return SizeTable("county", np.array(counts), first_size, relation(first_size == 0), Budget(epsilon=1))
+
+
+def by_tenure(counts):
+    table = Neighbours(one_group(), max_size=3, public_totals=False, categories=BY)
+    return SizeTable("county", counts, 1, table, Budget(epsilon=1), by=(("tenure", "tenure"),))
 
 
 def uneven_histogram(empty=True):
@@ -104,6 +113,30 @@ def test_the_rest_has_the_models_chances_given_region_and_size(name):
             assert np.allclose(share, given_cell, atol=7 * 1.5 / 20_000**0.5)
 
 
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=18, max_size=18), st.integers(1, 40))
+def test_numbers_by_region_category_and_size_are_the_released_ones_exactly(name, counts, chunk):
+    released = by_tenure(np.array(counts).reshape(3, 2, 3))
+    chunks = list(draw_agreeing(MODELS[name], released, chunk=chunk))
+    found = sum(counted(part, Marginal("households", ("county", "tenure"), (), True), SCHEMA) for part in chunks)
+    assert np.array_equal(np.moveaxis(found, 0, -1)[..., 1:], released.counts) if chunks else released.number == 0
+
+
+@pytest.mark.parametrize("name", ["mixture", "histogram"])
+def test_the_rest_has_the_models_chances_given_region_category_and_size(name):
+    model = MODELS[name]
+    released = by_tenure(np.array([[[0, 30_000, 0], [0, 0, 0]], [[0, 0, 0], [30_000, 0, 0]], [[0, 0, 0], [0, 0, 0]]]))
+    drawn = joined(draw_agreeing(model, released, source=PublicStream(f"given tenure {name}")))
+    people = Marginal("persons", ("county", "tenure"), ("age",), True)
+    homes = Marginal("households", ("county", "tenure"), (), True)
+    answers, found, number = model.answers(people), counted(drawn, people, SCHEMA), model.answers(homes)
+    for county, tenure, size in ((0, 0, 2), (1, 1, 1)):
+        given_cell = answers[size, county, tenure] / number[size, county, tenure]
+        # Shares of 30,000 draws of at most two persons: more than seven standard deviations, and a fixed stream.
+        assert np.allclose(found[size, county, tenure] / 30_000, given_cell, atol=7 / 30_000**0.5)
+
+
 def test_a_network_agrees_too():
     network = pytest.importorskip("tallytree.synthesis.models.network")
     model = network.Generator.start(SCHEMA, batch=5, empty=True)
@@ -146,3 +179,54 @@ def test_leaves_are_matched_by_id_or_by_name_in_the_attributes_order():
 def test_tables_that_cannot_agree_are_refused(changes, message):
     with pytest.raises(SpecError, match=message):
         made(**changes)
+
+
+# -------------------------------------------------------------------- which categories can agree
+
+
+def made_by(by=None, values=("rented", "owned"), names=("tenure",), region="county"):
+    categories = Categories.of({name: list(values) for name in names}, "group")
+    counts = np.arange(3 * 2 ** len(names) * 3).reshape(3, *[len(values)] * len(names), -1)
+    table = Neighbours(one_group(), max_size=3, public_totals=False, categories=categories)
+    return made(counts=counts, neighbours=table, first_size=1, by=by, region=region)
+
+
+def test_categories_are_matched_by_name_or_as_said_in_the_attributes_order():
+    plain = made_by()
+    assert plain.attributes == ("county", "tenure")
+    assert plain.counts[:, :, 0].tolist() == [[9, 6], [15, 12], [3, 0]]  # owned and rented of 01, 02, 03
+    renamed = {"building": {"attribute": "tenure", "values": {"1": "owned", "2": "rented"}}}
+    said = made_by(renamed, values=("2", "1"), names=("building",))
+    assert said.counts.tolist() == plain.counts.tolist()
+    assert said.by == (("building", "tenure"),)
+    assert made_by({"building": "tenure"}, names=("building",)).counts.tolist() == plain.counts.tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"names": ("building",)}, "tells households apart by 'building'.*no attribute 'building'"),
+        ({"by": {"tenur": "tenure"}}, "'tenur', which is no category of the release; it has tenure"),
+        ({"by": {"tenure": "age"}}, "no attribute 'age'"),
+        ({"by": {"tenure": "county"}}, "not in the schema: rented, owned; not in the release: 01, 02, 03"),
+        ({"by": {"tenure": 3}}, "by is 3"),
+        ({"by": {"tenure": {"attributes": "tenure"}}}, "by has 'attributes'"),
+        ({"by": {"tenure": {"values": {"owns": "owned"}}}}, "'owns', which 'tenure' of the release does not have"),
+        ({"by": {"tenure": {"values": {"rented": "owned"}}}}, "cannot both be 'owned'"),
+        ({"values": ("owned", "free")}, "not in the schema: free; not in the release: rented"),
+        ({"names": ("tenure", "building"), "by": {"building": "tenure"}}, "'tenure' cannot stand for two"),
+    ],
+)
+def test_categories_that_cannot_agree_are_refused(changes, message):
+    with pytest.raises(SpecError, match=message):
+        made_by(**changes)
+
+
+def test_an_attribute_cannot_be_the_region_and_a_category():
+    with pytest.raises(SpecError, match="'county' cannot stand for two"):
+        made_by({"tenure": "county"}, values=("01", "02", "03"), names=("tenure",))
+
+
+def test_a_release_without_categories_takes_none():
+    with pytest.raises(SpecError, match="no category of the release; it has none"):
+        made(by={"tenure": "tenure"})

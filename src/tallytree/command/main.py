@@ -64,6 +64,7 @@ LedgerPath = Annotated[
 NoLedger = Annotated[
     bool, typer.Option("--no-ledger", help="Charge none: what else is released about these data is not checked.")
 ]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page (report.html).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -87,6 +88,7 @@ def demo(
     ),
     data: Annotated[Path, typer.Option(help="Where the made-up country's files go.")] = Path("demo-data"),
     households: Annotated[int, typer.Option(min=1000, help="How many households the country has.")] = 100_000,
+    no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
     """Make up a country, release it with ε = 1, and verify the release.
@@ -96,7 +98,7 @@ def demo(
     from tallytree.command.make import run_demo
 
     try:
-        run_demo(out, data, households=households, quiet=quiet)
+        run_demo(out, data, households=households, report=not no_report, quiet=quiet)
         _keeps_its_promises(out, quiet=quiet)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note("The country is made up, so nothing was spent that matters. Run it again.")
@@ -128,6 +130,7 @@ def plan(
     groups: Annotated[int | None, typer.Option(help="How many groups to expect, for [plan] groups.")] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="Only this mechanism. May be repeated.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw a picture: .png, .svg or .html.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Also write a page for people: .html.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -145,6 +148,7 @@ def plan(
         groups=groups,
         mechanisms=mechanism,
         plot=plot,
+        report=report,
         as_json=as_json,
         quiet=quiet,
     )
@@ -158,6 +162,7 @@ def release(
     no_ledger: NoLedger = False,
     same_data: SameData = False,
     resume: Resume = False,
+    no_report: NoReport = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -176,6 +181,7 @@ def release(
             no_ledger=no_ledger,
             same_data=same_data,
             resumed=resume,
+            report=not no_report,
             as_json=as_json,
             quiet=quiet,
         )
@@ -189,6 +195,7 @@ def synthesize(
     no_ledger: NoLedger = False,
     resume: Resume = False,
     same_data: SameData = False,
+    no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
     """Make synthetic households and persons from private ones. The budget is spent, round by round.
@@ -200,7 +207,16 @@ def synthesize(
     from tallytree.command.make import run_synthesis, told_when_interrupted
 
     with told_when_interrupted(out):
-        run_synthesis(spec, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data, resumed=resume, quiet=quiet)
+        run_synthesis(
+            spec,
+            out,
+            ledger=ledger,
+            no_ledger=no_ledger,
+            same_data=same_data,
+            resumed=resume,
+            report=not no_report,
+            quiet=quiet,
+        )
 
 
 @app.command()
@@ -324,6 +340,53 @@ def query(
         as_csv=as_csv,
         quiet=quiet,
     )
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")],
+    map: Annotated[  # noqa: A002
+        Path | None, typer.Option(help="GeoJSON with an area for each region: a property has their ids or names.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The page; report.html in the directory if left out.")] = None,
+    groups: Annotated[str, typer.Option(help="What groups are called, in the plural: households.")] = "groups",
+    entities: Annotated[str, typer.Option(help="What entities are called, in the plural: persons.")] = "entities",
+    quiet: Quiet = False,
+) -> None:
+    """Write a page for people: what was published, how good it is, how it is protected. Nothing is spent.
+
+    It is one HTML file that opens from disk and loads nothing.
+    """
+    from tallytree.command.report import run_report
+    from tallytree.publish.report.words import Words
+
+    run_report(directory, map=map, out=out, words=Words(groups, entities), quiet=quiet)
+
+
+@app.command()
+def export(
+    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release directory.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="sdmx-csv, json-stat or csvw.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The directory to write, which must not exist yet; RELEASE-FORMAT if left out."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a release for other software: SDMX-CSV, JSON-stat or CSV on the Web.
+
+    Counts and numbers of entities, with labels, units and both kinds of intervals. Nothing is spent.
+    """
+    from tallytree.command import screen
+    from tallytree.command.progress_bar import shown
+    from tallytree.progress import Stage
+    from tallytree.publish.release.value import Release
+
+    target = out or directory.resolve().with_name(f"{directory.resolve().name}-{to}")
+    with shown(quiet) as progress:
+        progress(Stage("reading the release"))
+        names = Release.load(directory).export(target, to=to, progress=progress)  # type: ignore[arg-type]
+    screen.show(f"{target}: {', '.join(names)}", quiet=quiet)
 
 
 @app.command()

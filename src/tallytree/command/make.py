@@ -18,6 +18,7 @@ from rich.console import RenderableType
 from tallytree.command import reports, screen
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
+from tallytree.command.report import report_after
 from tallytree.command.same_spec import keep_spec, refuse_changed
 from tallytree.command.spec import Spec, is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
@@ -37,6 +38,8 @@ from tallytree.publish.release.areas import areas_to_publish
 from tallytree.publish.release.keeping import Kept, SpentError
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
+from tallytree.publish.report.microdata_page import microdata_page
+from tallytree.publish.report.page import Page
 from tallytree.publish.strength import WeakPromise, weaknesses
 from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.group_sizes import GroupSizes
@@ -87,10 +90,14 @@ def run_release(
     no_ledger: bool,
     same_data: bool,
     resumed: bool,
+    report: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Make the release of a spec. One that is resumed was charged before it was interrupted, or is charged now."""
+    """Make the release of a spec, and then its page if `report` is wanted.
+
+    One that is resumed was charged before it was interrupted, or is charged now.
+    """
     spec = ReleaseSpec.load(path)
     again = _pasted("release", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
     with claimed(out), shown(quiet) as progress:
@@ -112,16 +119,25 @@ def run_release(
         except BaseException as error:
             kept.give_up()
             raise _noted(error, kept, again) from None
+        page = report_after(out, lambda: _page(made, out, spec), progress) if report else None
     if as_json:
-        screen.show_json(reports.released(made, out, release_id))
+        screen.show_json(reports.released(made, out, release_id, page))
     else:
-        _show_release(made, out, release_id, quiet=quiet)
+        _show_release(made, out, release_id, page, quiet=quiet)
 
 
 def run_synthesis(
-    path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool, resumed: bool, quiet: bool
+    path: Path,
+    out: Path,
+    *,
+    ledger: Path | None,
+    no_ledger: bool,
+    same_data: bool,
+    resumed: bool,
+    report: bool,
+    quiet: bool,
 ) -> None:
-    """Make the synthesis of a spec."""
+    """Make the synthesis of a spec, and then its page if `report` is wanted."""
     spec = SynthesisSpec.load(path)
     charged = spec.ledger_to_charge(ledger, without=no_ledger)
     again = _pasted("synthesize", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
@@ -149,13 +165,17 @@ def run_synthesis(
         except BaseException as error:
             raise _told(error, kept, again) from None
         remove_kept(kept)
+        with shown(quiet) as progress:
+            page = report_after(out, lambda: microdata_page(out), progress) if report else None
     screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
+    if page is not None:
+        screen.show(f"\nLook at it: {page}", quiet=quiet)
     screen.show_commands({"Check it:": _checking(out, saved)}, quiet=quiet)
     if quiet:
         print(saved)
 
 
-def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
+def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: bool) -> None:
     """Make up a country and release it."""
     refuse_existing(out, replace=True)
     with shown(quiet) as progress:
@@ -167,6 +187,7 @@ def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
             kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
             kept.remove()  # of a country that was made up before
             made, release_id = _released(spec, out, kept, progress, ledger=ledger, replace=True)
+            page = report_after(out, lambda: _page(made, out, spec), progress) if report else None
     screen.show(
         f"{country.people}: {country.households:,} households, {country.persons:,} persons, made up",
         f"{country.regions}: their states and counties",
@@ -174,11 +195,18 @@ def run_demo(out: Path, data: Path, *, households: int, quiet: bool) -> None:
         f"{country.spec.with_name(ledger.name)}: what was spent, of ε = {DEMO_TOTAL} in all",
         quiet=quiet,
     )
-    _show_release(made, out, release_id, quiet=quiet)
+    _show_release(made, out, release_id, page, quiet=quiet)
     screen.show("", quiet=quiet)
 
 
-def _show_release(made: Release, out: Path, release_id: str, *, quiet: bool) -> None:
+def _page(made: Release, out: Path, spec: ReleaseSpec) -> Page:
+    """The page of a release that is in its place."""
+    wanted = spec.report
+    where = None if wanted.map is None else spec.folder / wanted.map
+    return made.report(map=where, groups=wanted.groups, entities=wanted.entities, directory=out)
+
+
+def _show_release(made: Release, out: Path, release_id: str, page: Path | None, *, quiet: bool) -> None:
     """A release at a glance, and what to do next; with `quiet` its id alone."""
     screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
     asking = ["tallytree", "query", str(out), "--level", made.hierarchy.levels[-1], "--size", ">=3"]
@@ -186,6 +214,8 @@ def _show_release(made: Release, out: Path, release_id: str, *, quiet: bool) -> 
         column = made.hierarchy.by.columns[0]
         asking += ["--by", f"{column.name}={column.values[0]}"]
     screen.show_commands({"Check it:": _checking(out, release_id), "Ask it:": asking}, quiet=quiet)
+    if page is not None:
+        screen.show(f"\nLook at it: {page}", quiet=quiet)
     if quiet:
         print(release_id)
 
@@ -366,7 +396,7 @@ def _released(
             **how,
         )
     progress(Stage("writing"))
-    release_id = made.save(out, replace=replace)
+    release_id = made.save(out, replace=replace, progress=progress)
     kept.remove()
     return made, release_id
 
@@ -481,16 +511,22 @@ def _arguments(spec: SynthesisSpec) -> dict[str, Any]:
     """The arguments of `check` and `synthesize`, with all that is public checked before private rows are read."""
     schema = spec.public_schema()
     method = spec.synthesis.method or DEFAULT
-    _, _, workload = check_public(schema, method, spec.options, spec.chosen_workload(schema))
+    named = spec.chosen_workload(schema)
+    regional = None if spec.regional is None else spec.region
+    if spec.regional is not None and regional is None:
+        raise SpecError("[regional] needs [agreement] with release and region: the tree of regions is the release's")
+    _, _, workload = check_public(schema, method, spec.options, named, regional)
     if spec.release is not None and not spec.release.is_dir():
         raise SpecError(f"[agreement] there is no release at {spec.release}")
     return {
         "budget": spec.budget,
         "unit": spec.unit,
-        "workload": workload,
+        "workload": workload if regional is None else named,
         "method": method,
         "options": spec.options,
         "number": spec.synthesis.households,
         "release": spec.release,
         "region": spec.region,
+        "by": spec.by,
+        "regional": spec.regional,
     }

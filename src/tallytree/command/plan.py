@@ -26,6 +26,7 @@ from tallytree.planning.report import planned, splits_with
 from tallytree.planning.value import PlanReport, Prediction
 from tallytree.progress import Stage
 from tallytree.publish.release.truncation import truncation
+from tallytree.publish.report.plan_page import plan_page
 
 WIDTH = 80  # characters of a line
 BY_CATEGORY = "levels are by category, each region once for each; those over all categories say so"
@@ -41,6 +42,7 @@ def run_plan(
     groups: int | None,
     mechanisms: list[str] | None,
     plot: Path | None,
+    report: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -57,6 +59,8 @@ def run_plan(
         spec.budget
     ]
     content: Any
+    if report is not None and goals:
+        raise TallytreeError("--report shows what budgets buy; leave out --suggest")
     with shown(quiet) as progress:
         progress(Stage("reading the public tables"))
         hierarchy, totals = spec.public_regions()
@@ -81,8 +85,16 @@ def run_plan(
                 configured = mechanism_named(name).configured(options)
                 configured.divided(hierarchy, spec.release.shares, spec.release.priority, budgets[0])
             splits = splits_with(hierarchy, spec.release.shares)
-            report = planned(*facts, budgets=budgets, splits=splits, options=spec.mechanism_options, **known)
-            content, parts = report.to_json(), [plan_table(report)]
+            ways: dict[str, Any] = {**known, "splits": splits, "options": spec.mechanism_options}
+            found_plan = planned(hierarchy, facts[1], budgets=budgets, **ways)
+            content, parts = found_plan.to_json(), [plan_table(found_plan)]
+            if report is not None:
+                best = found_plan.best(found_plan.levels[-1]).mechanism
+                several = budgets if len(budgets) > 1 else plots.budgets_around(budgets[0])
+                simulated = planned(hierarchy, facts[1], budgets=several, **{**ways, "mechanisms": [best]})
+                title = f"What a budget buys: {spec.release.title or path.stem}"
+                plan_page(simulated, title=title, words=spec.report.words()).save(report)
+                parts.append(f"page: {report}")
             if plot is not None:
                 charts.save(plots.page(*facts, budget=budgets[0], **known), plot)
                 parts.append(f"picture: {plot}")

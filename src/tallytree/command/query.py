@@ -26,6 +26,8 @@ from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import answers, area_bands
 from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.error_bars import in_percent
+from tallytree.publish.release.large.asking import ALONE, one_region
+from tallytree.publish.release.large.layout import is_partitioned
 from tallytree.publish.release.questions import Asked
 from tallytree.publish.release.scope import places, read_by, regions_of_level, values_in_words
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
@@ -60,7 +62,10 @@ def run_query(
     content: Any
     with shown(quiet) as progress:
         progress(Stage("reading the release"))
-        release = Release.load(directory)
+        alone = None
+        if level is None and areas is None and not other and len(regions or ()) < 2 and is_partitioned(directory):
+            alone = one_region(directory, regions[0] if regions else None)
+        release, typical = (Release.load(directory), typical) if alone is None else (Release(**vars(alone)), False)
         every, given = _every_value(release, by, alone=level is None and areas is None and kind != "simultaneous")
         asked_of, chosen = _asked_of(release, level, regions, areas), read_values(given, "--by")
         if kind == "simultaneous":
@@ -91,7 +96,7 @@ def run_query(
     elif as_csv:
         show_csv(table)
     else:
-        show(text, quiet=quiet)
+        show(text, *([] if alone is None else [words(f"· {ALONE}")]), quiet=quiet)
 
 
 def _asked_of(release: Release, level: str | None, regions: list[str] | None, areas: Path | None) -> Sequence[Any]:

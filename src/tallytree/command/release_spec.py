@@ -1,7 +1,8 @@
 """A release's spec.
 
 Every key is an argument of the Python function of the same name: `[regions]` of `Hierarchy`, `[data]` of `read`,
-`[by.NAME]` of `Category`, `[privacy]`, `[release]` and `[areas]` of `release`, `[plan]` of `Prior`.
+`[by.NAME]` of `Category`, `[privacy]`, `[release]` and `[areas]` of `release`, `[plan]` of `Prior`, `[report]` of
+`Release.report`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from pydantic import Field
 from tallytree.arrays import Floats, Integers
 from tallytree.categories import Categories
 from tallytree.category_trees import by_category
-from tallytree.command.spec import Microdata, Number, PathText, Privacy, Section, Spec
+from tallytree.command.spec import (
+    Microdata,
+    Number,
+    PathOrTable,
+    PathsOrTable,
+    PathText,
+    Privacy,
+    ReportSection,
+    Section,
+    Spec,
+)
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import ROOT, Hierarchy
@@ -26,10 +37,11 @@ from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
 from tallytree.progress import Progress, silent
 from tallytree.tables import GroupSizes, read
+from tallytree.tables.address import Source
 from tallytree.tables.codebook import values_from_codebook
 from tallytree.tables.left_out import groups_at_largest, rows_left_out
 from tallytree.tables.options import Options, region_columns
-from tallytree.tables.reading import lists_categories, read_groups
+from tallytree.tables.reading import lists_categories, public_rows, read_groups
 from tallytree.tables.regions import region_keys
 from tallytree.tables.same_source import refuse_own_list, refuse_private_file
 
@@ -43,7 +55,7 @@ WHAT = ("rows", "entities")
 class RegionsSection(Section):
     """Where the public hierarchy comes from: `levels`, or `leaf` with `levels` above it, or `edges`."""
 
-    table: PathText
+    table: PathOrTable
     levels: list[str] | None = None
     leaf: str | None = None
     name: str | None = None
@@ -54,6 +66,7 @@ class RegionsSection(Section):
 class DataSection(Microdata):
     """The microdata."""
 
+    source: PathsOrTable
     group: str
     max_size: int
     region: str | list[str] | None = None
@@ -61,7 +74,7 @@ class DataSection(Microdata):
     quantity_bound: int | None = None
     entity: str | None = None
     rows_per_entity: int | None = None
-    groups: PathText | None = None
+    groups: PathOrTable | None = None
     on_spanning_group: Literal["error", "split"] = "error"
     regions_are_public: bool = False
     table: str | None = None
@@ -122,6 +135,7 @@ class ReleaseSpec(Spec):
     release: ReleaseSection = Field(default_factory=ReleaseSection)
     plan: PlanSection | None = None
     areas: dict[str, AreasSection] = Field(default_factory=dict)
+    report: ReportSection = Field(default_factory=ReportSection)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -130,6 +144,7 @@ class ReleaseSpec(Spec):
         if spec.release.shares is not None and spec.release.priority is not None:
             raise SpecError(f"{path}: [release] has shares and priority; both divide the budget, so give one of them")
         checked_level(float(spec.release.confidence))
+        spec.report.words()
         return spec
 
     @property
@@ -152,8 +167,7 @@ class ReleaseSpec(Spec):
         regions = self.regions
         if regions is None:
             return None
-        table = self.folder / regions.table
-        refuse_private_file(table, self.placed(self.data.source), "[regions] table")
+        table = self._regions_table(regions)
         if regions.edges:
             if regions.leaf or regions.name:
                 raise SpecError("[regions] has edges = true, so it takes no leaf and no name")
@@ -167,6 +181,12 @@ class ReleaseSpec(Spec):
         if regions.name is not None:
             raise SpecError("[regions] takes a name only together with leaf")
         return Hierarchy.from_levels(table, regions.levels, root=regions.root)
+
+    def _regions_table(self, regions: RegionsSection) -> Any:
+        """The public table of regions: a path, or what an engine has under that name."""
+        table = self.placed(regions.table)
+        refuse_private_file(table, self.placed(self.data.source), "[regions] table")
+        return public_rows(table) if isinstance(table, Source) else table
 
     def categories(self) -> Categories | None:
         """The categories that tell groups apart, if the spec has any."""
@@ -253,10 +273,10 @@ class ReleaseSpec(Spec):
         if regions is None or regions.edges:
             raise SpecError("[plan] spread names a column of a [regions] table with one row for each leaf")
         columns = [regions.leaf] if regions.leaf is not None else list(regions.levels or [])
-        table = public_table(self.folder / regions.table)
+        table = public_table(self._regions_table(regions))
         if column not in table.column_names:
             hint = did_you_mean(column, table.column_names, "it has")
-            raise SpecError(f"[plan] spread = {column!r} is no column of {regions.table}; {hint}")
+            raise SpecError(f"[plan] spread = {column!r} is no column of the [regions] table; {hint}")
         keys = region_keys(hierarchy, columns).keys
         cells = [[str(cell or "").strip() for cell in table[name].to_pylist()] for name in columns]
         found = [keys[row] for row in zip(*cells, strict=True)]

@@ -12,12 +12,13 @@ from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
 
 
-def released(release: Release, directory: Path, release_id: str) -> dict[str, Any]:
+def released(release: Release, directory: Path, release_id: str, page: Path | None = None) -> dict[str, Any]:
     """A release in public values."""
     measurements, bars = release.measurements, release.error_bars
     return {
         "release_id": release_id,
         "directory": str(directory),
+        "report": None if page is None else str(page),
         "title": release.title,
         "mechanism": release.mechanism,
         "fallback": release.fallback is not None,

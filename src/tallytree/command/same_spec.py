@@ -17,8 +17,9 @@ from tallytree.publish.folder import SPEC
 from tallytree.publish.reading import read_json
 from tallytree.publish.release.keeping import Kept
 
-# What may change: the ledger is known from the run itself, and memory is the machine's affair.
-FREE = ("[privacy] ledger", "[data] memory_limit", "[households] memory_limit")
+PAGE = ("[report] groups", "[report] entities", "[report] map")
+# What may change: the ledger is known from the run itself, memory is the machine's affair, the page can be made anew.
+FREE = ("[privacy] ledger", "[data] memory_limit", "[households] memory_limit", *PAGE)
 BUDGET = ("[privacy] epsilon", "[privacy] rho", "[privacy] delta")
 
 

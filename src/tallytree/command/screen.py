@@ -289,7 +289,7 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
         "oversize": left_out_before(synthesis) or synthesis.truncation,
     }
     if table is not None:
-        rows["agrees"] = f"with the released table: as many households for every {table.region} and size"
+        rows["agrees"] = f"with the released table: as many households for every {', '.join(table.attributes)} and size"
     rows |= {
         **_rules_kept(synthesis, directory),
         "made by": synthesis.method,
@@ -375,7 +375,11 @@ def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation
         "ledger": ledger,
     }
     if ready.table is not None:
-        rows["agrees"] = f"with {ready.table.number:,} released households by {ready.table.region} and size"
+        by = ", ".join(ready.table.attributes)
+        rows["agrees"] = f"with {ready.table.number:,} released households by {by} and size"
+    if ready.country is not None:
+        asked = "; ".join(one.by_region.describe() for one in ready.country.wanted)
+        rows["by region"] = asked or "nothing: the budget allows no table, so all regions have the shapes of the whole"
     return facts(rows)
 
 

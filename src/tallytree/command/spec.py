@@ -11,13 +11,24 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PrivateAttr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    PrivateAttr,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from tallytree.arguments import PATH
 from tallytree.errors import BudgetError, SpecError
 from tallytree.names import did_you_mean
 from tallytree.numbers import exact_number, short
 from tallytree.privacy.budget import Budget
+from tallytree.publish.report.words import Words
+from tallytree.tables.address import Source
 from tallytree.tables.source import stem
 
 Number = int | Decimal | str
@@ -27,6 +38,8 @@ LARGEST = 1 << 20  # bytes of a spec
 def _path(text: str) -> str:
     if not PATH.holds(text):
         raise ValueError("input should be a path")
+    if "://" in text:
+        raise ValueError('a URL goes into a table of its own: { url = "…", table = "…" }')
     return text
 
 
@@ -39,10 +52,44 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class EngineTable(Section):
+    """A table of an engine: see `tallytree.Source`."""
+
+    url: str
+    table: str | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        try:
+            Source(self.url, self.table)
+        except SpecError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+# Which of the ways to say where a table is was meant, so that mistakes are told of that one alone.
+WAYS = ("a path", "paths", "a table of an engine")
+
+
+def _one(value: Any) -> str:
+    return WAYS[2] if isinstance(value, dict | EngineTable) else WAYS[0]
+
+
+def _some(value: Any) -> str:
+    return WAYS[1] if isinstance(value, list) else _one(value)
+
+
+PathOrTable = Annotated[Annotated[PathText, Tag(WAYS[0])] | Annotated[EngineTable, Tag(WAYS[2])], Discriminator(_one)]
+PathsOrTable = Annotated[
+    Annotated[PathText, Tag(WAYS[0])] | Annotated[list[PathText], Tag(WAYS[1])] | Annotated[EngineTable, Tag(WAYS[2])],
+    Discriminator(_some),
+]
+
+
 class Microdata(Section):
     """Where private rows are, and what the ledger calls them."""
 
-    source: PathText | list[PathText]
+    source: Any  # each kind of spec says what it takes
     name: str | None = None
     memory_limit: str | None = None
 
@@ -54,6 +101,18 @@ class Privacy(Section):
     rho: Number | None = None
     delta: Number | None = None
     ledger: PathText | Literal[False] | None = None  # false: the user wants none
+
+
+class ReportSection(Section):
+    """What the page that comes with it says and shows; nothing of this is part of what is published."""
+
+    groups: str = "groups"  # what these are, in the plural
+    entities: str = "entities"
+    map: PathText | None = None  # GeoJSON with an area for each region
+
+    def words(self) -> Words:
+        """What groups and entities are called."""
+        return Words(self.groups, self.entities)
 
 
 class Spec(Section):
@@ -119,6 +178,8 @@ class Spec(Section):
         """The data set's name in the ledger: the one that is given, or that of its only file."""
         microdata: Microdata = getattr(self, self.MICRODATA)
         source = microdata.source
+        if isinstance(source, EngineTable) and microdata.name is None:
+            return Source(source.url, source.table).name
         if microdata.name is not None or not isinstance(source, str) or set(source) & set("*?["):
             return microdata.name
         return stem(source)
@@ -131,8 +192,11 @@ class Spec(Section):
             )
         return self.ledger, self.name
 
-    def placed(self, source: str | list[str]) -> str | list[str]:
-        """The path or paths of a source."""
+    def placed(self, source: str | list[str] | EngineTable) -> Any:
+        """The path or paths of a source, or its table of an engine."""
+        if isinstance(source, EngineTable):
+            found = Source(source.url, source.table)
+            return found if found.path is None else Source(f"duckdb://{self.folder / found.path}", source.table)
         if isinstance(source, str):
             return str(self.folder / source)
         return [str(self.folder / path) for path in source]
@@ -220,7 +284,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
-    *place, last = [str(part) for part in item["loc"]]
+    *place, last = [str(part) for part in item["loc"] if part not in WAYS]
     section = f"[{'.'.join(place)}] " if place else ""
     if item["type"] == "extra_forbidden":
         keys = _keys(place, whole)
@@ -229,7 +293,14 @@ def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
         what = "section" if not place else "key"
         return f"{section}the {what} {last!r} is missing"
     said = item["msg"].removeprefix("Value error, ")
-    return f"{section}{last}: {said[:1].lower()}{said[1:]}, not {short(item['input'])}"
+    return f"{section}{last}: {said[:1].lower()}{said[1:]}{_instead(item['input'])}"
+
+
+def _instead(value: Any) -> str:
+    """What is there instead; tables and URLs are not repeated, for they may hold a password."""
+    if isinstance(value, dict):
+        return ""
+    return "" if "://" in str(value) else f", not {short(value)}"
 
 
 def _keys(place: list[str], whole: type[Section]) -> list[str]:

@@ -30,6 +30,7 @@ from tallytree.tables.same_source import refuse_private_file
 class HouseholdsSection(Microdata):
     """The table of households."""
 
+    source: PathText | list[PathText]
     id: str
 
 
@@ -93,11 +94,27 @@ class WorkloadSection(Section):
     size: bool = False
 
 
+class AgreedCategory(Section):
+    """The household attribute that has a category's values, and what these are called there."""
+
+    attribute: str
+    values: dict[str, str | int] | None = None
+
+
 class AgreementSection(Section):
     """A release of group sizes that the synthetic households must agree with."""
 
     release: PathText
     region: str
+    by: dict[str, str | AgreedCategory] | None = None
+
+
+class RegionalSection(Section):
+    """Tables by the regions of the release that the households agree with."""
+
+    share: Decimal | None = None
+    tables: list[list[str]] | None = None
+    worth: Decimal | None = None
 
 
 class SynthesisSection(Section):
@@ -122,6 +139,7 @@ class SynthesisSpec(Spec):
     roles: dict[str, RoleSection] | None = None
     rules: RulesSection | None = None
     agreement: AgreementSection | None = None
+    regional_: RegionalSection | None = Field(default=None, alias="regional")
     synthesis: SynthesisSection = Field(default_factory=SynthesisSection)
 
     @property
@@ -138,6 +156,20 @@ class SynthesisSpec(Spec):
     def region(self) -> str | None:
         """The attribute that has the release's leaf regions."""
         return None if self.agreement is None else self.agreement.region
+
+    @property
+    def by(self) -> dict[str, Any] | None:
+        """The attributes that have the release's categories, where they are named."""
+        given = None if self.agreement is None else self.agreement.by
+        if given is None:
+            return None
+        return {name: each if isinstance(each, str) else each.model_dump() for name, each in given.items()}
+
+    @property
+    def regional(self) -> dict[str, Any] | None:
+        """What is asked by region, if anything is."""
+        given = self.regional_
+        return None if given is None else given.model_dump(exclude_none=True)
 
     @property
     def options(self) -> dict[str, Any] | None:

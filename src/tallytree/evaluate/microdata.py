@@ -24,6 +24,7 @@ from tallytree.privacy.households.neighbours import HouseholdNeighbours, Househo
 from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.methods import method
+from tallytree.synthesis.methods.asking import Fitted
 from tallytree.synthesis.models.model import Model
 from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import Workload
@@ -131,7 +132,9 @@ def compare_synthesis(
 
     `methods` are names, or names with options. `runs` is how many, or which ones. A row has plain values: what was
     run, errors of answers (`max_error`, `mean_error`) and of drawn households (`drawn_max_error`, `drawn_mean_error`),
-    the number of rounds and the seconds they took.
+    the number of rounds and the seconds they took. `residual` is how far a model's answers are from what it was itself
+    fitted to, in standard deviations of the noise, as a root mean square: near 1 the noise explains it, far above 1
+    the fit did not reach its own measurements, and other settings may do better.
     """
     if workload.schema != truth.schema:
         raise SpecError("the workload is for another schema than the households")
@@ -169,11 +172,36 @@ def compare_synthesis(
                         "drawn_mean_error": None,
                         "rounds": len(fitted.rounds),
                         "seconds": round(seconds, 2),
+                        "residual": residual(model, fitted),
                     }
                     if drawn:
                         sample = drawn_errors(model, fitted.number, workload, shares, seed, name, str(budget), run)
                         row["drawn_max_error"], row["drawn_mean_error"] = sample
                     yield row
+
+
+def residual(model: Model, fitted: Fitted) -> float:
+    """How far answers are from the run's own measurements, in deviations of noise.
+
+    Shares are what is fitted, and the number of persons was measured by itself: so answers about persons are taken
+    with the one factor that brings them nearest.
+    """
+    apart = []
+    for of in ("households", "persons"):
+        parts = [part.counts(model.schema) for part in fitted.measured if part.marginal.of == of]
+        if not parts:
+            continue
+        answers = np.concatenate(
+            [
+                fitted.number * model.answers(part.marginal).ravel()[found[0]]
+                for part, found in zip((one for one in fitted.measured if one.marginal.of == of), parts, strict=True)
+            ]
+        )
+        values, variance = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
+        if of == "persons" and (answers**2 / variance).sum() > 0:
+            answers *= (answers * values / variance).sum() / (answers**2 / variance).sum()
+        apart.append((answers - values) ** 2 / variance)
+    return float(np.sqrt(np.concatenate(apart).mean())) if apart else 0.0
 
 
 def _shares(codes: HouseholdCodes, workload: Workload) -> list[Floats]:

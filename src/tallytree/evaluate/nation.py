@@ -153,12 +153,17 @@ def _by_tenure(truth: Truth, rng: np.random.Generator) -> Truth:
 
 def household_shares(where: Geography, rng: np.random.Generator) -> Floats:
     """Shares of sizes 1 … 6 and 7 or more in every county, `[counties, 7]`, that average to the nation's."""
-    states, counties, sizes = int(where.state_of[-1]) + 1, len(where.weights), len(SHARES)
-    tilt = rng.normal(0, 0.10, states)[where.state_of] + rng.normal(0, 0.08, counties)
-    bend = rng.normal(0, 0.04, (states, sizes))[where.state_of] + rng.normal(0, 0.06, (counties, sizes))
+    return shares_around(where.state_of, where.weights, rng)
+
+
+def shares_around(state_of: Integers, weights: Floats, rng: np.random.Generator) -> Floats:
+    """The same, from the state of each county and its share of the whole."""
+    states, counties, sizes = int(state_of[-1]) + 1, len(weights), len(SHARES)
+    tilt = rng.normal(0, 0.10, states)[state_of] + rng.normal(0, 0.08, counties)
+    bend = rng.normal(0, 0.04, (states, sizes))[state_of] + rng.normal(0, 0.06, (counties, sizes))
     shares: Floats = SHARES / SHARES.sum() * np.exp(tilt[:, None] * (np.arange(sizes) - 1.5) + bend)
     for _ in range(20):
-        shares *= SHARES / SHARES.sum() / (where.weights @ shares)
+        shares *= SHARES / SHARES.sum() / (weights @ shares)
         shares /= shares.sum(axis=1, keepdims=True)
     return shares
 

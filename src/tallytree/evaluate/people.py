@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
@@ -15,6 +16,7 @@ import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.evaluate.country_map import country_map
 from tallytree.evaluate.nation import (
     SHARES,
     Geography,
@@ -200,7 +202,7 @@ class Country:
 def make_country(
     folder: str | Path, *, households: int = 100_000, states: int = 12, counties: int = 120, seed: int = 2010
 ) -> Country:
-    """Write people.parquet (person, household, county, tenure), regions.csv and release.toml into `folder`.
+    """Write people.parquet (person, household, county, tenure), regions.csv, counties.geojson and release.toml.
 
     Recipe. County populations are log-normal; household sizes follow the 2010 U.S. shares, tilted by a state's and a
     county's own taste for large households, with a geometric tail. Households rent where many do (a county's share has
@@ -238,6 +240,7 @@ def make_country(
     pq.write_table(persons, folder / "people.parquet")
     rows = [f"Tallia,{names[state]},{code}" for state, code in zip(state_of, codes, strict=True)]
     (folder / "regions.csv").write_text("\n".join(["nation,state,county", *rows]) + "\n")
+    (folder / "counties.geojson").write_text(json.dumps(country_map(codes, seed=seed)))
     (folder / "release.toml").write_text(COUNTRY_SPEC)
     return Country(
         folder / "people.parquet", folder / "regions.csv", folder / "release.toml", households, len(household)
@@ -268,6 +271,11 @@ ledger = "demo-ledger.db"      # what all releases of these data may cost togeth
 
 [release]
 title = "Households of Tallia by size and tenure"
+
+[report]                       # for the page: what groups and entities are called, and where counties are
+groups = "households"
+entities = "persons"
+map = "counties.geojson"
 """
 
 

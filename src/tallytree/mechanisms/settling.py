@@ -24,6 +24,7 @@ from tallytree.estimate.settled.families import settled
 from tallytree.estimate.settled.lists import Lists, believed, drawing
 from tallytree.estimate.settled.shapes import ROUNDS
 from tallytree.estimate.settled.subtrees import added_up, subtree_estimates
+from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import at_least, counts_from_at_least
 from tallytree.mechanisms.by_category import (
     believed_details,
@@ -40,6 +41,9 @@ from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.size_lists import list_starts
 
 LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
+FEWEST_BETWEEN = (
+    3  # regions of a level between root and leaves: two differ by one number at each size, which tells nothing
+)
 SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
 
 
@@ -100,18 +104,14 @@ def _from_at_least(
     tree, totals = measurements.hierarchy, measurements.known_totals
     values, noise = with_totals(measurements, *_measured(measurements))
     mean, variance = subtree_estimates(values, noise, tree) if known is None else known
-    if known is not None:
-        noise[-1] = variance[tree.level_slice(tree.depth - 1)].mean(axis=0)
     summed = any(part.view == "entities" for part in measurements.measured)
     if summed:
         mean, variance = _with_entities(measurements, values, noise, mean, variance)
     del values
-    leaves = tree.level_slice(tree.depth - 1)
-    noisy, sharp = (
-        mean[leaves],
-        None if summed or known is not None else sharpened(measurements, mean, variance, _weigh),
-    )
+    noisy, sharp = None, None if summed or known is not None else sharpened(measurements, mean, variance, _weigh)
     if sharp is not None:
+        leaves = tree.level_slice(tree.depth - 1)
+        noisy = mean[leaves], np.broadcast_to(noise[-1], mean[leaves].shape)
         mean, variance = sharp
     deviation = np.sqrt(variance, out=variance)
     if summed:
@@ -119,36 +119,76 @@ def _from_at_least(
         return settled(mean, deviation, tree, totals), words
     if tree.by is not None and known is None and np.isinf(noise[0]).all():
         mean[0] = root_over_all(mean, deviation, tree, totals)
-    if not settings.borrow or tree.depth == 1:
-        return settled(mean, deviation, tree, totals), "leaves borrow nothing from the regions above them"
-    # Rows of leaves are settled before they borrow only where their numbers of groups are to be read from them.
-    first = settled(mean, deviation, tree, totals, above_leaves=totals is not None)
-    above = first[: leaves.start].astype(np.float64)[tree.parents[leaves]]
+    levels = _borrowing_levels(tree)
+    if not settings.borrow or not levels:
+        return settled(mean, deviation, tree, totals), "regions borrow nothing from those above them"
+    whole, parts = settled(mean, deviation, tree, totals, through=0), []
+    for level in levels:
+        whole = settled(mean, deviation, tree, totals, top=whole, through=level - 1)
+        parts.append(_borrow(mean, deviation, tree, totals, whole, level, noisy, apart_as_true=apart_as_true))
+    whole = settled(mean, deviation, tree, totals, top=whole)
+    if not any(parts):
+        return whole, "regions borrow nothing from those above them: it would not pay"
+    told = f"leaves borrow {100 * parts[-1]:.0f} %"
+    if len(parts) > 1:
+        told += f", and regions between them and the root {100 * max(parts[:-1]):.0f} % or less,"
+    return whole, f"of their rows, {told} from the shapes of the regions above them"
+
+
+def _borrowing_levels(tree: Hierarchy) -> list[int]:
+    """The levels whose regions are drawn to the shapes above them.
+
+    Leaves, and by category, where counts are smaller, also the levels between them and the root, if these have enough
+    regions to tell how they differ. Categories do not borrow from the sum over them: their shapes differ.
+    """
+    last = tree.depth - 1
+    if tree.by is None:
+        return [last] if last else []
+    regions = np.diff(tree.regions.level_starts)  # of level - 1 here
+    return [level for level in range(2, tree.depth) if level == last or regions[level - 1] >= FEWEST_BETWEEN]
+
+
+def _borrow(
+    mean: Floats,
+    deviation: Floats,
+    tree: Hierarchy,
+    totals: Integers | None,
+    settled_above: Integers,
+    level: int,
+    noisy: tuple[Floats, Floats] | None,
+    *,
+    apart_as_true: bool,
+) -> float:
+    """Draw the rows of a level towards those settled above, in place; the part of them that is borrowed.
+
+    `noisy` are means and variances of the leaves before their tails were read as beliefs, if they were: what is drawn
+    from these takes the place of a belief where it is sharper.
+    """
+    rows = tree.level_slice(level)
+    parents, own = tree.parents[rows], totals
+    if own is None:  # private numbers of groups are read from the rows as they are settled without borrowing
+        own = settled(mean, deviation, tree, None, top=settled_above, through=level)[:, 0]
+    groups, groups_above = own[rows].astype(np.float64), own[parents].astype(np.float64)
     # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
     begin = 0 if totals is not None else 1
-    groups, groups_above = (
-        (totals[leaves].astype(np.float64), totals[tree.parents[leaves]].astype(np.float64))
-        if totals is not None
-        else (first[leaves, 0].astype(np.float64), above[:, 0])
+    believed_mean, believed_deviation = mean[rows, begin:], deviation[rows, begin:]
+    given, variance = (believed_mean, believed_deviation**2) if noisy is None else (each[:, begin:] for each in noisy)
+    drawn = borrowed(
+        given,
+        variance,
+        groups,
+        settled_above[parents, begin:].astype(np.float64),
+        groups_above,
+        kinds=1 if tree.by is None else len(tree.by),
+        in_common=level < tree.depth - 1,
+        apart_as_true=apart_as_true,
     )
-    part, kinds = 0.0, 1 if tree.by is None else len(tree.by)
-    width = (leaves.stop - leaves.start) // kinds
-    for kind in range(kinds):  # categories differ in how alike their leaves are
-        some = slice(kind * width, (kind + 1) * width)
-        own = slice(leaves.start + some.start, leaves.start + some.stop)
-        rows = noisy[some, begin:], noise[-1, begin:], groups[some], above[some, begin:], groups_above[some]
-        drawn = borrowed(*rows, apart_as_true=apart_as_true)
-        if drawn.part > 0:
-            pays = drawn.variance < deviation[own, begin:] ** 2 if sharp is not None else np.True_
-            mean[own, begin:] = np.where(pays, drawn.mean, mean[own, begin:])
-            deviation[own, begin:] = np.where(pays, np.sqrt(drawn.variance), deviation[own, begin:])
-            part += drawn.part * float(np.mean(pays)) / kinds
-    if part == 0:
-        whole = first if len(first) == len(tree) else settled(mean, deviation, tree, totals, top=first)
-        return whole, "leaves borrow nothing from the regions above them: it would not pay"
-    del above, rows, drawn  # as large as the measurements each
-    whole = settled(mean, deviation, tree, totals, top=first[: leaves.start])
-    return whole, f"of their rows, leaves borrow {100 * part:.0f} % from the shapes of the regions above them"
+    if drawn.part == 0:
+        return 0.0
+    pays = np.True_ if noisy is None else drawn.variance < believed_deviation**2
+    mean[rows, begin:] = np.where(pays, drawn.mean, believed_mean)
+    deviation[rows, begin:] = np.where(pays, np.sqrt(drawn.variance), believed_deviation)
+    return drawn.part * float(np.mean(pays))
 
 
 def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:

@@ -252,10 +252,14 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, bud
 
     `balanced` is what `mechanisms.dividing` finds. With lists the root has a fifth, to hold the sums of beliefs about
     leaves where they belong, and the leaves have the rest; with beliefs about counts, a tenth. Where the budget leaves
-    hardly any noise, sums need no holding, and leaves have all of it.
+    hardly any noise, sums need no holding, and leaves have all of it. By category levels have equal shares: regions
+    between root and leaves borrow too, and the root, which adds up the noise of all categories, would come off worst
+    with less.
     """
     if hierarchy.by is not None:  # the sum over all categories at its root is the sum of theirs
-        return [0, *_by_priority(hierarchy.regions, priority, leaves, budget)]
+        even = priority == "balanced" and leaves not in (LISTS, BELIEFS)
+        regions = hierarchy.regions
+        return [0, *([1] * regions.depth if even else _by_priority(regions, priority, leaves, budget))]
     depth = hierarchy.depth
     if depth == 1:
         return [1]

@@ -54,7 +54,7 @@ def page(
     known: dict[str, Any] = {"prior": prior, "leaf_totals": leaf_totals, "mechanisms": mechanisms}
     known |= {"most_cells": MOST_CELLS, "progress": progress}
     even: dict[str, Shares] = {"balanced": level_shares(hierarchy, None)}
-    budgets = planned(hierarchy, neighbours, budgets=[_times(budget, by) for by in TIMES], splits=even, **known)
+    budgets = planned(hierarchy, neighbours, budgets=budgets_around(budget), splits=even, **known)
     pictures = [against_budget(budgets)]
     if hierarchy.depth > 1:
         splits: dict[str, Shares] = {
@@ -125,6 +125,11 @@ def trade(report: PlanReport) -> Any:
     return (base.mark_line(strokeWidth=1.6) + points + labels).properties(
         title=title, width=2.4 * PANEL, height=1.2 * PANEL
     )
+
+
+def budgets_around(budget: Budget) -> list[Budget]:
+    """The budget, and some that are smaller and larger."""
+    return [budget, *(_times(budget, by) for by in TIMES if by != 1)]
 
 
 def _times(budget: Budget, by: Fraction) -> Budget:

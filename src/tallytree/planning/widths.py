@@ -81,7 +81,7 @@ class CellErrors:
         """The half-width of the widest guaranteed interval on each level."""
         chance = (1 - checked_level(confidence)) / 2 * (1 - WINDOW_PART if self.many_sizes else 1)
         tree = self.law.hierarchy
-        leads, parts = self.law.leading()
+        leads, parts = self.law.leading
         classes = np.round(parts * VARIANCE_CLASSES).astype(np.int64)
         found = []
         for level in range(tree.depth):

@@ -27,9 +27,12 @@ from tallytree.publish.reading import opened, read_json
 from tallytree.publish.statement import Unchecked
 
 MEASUREMENTS, PRIVACY, PACKAGE, MANIFEST = "measurements.parquet", "privacy.json", "datapackage.json", "manifest.json"
+REPORT = "report.html"  # a page for people: no part of what the manifest lists
+PAGE_MARK = b"<!doctype html>\n<!-- a page of tallytree -->"  # how every such page begins
 SPEC = "spec.json"  # beside what an interrupted run kept: the spec that it was begun with
 NEW = ".new"  # at the end of the name of a file that is not whole yet
 WRITING = ".writing"  # how the names of directories end that are not whole yet
+PARTITIONED = ("counts", "entities")  # folders of a large release, with folders such as level=county in them
 LONGEST_REASON = 500  # characters
 MOST_FAULTS = 3  # of one kind that are named
 # What bad files lead to:
@@ -68,9 +71,10 @@ def write_whole(
         names = fill(staging)
         write_json(staging / MANIFEST, {"files": {name: digest(staging / name) for name in names}})
         identity = digest(staging / MANIFEST)
-        for path in [*staging.iterdir(), staging]:
+        for path in [*staging.rglob("*"), staging]:
             sync(path)
-        staging.chmod(0o755)
+        for path in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
+            path.chmod(0o755)
         named(identity)
         put_in_place(staging, target, replace=replace)
     return identity
@@ -214,9 +218,43 @@ class Stored:
                 yield f"{name} is missing"
             elif digest(path) != files[name]:
                 yield f"{name} was changed: its digest is not the one in {MANIFEST}"
-        for path in sorted(self.directory.iterdir()):
-            if path.name not in files and path.name != MANIFEST:
-                yield f"{path.name} was added: it is not in {MANIFEST}"
+        for name in sorted(files_in(self.directory)):
+            if name not in files and name != MANIFEST and not is_report(self.directory / name, self.directory):
+                yield f"{name} was added: it is not in {MANIFEST}"
+
+
+def files_in(folder: Path) -> Iterator[str]:
+    """The names of all that is in a folder and in folders below it but these folders themselves, from there on."""
+    for path in folder.rglob("*"):
+        if not path.is_dir() or path.is_symlink():
+            yield path.relative_to(folder).as_posix()
+
+
+def is_report(path: Path, directory: Path) -> bool:
+    """Is this the page that tallytree wrote into a directory, beside what belongs to it?"""
+    if path != directory / REPORT or not _plain(path):
+        return False
+    with opened(path) as file:
+        return bool(file.read(len(PAGE_MARK)) == PAGE_MARK)
+
+
+def put_report(directory: Path, content: bytes) -> Path:
+    """Put the page into a directory that is there, whole or not at all, over an older page and over nothing else.
+
+    It is written beside the directory first: whoever is killed leaves nothing in it that does not belong there.
+    """
+    target = place_of(directory)
+    if os.path.lexists(target / REPORT) and not is_report(target / REPORT, target):
+        raise ReleaseError(f"{target / REPORT} is there already, and no page of tallytree; choose another name for it")
+    with _staging(target) as staging:
+        made = staging / REPORT
+        made.write_bytes(content)
+        made.chmod(0o644)
+        sync(made)
+        os.replace(made, target / REPORT)
+        staging.rmdir()
+    sync(target)
+    return directory / REPORT
 
 
 def reason(error: Exception) -> str:
@@ -239,10 +277,14 @@ def _files_to_replace(found: Path, target: Path) -> list[Path]:
         raise ReleaseError(f"{target} is not a release, {refusal}")
     listed = read_json(found / MANIFEST).get("files")
     names = {*listed, MANIFEST} if isinstance(listed, dict) else {MANIFEST}
-    others = sorted(path.name for path in found.iterdir() if path.name not in names or not _plain(path))
+    others = sorted(
+        name
+        for name in files_in(found)
+        if not _plain(found / name) or (name not in names and not is_report(found / name, found))
+    )
     if others:
         raise ReleaseError(f"{target} holds {others[0]!r}, which is not part of its release, {refusal}")
-    return [*(path for path in found.iterdir() if path.name != MANIFEST), found / MANIFEST]
+    return [*(found / name for name in files_in(found) if name != MANIFEST), found / MANIFEST]
 
 
 def _plain(path: Path) -> bool:
@@ -268,7 +310,7 @@ def _replace(made: Path, target: Path) -> None:
     with contextlib.suppress(OSError):  # what stays has a name of ours, and the new release its own
         for path in old:
             path.unlink()
-        aside.rmdir()
+        _remove(aside)
         if aside is not made:
             aside.parent.rmdir()
 
@@ -318,9 +360,12 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of files, but none that holds folders: tallytree writes no such ones."""
+    """Remove a folder with its files, and folders below it as far as they are those of a partitioned data set."""
     for path in folder.iterdir():
-        path.unlink()
+        if path.is_dir() and not path.is_symlink() and (path.name in PARTITIONED or "=" in path.name):
+            _remove(path)
+        else:
+            path.unlink()
     folder.rmdir()
 
 

@@ -20,7 +20,8 @@ from tallytree.errors import ReleaseError
 
 MOST_BYTES = {".json": 64 << 20, ".csv": 16 << 30, ".parquet": 16 << 30}  # of one file; JSON is read at once
 MOST_TEXT = 256 << 20  # of a CSV file that is read at once
-MOST_FILES = 100
+MOST_FILES, MOST_PARTS = 100, 500  # in a release's folder, and in those of a partitioned one below it
+DEEPEST_FOLDERS = 3  # within each other
 DEEPEST = 64  # brackets within brackets
 MOST_UNPACKED, FREE = 64, 1 << 20  # how many times as large as it is a file may become, beyond a megabyte
 MOST_GROUPS = 1_000_000  # of rows
@@ -68,13 +69,16 @@ def _kind(mode: int) -> str:
     return next((name for is_one, name in kinds.items() if is_one(mode)), "a device or a socket")
 
 
-def strange_files(folder: Path) -> Iterator[str]:
-    """What is in a folder and is not for reading, a sentence each."""
+def strange_files(folder: Path, partitioned: tuple[str, ...] = (), deep: int = 0) -> Iterator[str]:
+    """What is in a folder and is not for reading, a sentence each; folders `partitioned` may have folders in them."""
     with os.scandir(folder) as entries:
         for number, entry in enumerate(entries):
-            if number == MOST_FILES:
-                yield f"{folder} holds more than {MOST_FILES} files, so it is no release"
+            if number == (MOST_PARTS if deep else MOST_FILES):
+                yield f"{folder} holds more than {number} files, so it is no release"
                 return
+            if deep < DEEPEST_FOLDERS and entry.is_dir(follow_symlinks=False) and (entry.name in partitioned or deep):
+                yield from strange_files(Path(entry.path), partitioned, deep + 1)
+                continue
             try:
                 check_regular(Path(entry.path))
             except ReleaseError as error:

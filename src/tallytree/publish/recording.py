@@ -20,7 +20,10 @@ from tallytree.publish.folder import MANIFEST, MEASUREMENTS, digest
 from tallytree.publish.microdata.kept import receipt_of
 from tallytree.publish.release.measurements_file import load_measurements
 
-COUNTS = "counts.parquet"  # in releases of counts alone
+COUNTS, LARGE_COUNTS = "counts.parquet", "counts"  # in releases of counts alone
+
+
+AT_A_TIME = 1 << 20  # rows
 
 
 class NotRecorded(UserWarning):
@@ -32,7 +35,8 @@ def mark_of(measurements: Measurements) -> str:
     found = hashlib.sha256()
     for part in measurements.measured:
         found.update(f"{part.view} {part.level} {part.values.size}\n".encode())
-        found.update(part.values.astype("<i8").tobytes())
+        for start in range(0, max(1, len(part.values)), AT_A_TIME):
+            found.update(part.values[start : start + AT_A_TIME].astype("<i8").tobytes())
     return found.hexdigest()[:32]
 
 
@@ -73,7 +77,7 @@ def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int
     if not (folder / MANIFEST).is_file():
         raise ReleaseError(f"{folder} is not a release: it has no {MANIFEST}")
     identity = digest(folder / MANIFEST)
-    if (folder / COUNTS).is_file():
+    if (folder / COUNTS).is_file() or (folder / LARGE_COUNTS).is_dir():
         mark = mark_of(load_measurements(folder / MEASUREMENTS))
         if number is None:
             number = ledger.paid_for(mark).number

@@ -14,16 +14,28 @@ from tallytree.arguments import FLAG, PATH, TEXT, expecting, optional
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.notebook import page, quoted, table
 from tallytree.numbers import short
-from tallytree.progress import Progress, silent
-from tallytree.publish.folder import MANIFEST, MOST_FAULTS, UNUSABLE, Stored, digest, reason
+from tallytree.progress import Progress, Stage, silent
+from tallytree.publish.folder import (
+    MANIFEST,
+    MOST_FAULTS,
+    PARTITIONED,
+    REPORT,
+    UNUSABLE,
+    Stored,
+    digest,
+    is_report,
+    reason,
+)
 from tallytree.publish.reading import strange_files
 from tallytree.publish.release import verification as release
 from tallytree.publish.release.interval_checks import typical_follow
+from tallytree.publish.release.large.layout import is_partitioned
 from tallytree.publish.release.stored import StoredRelease
 from tallytree.publish.statement import Unchecked
 
 FEWEST_DIGITS = 8  # of an id
 REGULAR = "all files are regular ones of a sensible size"
+PAGE = "what the page shows: it is for people, and no part of the release; `tallytree report` makes it again"
 TYPICAL = "typical intervals follow from the measurements"
 
 MOST_FAULTS_SHOWN = 3  # of one promise, in a notebook
@@ -95,11 +107,13 @@ def verify(
     if not folder.is_dir():
         raise ReleaseError(f"there is no release directory at {folder}")
     wanted = None if id is None else _checked_id(id)
-    if strange := tuple(islice(strange_files(folder), MOST_FAULTS)):
+    if strange := tuple(islice(strange_files(folder, PARTITIONED), MOST_FAULTS)):
         return Verification((Check(REGULAR, strange),), None)
-    stored, promises = _stored(folder)
+    stored, promises = _stored(folder, progress)
     checks = [Check(REGULAR, ())]
-    checks += [Check(promise, tuple(_found(partial(check, stored)))) for promise, check in promises.items()]
+    for number, (promise, check) in enumerate(promises.items()):
+        progress(Stage("checking", number, len(promises), about=promise))
+        checks.append(Check(promise, tuple(_found(partial(check, stored)))))
     unchecked = list(_listed(stored))
     sound = not any(check.faults for check in checks)
     if sound and isinstance(stored, StoredRelease) and stored.typical_can_follow:
@@ -129,12 +143,16 @@ def _checked_id(text: str) -> str:
     return wanted
 
 
-def _stored(folder: Path) -> tuple[Stored, dict[str, Callable[[Any], Iterator[str]]]]:
+def _stored(folder: Path, progress: Progress) -> tuple[Stored, dict[str, Callable[[Any], Iterator[str]]]]:
     """The directory, and what it promises: that depends on what it holds."""
     from tallytree.publish.microdata import verification as microdata
 
     if microdata.is_microdata(folder):
         return microdata.StoredMicrodata(folder), microdata.PROMISES
+    if is_partitioned(folder):
+        from tallytree.publish.release.large import stored as large
+
+        return large.StoredLarge(folder, progress), large.PROMISES
     stored = StoredRelease(folder)
     return stored, release.promises_of(stored)
 
@@ -150,6 +168,8 @@ def _found(check: Callable[[], Iterator[str]]) -> Iterator[str]:
 def _listed(stored: Stored) -> Iterator[Unchecked]:
     """What cannot be checked, as far as the files can be read at all."""
     try:
+        if is_report(stored.directory / REPORT, stored.directory):
+            yield Unchecked(REPORT, PAGE)
         yield from stored.unchecked()
     except UNUSABLE:
         return

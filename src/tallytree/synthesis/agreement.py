@@ -1,36 +1,44 @@
-"""Synthetic households whose numbers by region and size equal a released table exactly.
+"""Synthetic households whose numbers by region, category and size equal a released table exactly.
 
-Drawing: in a mixture of products region, size and all else are independent within a component. So given region and
-size, component c has the weight w_c · P_c(region) · P_c(size) up to a constant, and everything else is drawn from the
-component as ever. An explicit histogram is conditioned by looking at its cells of that region and size alone.
+Drawing: in a mixture of products region, categories, size and all else are independent within a component. So given
+region, categories and size, component c has the weight w_c · P_c(region) · P_c(category) … · P_c(size) up to a
+constant, and everything else is drawn from the component as ever. An explicit histogram is conditioned by looking at
+its cells of that region, category and size alone.
 
 What the release and the synthesis cost together is in `tallytree.privacy.households.together`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from tallytree.arguments import told
 from tallytree.arrays import Integers
+from tallytree.categories import Categories, Category
 from tallytree.errors import SpecError
+from tallytree.names import did_you_mean
 from tallytree.notebook import briefly
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.keystream import Keystream, Source
-from tallytree.schema import Schema
+from tallytree.schema import Attribute, Schema
+from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.models.model import Model, SyntheticHouseholds, Wanted
 from tallytree.synthesis.models.sampling import CHUNK
+
+FORM = '{"tenure": "the attribute"} or {"tenure": {"attribute": "the attribute", "values": {"owned": "its value"}}}'
 
 
 @dataclass(frozen=True, eq=False)
 class SizeTable:
-    """A released table of households by region and size, and the privacy it was released with.
+    """A released table of households by region, category and size, and the privacy it was released with.
 
-    `counts` is [codes of the attribute `region`, sizes]; sizes run from `first_size` on, and the last stands for all
-    larger ones too, up to the most persons that a household can have.
+    `counts` is [codes of the attribute `region`, codes of the attribute of each category in `by`, sizes]; sizes run
+    from `first_size` on, and the last stands for all larger ones too, up to the most persons that a household can have.
     """
 
     region: str
@@ -39,8 +47,15 @@ class SizeTable:
     neighbours: Neighbours
     budget: Budget
     release_id: str | None = None
+    by: tuple[tuple[str, str], ...] = ()  # each category of the release, and the attribute that has its values
+    levels: RegionLevels | None = None  # of the regions, where households have them as attributes too
 
     __repr__ = briefly
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that the axes before the last have the codes of."""
+        return (self.region, *(attribute for _, attribute in self.by))
 
     @property
     def number(self) -> int:
@@ -50,7 +65,7 @@ class SizeTable:
     @property
     def last_size(self) -> int:
         """The last size, which means that many or more."""
-        return self.first_size + int(self.counts.shape[1]) - 1
+        return self.first_size + int(self.counts.shape[-1]) - 1
 
 
 def size_table(
@@ -64,8 +79,13 @@ def size_table(
     neighbours: Neighbours,
     budget: Budget,
     release_id: str | None = None,
+    by: Mapping[str, Any] | None = None,
 ) -> SizeTable:
-    """A released table whose leaves are the values of a household attribute, by their ids or by their names."""
+    """A released table whose leaves are the values of a household attribute, by their ids or by their names.
+
+    With categories, `counts` is [leaves, values of each category, sizes], and `by` says which household attribute has
+    a category's values; without it, the attribute of the same name.
+    """
     attribute = schema.attribute(region)
     if attribute not in schema.household:
         raise SpecError(f"the region must be an attribute of households, and {region!r} is one of persons")
@@ -76,7 +96,7 @@ def size_table(
             f"the values of {region!r} must be the leaf regions of the release, by their ids or all by their names, "
             f"each once; without a match: {', '.join(unmatched[:5]) or 'names that appear twice'}"
         )
-    last = first_size + counts.shape[1] - 1
+    last = first_size + counts.shape[-1] - 1
     if last > schema.max_persons:
         raise SpecError(
             f"the release counts sizes up to {last}, and synthetic households have at most {schema.max_persons} "
@@ -84,16 +104,73 @@ def size_table(
         )
     place = {leaf: number for number, leaf in enumerate(leaves)}
     ordered = counts[[place[value] for value in attribute.values]].astype(np.int64)
-    return SizeTable(region, ordered, first_size, neighbours, budget, release_id)
+    agreed = agreed_categories(schema, region, neighbours.categories, by)
+    for axis, (_, places) in enumerate(agreed, start=1):
+        ordered = np.take(ordered, places, axis=axis)
+    names_of = tuple(column.name for column in (neighbours.categories.columns if neighbours.categories else ()))
+    pairs = tuple((name, each.name) for name, (each, _) in zip(names_of, agreed, strict=True))
+    return SizeTable(region, ordered, first_size, neighbours, budget, release_id, pairs)
+
+
+def agreed_categories(
+    schema: Schema, region: str, categories: Categories | None, by: Mapping[str, Any] | None
+) -> list[tuple[Attribute, list[int]]]:
+    """For each category the attribute that has its values and, for each of the attribute's, its place among them."""
+    columns = () if categories is None else categories.columns
+    given = {} if by is None else dict(by)
+    if unknown := [name for name in given if name not in [column.name for column in columns]]:
+        listed = ", ".join(column.name for column in columns) or "none"
+        raise SpecError(f"by names {told(unknown[0])}, which is no category of the release; it has {listed}")
+    found = [_agreed(schema, column, given.get(column.name, column.name)) for column in columns]
+    taken = [region, *(attribute.name for attribute, _ in found)]
+    if twice := sorted({name for name in taken if taken.count(name) > 1}):
+        raise SpecError(f"the attribute {twice[0]!r} cannot stand for two of the region and the categories at once")
+    return found
+
+
+def _agreed(schema: Schema, category: Category, given: Any) -> tuple[Attribute, list[int]]:
+    """One category's attribute, and the place of each of its values among the category's."""
+    renamed: Mapping[str, Any] = {}
+    name = given
+    if isinstance(given, Mapping):
+        if unknown := [key for key in given if key not in ("attribute", "values")]:
+            raise SpecError(f"by has {told(unknown[0])} for {category.name!r}; expected {FORM}")
+        name, renamed = given.get("attribute", category.name), given.get("values") or {}
+    if not isinstance(name, str) or not isinstance(renamed, Mapping):
+        raise SpecError(f"by is {told(given)} for {category.name!r}; expected {FORM}")
+    known = [attribute.name for attribute in schema.household]
+    if name not in known:
+        raise SpecError(
+            f"the release tells households apart by {category.name!r}, and they have no attribute {name!r}: "
+            f"{did_you_mean(name, known, 'they have')}. Say with by which attribute has its values: {FORM}"
+        )
+    attribute = schema.attribute(name)
+    if unknown := [value for value in renamed if value not in category.values]:
+        raise SpecError(f"by names the value {told(unknown[0])}, which {category.name!r} of the release does not have")
+    values = [str(renamed.get(value, value)) for value in category.values]
+    if twice := sorted({value for value in values if values.count(value) > 1}):
+        raise SpecError(
+            f"two values of {category.name!r} cannot both be {twice[0]!r} of {name!r}: they are counted apart"
+        )
+    if set(values) != set(attribute.values):
+        missing = [value for value in values if value not in attribute.values]
+        more = [value for value in attribute.values if value not in values]
+        parts = [f"not in the schema: {', '.join(missing[:5])}"] if missing else []
+        parts += [f"not in the release: {', '.join(more[:5])}"] if more else []
+        raise SpecError(
+            f"the attribute {name!r} must have the values of the release's {category.name!r}, each once; "
+            f"{'; '.join(parts)}. Values that are written otherwise are named in by: {FORM}"
+        )
+    return attribute, [values.index(value) for value in attribute.values]
 
 
 def draw_agreeing(
     model: Model, table: SizeTable, *, chunk: int = CHUNK, source: Source | None = None
 ) -> Iterator[SyntheticHouseholds]:
-    """Households by region, then size, as many as the table says, in chunks of at most `chunk`."""
+    """Households by region, category, then size, as many as the table says, in chunks of at most `chunk`."""
     words = Keystream() if source is None else source
-    regions, places = np.nonzero(table.counts)
-    counts = table.counts[regions, places]
+    *codes, places = np.nonzero(table.counts)
+    counts = table.counts[(*codes, places)]
     ends = np.cumsum(counts)
     for first in range(0, table.number, chunk):
         last = min(first + chunk, table.number)
@@ -101,4 +178,16 @@ def draw_agreeing(
         taken = np.clip(ends, first, last) - np.clip(ends - counts, first, last)
         here = np.flatnonzero(taken)
         sizes = places[here] + table.first_size
-        yield model.draw_given(Wanted(table.region, regions[here], sizes, table.last_size, taken[here]), words)
+        known = {name: of_cells[here] for name, of_cells in zip(table.attributes, codes, strict=True)}
+        drawn = model.draw_given(Wanted(known, sizes, table.last_size, taken[here]), words)
+        if table.levels is not None:
+            _place(drawn, model.schema, table.levels)
+        yield drawn
+
+
+def _place(drawn: SyntheticHouseholds, schema: Schema, levels: RegionLevels) -> None:
+    """Put every household into the regions of upper levels that its leaf lies in."""
+    columns = {attribute.name: column for column, attribute in enumerate(schema.household)}
+    leaves = drawn.household[:, columns[levels.region]]
+    for attribute, of_leaf in levels.added.items():
+        drawn.household[:, columns[attribute.name]] = of_leaf[leaves]

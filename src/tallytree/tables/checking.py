@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from operator import and_, or_
+from operator import and_
 from typing import Any
 
 from tallytree.tables.counting import (
@@ -17,6 +17,7 @@ from tallytree.tables.counting import (
     categorised,
     category_code,
     is_missing,
+    is_whole,
     keys_alike,
     may_be_number,
     needed,
@@ -234,7 +235,8 @@ def _quantity_counts(rows: Any, options: Options) -> dict[str, Any]:
     """Every bad quantity is counted once, under the first of these that is true of it."""
     column = rows[QUANTITY]
     value = number(column)
-    empty = is_missing(column) if column.type().is_string() else column.isnull()
+    # As text, since Ibis on Spark takes what is not a number for null.
+    empty = is_missing(column) if column.type().is_string() else column.cast("string").isnull()
     unreadable = is_missing(value) & ~empty
     sound = ~(empty | unreadable)
     negative = (value < 0).fill_null(False) & sound
@@ -246,8 +248,8 @@ def _quantity_counts(rows: Any, options: Options) -> dict[str, Any]:
         "large_quantity": large,
     }
     if value.type().is_floating():
-        whole = ((value % 1) == 0).fill_null(False)
-        counts["fractional_quantity"] = sound & ~reduce(or_, [negative, large, whole])
+        within = sound & ~negative & ~large
+        counts["fractional_quantity"] = within & ~is_whole(value, within)
     return {name: _count(each) for name, each in counts.items()}
 
 
@@ -264,7 +266,7 @@ def _words(options: Options) -> dict[str, object]:
 
 
 def _count(condition: Any) -> Any:
-    return _sum(condition.cast("int64"))
+    return _sum(condition.ifelse(1, 0))
 
 
 def _sum(column: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.tables.engines import text_as_number, words
 from tallytree.tables.options import Options
 from tallytree.tables.regions import NOWHERE, RegionKeys, place
 
@@ -39,30 +40,28 @@ def categorised(rows: Any, options: Options) -> Any:
 
     Values are compared as text. The queries after it see places and no values.
     """
-    import ibis
-
     if options.by is None or "category_0" not in rows.columns:
         return rows
     codes = [category_code(rows, options, at) for at in range(len(options.by.columns))]
     place, known = codes[0], codes[0] >= 0
     for code, column in zip(codes[1:], options.by.columns[1:], strict=True):
         place, known = place * len(column.values) + code, known & (code >= 0)
-    whole = ibis.cases((known, place), else_=ibis.literal(NOWHERE, "int32")).cast("int32")
+    sql = words(rows)
+    whole = sql.cases((known, place), else_=sql.literal(NOWHERE, "int32")).cast("int32")
     kept = [name for name in rows.columns if not name.startswith("category_")]
     return rows.mutate(category=whole).select(*kept, "category")
 
 
 def category_code(rows: Any, options: Options, at: int) -> Any:
     """The place of a row's value among those of one category; NOWHERE, or the stated other value, if it is none."""
-    import ibis
-
     assert options.by is not None
+    sql = words(rows)
     column, value = options.by.columns[at], rows[f"category_{at}"]
     if not value.type().is_string():
         value = value.cast("string")
-    cases = [(value == text, ibis.literal(place, "int32")) for place, text in enumerate(column.values)]
+    cases = [(value == text, sql.literal(place, "int32")) for place, text in enumerate(column.values)]
     unknown = NOWHERE if column.other is None else column.values.index(column.other)
-    return ibis.cases(*cases, else_=ibis.literal(unknown, "int32"))
+    return sql.cases(*cases, else_=sql.literal(unknown, "int32"))
 
 
 def region_names(options: Options) -> list[str]:
@@ -105,25 +104,28 @@ def number(column: Any) -> Any:
     if kind.is_integer():
         return column
     if kind.is_boolean():
-        return column.cast("int64")
-    # DuckDB 2.0 hands a bare TRY_CAST to its CSV reader, which then fails on the first text; `strip` is in its way.
-    return column.strip().try_cast("float64") if kind.is_string() else column.cast("float64")
+        return column.ifelse(1, (~column).ifelse(0, words(column).null("int64")))
+    return text_as_number(column) if kind.is_string() else column.cast("float64")
+
+
+def is_whole(value: Any, within: Any) -> Any:
+    """Is a floating-point number that lies within the bounds of a quantity a whole one? Others are not."""
+    return within.ifelse(value.cast("int64").cast("float64") == value, False)
 
 
 def weighed(rows: Any, options: Options) -> Any:
     """Rows with `weight`, what they add to their group (cut to max_size, so that sums stay small), and `bad` 0 or 1."""
-    import ibis
-
+    sql = words(rows)
     if options.quantity is None:
-        return rows.mutate(weight=ibis.literal(1, "int64"))
+        return rows.mutate(weight=sql.literal(1, "int64"))
     value = number(rows[QUANTITY])
     good = (value >= 0) & (value <= options.quantity_bound)
     if value.type().is_floating():
-        good = good & ((value % 1) == 0)
-    one, zero = ibis.literal(1, "int64"), ibis.literal(0, "int64")
+        good = is_whole(value, good)
+    one, zero = sql.literal(1, "int64"), sql.literal(0, "int64")
     return rows.mutate(
-        weight=ibis.cases((good, ibis.least(value, options.max_size)), else_=0).cast("int64"),
-        bad=ibis.cases((good, zero), else_=one),
+        weight=sql.cases((good, sql.least(value, options.max_size)), else_=0).cast("int64"),
+        bad=sql.cases((good, zero), else_=one),
     ).drop(QUANTITY)
 
 
@@ -140,8 +142,6 @@ def counting_query(
     `bound` leaves at most `rows_per_entity` rows of each entity, where that is wanted. It is given what counting uses
     of a row (group, leaf, weight) and no more, so that rows which it cannot tell apart count the same.
     """
-    import ibis
-
     rows = weighed(needed(table, options, of_groups=False, region=region_in_rows), options)
     if options.from_rows:
         rows = categorised(rows, options)
@@ -159,9 +159,9 @@ def counting_query(
         listed = needed(groups, options, of_groups=True, region=True)
         listed = place(listed if options.from_rows else categorised(listed, options), keys, region_names(options))
         found = _listed_groups(*keys_alike(rows, listed), options)
-    size = ibis.least(found["size"], options.max_size).cast("int64")
+    size = words(found).least(found["size"], options.max_size).cast("int64")
     told = {} if options.by is None else {"category": found.category}
-    cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.cast("int64"), **told)
+    cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.ifelse(1, 0), **told)
     return cells.group_by("leaf", "size", *told).agg(groups=cells.count(), trouble=cells.trouble.sum())
 
 
@@ -193,9 +193,8 @@ def _private_groups(rows: Any, options: Options) -> Any:
 
 def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
     """Groups by a public list. List and rows are stacked and grouped once, which does the work of an outer join."""
-    import ibis
-
-    whole, none = ibis.literal(0, "int64"), ibis.null("int32")
+    sql = words(rows)
+    whole, none = sql.literal(0, "int64"), sql.null("int32")
     with_region = "leaf" in rows.columns
     stack: dict[str, Any] = {GROUP: rows[GROUP], "weight": rows.weight, "listings": whole}
     below: dict[str, Any] = {GROUP: listed[GROUP], "weight": whole.cast(rows.weight.type()), "listings": whole + 1}

@@ -309,11 +309,10 @@ class _Table:
     def _rows(self, query: Any) -> _Rows:
         import pyarrow as pa
 
-        backend = self.opened.backend
         columns = [_Column(attribute) for attribute in self.attributes]
         ids: list[Any] = []
         orders: list[Floats] = [np.empty(0)]
-        for batch in pa.RecordBatchReader.from_stream(backend.con.sql(backend.compile(query))):
+        for batch in self.opened.backend.batches(query):
             ids.append(_id(batch["id"]))
             for at, column in enumerate(columns):
                 values = batch[f"value_{at}"]

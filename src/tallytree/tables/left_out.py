@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallytree.tables.counting import ENTITY, QUANTITY, needed, number
+from tallytree.tables.engines import words
 from tallytree.tables.options import Options
 from tallytree.tables.sealed import Unsharable
 from tallytree.tables.source import Opened, open_in_order, open_source, workspace
@@ -62,7 +63,7 @@ def groups_at_largest(
             size = wanted.count() if options.quantity is None else number(wanted[QUANTITY]).sum()
             found = wanted.group_by(*keys).agg(size=size)
             found = found.filter(found["size"] > 0)
-            return found.agg(groups=found.count(), largest=(found["size"] >= options.max_size).cast("int64").sum())
+            return found.agg(groups=found.count(), largest=(found["size"] >= options.max_size).ifelse(1, 0).sum())
 
         row = rows.fetch("Counting the largest groups", query).to_pylist()[0]
     return Part(int(row["largest"] or 0), int(row["groups"]))
@@ -72,15 +73,13 @@ def _beyond(rows: Opened, column: str, most: int) -> tuple[Part, Part]:
     """Rows beyond `most` with the same value, of all rows; and values with more rows than that, of all values."""
 
     def query() -> Any:
-        import ibis
-
         each = rows.table.select(**{ENTITY: rows.table[column]})
         found = each.group_by(ENTITY).agg(number=each.count())
         return found.agg(
             rows=found.number.sum(),
-            dropped=ibis.greatest(found.number - most, 0).sum(),
+            dropped=words(found).greatest(found.number - most, 0).sum(),
             entities=found.count(),
-            cut=(found.number > most).cast("int64").sum(),
+            cut=(found.number > most).ifelse(1, 0).sum(),
         )
 
     row = rows.fetch("Counting what is left out", query).to_pylist()[0]

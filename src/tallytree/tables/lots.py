@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tallytree.errors import SpecError
+from tallytree.tables.engines import postgres_sha256, words
 
 KEY_BYTES = 32
 
@@ -58,40 +59,27 @@ def bounded(rows: Any, rows_per_entity: int, *, entity: str, key: str, engine: s
     any other of different content, is that a keyed SHA-256 looks random to whom does not have the key. Copies of one
     row share a lot: they are kept or dropped side by side.
     """
-    import ibis
-
+    sql = words(rows)
     content = [column for column in rows.columns if column != entity]
     # The key is a row of data and no literal: so it is in no query text that an engine logs or quotes.
-    drawn = rows.cross_join(ibis.memtable({"lot_key": [key]}))
+    drawn = rows.cross_join(sql.memtable({"lot_key": [key]}))
     text = drawn["lot_key"]
     for column in [entity, *content]:
-        text = text + _unambiguous(drawn[column])
+        text = text.concat(_unambiguous(drawn[column]))
     lots = drawn.mutate(lot=SHA256[engine](text))
-    turns = lots.mutate(turn=ibis.row_number().over(group_by=entity, order_by=["lot", *content]))
+    turns = lots.mutate(turn=sql.row_number().over(group_by=entity, order_by=["lot", *content]))
     return turns.filter(turns.turn < rows_per_entity).select(*rows.columns)
 
 
 def _unambiguous(column: Any) -> Any:
     """A cell as text with its length before it, or a mark for null: where it ends can be told whatever follows."""
     text = column.cast("string")
-    return (text.length().cast("string") + ":" + text).fill_null("-")
+    return text.length().cast("string").concat(":").concat(text).fill_null("-")
 
 
 def _hexadecimal(text: Any) -> Any:
     return text.hexdigest("sha256")
 
 
-def _postgres(text: Any) -> Any:
-    import ibis
-
-    @ibis.udf.scalar.builtin  # type: ignore[untyped-decorator]
-    def convert_to(text: str, encoding: str) -> bytes: ...  # type: ignore[empty-body]
-
-    @ibis.udf.scalar.builtin  # type: ignore[untyped-decorator]
-    def sha256(content: bytes) -> bytes: ...  # type: ignore[empty-body]
-
-    return sha256(convert_to(text, "UTF8"))
-
-
 # By the names that Ibis gives to engines.
-SHA256: dict[str, Callable[[Any], Any]] = {"duckdb": _hexadecimal, "pyspark": _hexadecimal, "postgres": _postgres}
+SHA256: dict[str, Callable[[Any], Any]] = {"duckdb": _hexadecimal, "pyspark": _hexadecimal, "postgres": postgres_sha256}

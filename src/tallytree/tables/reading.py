@@ -19,6 +19,7 @@ from tallytree.category_trees import by_category
 from tallytree.errors import DataError, SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.progress import Progress, silent
+from tallytree.tables.address import Source
 from tallytree.tables.checking import (
     category_problems,
     column_problems,
@@ -69,10 +70,11 @@ def read(
 ) -> GroupSizes:
     """Count the groups of each size in every leaf region, in the engine that holds the rows.
 
-    `source` is a path, glob or list of paths (Parquet, CSV, a DuckDB file with `table`), an Ibis table on any engine,
-    or Arrow data. `group` and `region` name columns; `hierarchy`, `max_size`, `quantity_bound`, `rows_per_entity` and
-    the `groups` table are public. Raises `SpecError` for wrong options and `InputProblems`, which lists every problem
-    of the data with counts, for the data holder's eyes only. `progress` is told how far DuckDB is.
+    `source` is a path, glob or list of paths (Parquet, CSV, a DuckDB file with `table`), Arrow data, a table of another
+    engine (`Source`), a Spark data frame, or an Ibis table. `group` and `region` name columns; `hierarchy`, `max_size`,
+    `quantity_bound`, `rows_per_entity` and the `groups` table are public. Raises `SpecError` for wrong options and
+    `InputProblems`, which lists every problem of the data with counts, for the data holder's eyes only. `progress` is
+    told how far DuckDB is.
 
     `by` tells groups apart by one or two columns besides: `{"tenure": ["owned", "rented"]}` has the public values, and
     `decided_by` says whether the "group" decides it or its "members" do (see `tallytree.Category`). The columns are in
@@ -113,6 +115,8 @@ def read(
         counts = _counts(rows, listed, options, regions)
     if name is None and paths is not None and len(paths) == 1:
         name = stem(paths[0])
+    if name is None and isinstance(source, Source):
+        name = source.name
     return GroupSizes(
         hierarchy=regions if categories is None else by_category(regions, categories),
         max_size=max_size,
@@ -179,6 +183,17 @@ def read_groups(
     totals = np.zeros(regions.leaf_count, dtype=np.int64)
     totals[leaf] = count
     return regions, totals
+
+
+def public_rows(source: Source) -> Any:
+    """All rows of a public table of an engine, as Arrow data with every cell a text. Not for microdata."""
+    with workspace(None) as connect:
+        opened = open_source(source, None, connect)
+
+        def cells() -> Any:
+            return opened.table.mutate(**{name: opened.table[name].cast("string") for name in opened.table.columns})
+
+        return opened.fetch("Reading the public table", cells)
 
 
 def _are_listed(categories: Categories, columns: Sequence[str]) -> bool:

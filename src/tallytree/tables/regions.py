@@ -6,46 +6,73 @@ compared as text; columns of whole numbers are joined as numbers, with the texts
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
+from tallytree.tables.engines import words
 
 NOWHERE = -1  # no region, or one that is not in the hierarchy
 AMBIGUOUS = -2  # a name that stands for several leaves
 
-WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})\z"
 
 Keys = dict[tuple[str, ...], int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RegionKeys:
     """Which leaf (its number among the leaves, or AMBIGUOUS) each text in the region columns stands for."""
 
     columns: tuple[str, ...]
-    keys: Keys
+    texts: tuple[Any, ...]  # an Arrow array of texts for each column
+    found: Any  # an Arrow array of the leaves that these stand for
+
+    @classmethod
+    def of(cls, columns: Sequence[str], keys: Keys) -> RegionKeys:
+        """From a mapping."""
+        import pyarrow as pa
+
+        texts = (pa.array([key[at] for key in keys], pa.string()) for at in range(len(columns)))
+        return cls(tuple(columns), tuple(texts), pa.array(keys.values(), pa.int32()))
+
+    @property
+    def keys(self) -> Keys:
+        """The same as a mapping."""
+        rows = zip(*(texts.to_pylist() for texts in self.texts), strict=True)
+        return dict(zip(rows, self.found.to_pylist(), strict=True))
 
     @property
     def begin_with_zero(self) -> bool:
         """Would codes lose a zero if they were read as numbers?"""
-        return any(len(text) > 1 and text[0] == "0" for key in self.keys for text in key)
+        import pyarrow.compute as pc
+
+        return any(pc.any(pc.match_substring_regex(texts, "^0(?s:.)")).as_py() for texts in self.texts)
 
     def may_be_empty(self, place: int) -> bool:
         """Do short branches leave this column empty?"""
-        return any(not key[place] for key in self.keys)
+        import pyarrow.compute as pc
+
+        return bool(pc.any(pc.equal(self.texts[place], "")).as_py())
 
 
 def region_keys(hierarchy: Hierarchy, columns: Sequence[str]) -> RegionKeys:
     """The texts that stand for each leaf. An id beats a name; a name of several leaves is AMBIGUOUS."""
+    import pyarrow as pa
+
+    leaves = hierarchy.level_slice(hierarchy.depth - 1)
+    if len(columns) == 1 and hierarchy.names is hierarchy.ids and not hierarchy.carried[leaves].any():
+        number = np.arange(hierarchy.leaf_count, dtype=np.int32)
+        return RegionKeys(tuple(columns), (pa.array(hierarchy.ids[leaves], pa.string()),), pa.array(number))
     if len(columns) == 1:
         by_id, by_name = _single(hierarchy)
     else:
         by_id, by_name = _by_path(hierarchy, _places(hierarchy, columns))
-    return RegionKeys(tuple(columns), by_name | by_id)
+    return RegionKeys.of(columns, by_name | by_id)
 
 
 def _single(hierarchy: Hierarchy) -> tuple[Keys, Keys]:
@@ -110,16 +137,15 @@ def _places(hierarchy: Hierarchy, columns: Sequence[str]) -> list[int]:
 
 
 def place(table: Any, keys: RegionKeys | None, region: Sequence[str]) -> Any:
-    """The Ibis table with a column `leaf` instead of its columns `region`; NOWHERE where none is found.
+    """The table with a column `leaf` instead of its columns `region`; NOWHERE where none is found.
 
     The join comes before any aggregation on purpose: numbers of leaves are much cheaper to compare than texts.
     """
-    import ibis
-
+    sql = words(table)
     if keys is None or not region:
-        return table.mutate(leaf=ibis.literal(0, "int32"))
+        return table.mutate(leaf=sql.literal(0, "int32"))
     natives = [_joined_natively(table[column].type(), keys.may_be_empty(at)) for at, column in enumerate(region)]
-    lookup = ibis.memtable(_lookup(keys, [kind == "number" for kind in natives]))
+    lookup = sql.memtable(_lookup(keys, [kind == "number" for kind in natives]))
     matches = []
     for at, (column, kind) in enumerate(zip(region, natives, strict=True)):
         value = table[column]
@@ -130,7 +156,7 @@ def place(table: Any, keys: RegionKeys | None, region: Sequence[str]) -> Any:
         matches.append(value == lookup[f"key_{at}"])
     kept = {name: table[name] for name in table.columns if name not in region}
     return table.left_join(lookup, matches).select(
-        **kept, leaf=lookup["found"].fill_null(ibis.literal(NOWHERE, "int32"))
+        **kept, leaf=lookup["found"].fill_null(sql.literal(NOWHERE, "int32"))
     )
 
 
@@ -144,17 +170,14 @@ def _joined_natively(kind: Any, may_be_empty: bool) -> str:
 
 def _lookup(keys: RegionKeys, numbers: Sequence[bool]) -> Any:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    rows = [
-        (key, leaf)
-        for key, leaf in keys.keys.items()
-        if all(not number or WHOLE_NUMBER.fullmatch(text) for text, number in zip(key, numbers, strict=True))
-    ]
-    columns = {}
+    rows = pa.table([*keys.texts, keys.found], names=[*(f"key_{at}" for at in range(len(numbers))), "found"])
     for at, number in enumerate(numbers):
-        texts = [key[at] for key, _ in rows]
-        columns[f"key_{at}"] = pa.array(map(int, texts), pa.int64()) if number else pa.array(texts, pa.string())
-    return pa.table(columns | {"found": pa.array([leaf for _, leaf in rows], pa.int32())})
+        if number:
+            rows = rows.filter(pc.match_substring_regex(rows[f"key_{at}"], WHOLE_NUMBER))
+            rows = rows.set_column(at, f"key_{at}", rows[f"key_{at}"].cast(pa.int64()))
+    return rows
 
 
 def hierarchy_of(cells: Any, columns: Sequence[str]) -> Hierarchy:

@@ -10,20 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from tallytree.errors import SpecError
-from tallytree.tables.source import is_ibis, kind_of, paths_of
+from tallytree.tables.address import Source
+from tallytree.tables.engines import is_ibis, tables_of
+from tallytree.tables.source import OWN_LIST, kind_of, named, paths_of
 
 
 def refuse_own_list(source: Any, table: str | None, groups: Any, groups_table: str | None) -> None:
     """Refuse a groups table that is the microdata."""
     if _same(source, table, groups, groups_table):
-        raise SpecError(
-            "groups is the microdata themselves; expected a public list of groups from another source. Which groups "
-            "have rows is private: if there is no public list, leave groups out, and totals are private"
-        )
+        raise SpecError(OWN_LIST)
 
 
 def refuse_private_file(public: Any, private: Any, what: str) -> None:
-    """Refuse a public input, such as a prior, that is one of the files of the microdata."""
+    """Refuse a public input, such as a prior, that is one of the files of the microdata, or their table."""
+    if isinstance(public, Source):
+        if _same(private, None, public, None):
+            raise SpecError(f"{what} is the table of the microdata; expected something public, made without them")
+        return
     if files := _shared_files(public, private):
         raise SpecError(
             f"{what} is a file of the microdata ({files[0]}); expected something public, made without them: what "
@@ -34,9 +37,12 @@ def refuse_private_file(public: Any, private: Any, what: str) -> None:
 def _same(source: Any, table: str | None, groups: Any, groups_table: str | None) -> bool:
     if source is groups and table == groups_table:
         return True
+    if isinstance(source, Source) and source == groups:
+        return True  # under another URL, whoever opens it notices, if its engine tells tables apart
+    (source, table), (groups, groups_table) = named(source, table, "table"), named(groups, groups_table, "groups_table")
     if is_ibis(source) and is_ibis(groups):
         # All tables of the microdata are in the list, too. (Microdata that were joined with a public list are not.)
-        return source.equals(groups) or (bool(_tables_of(source)) and _tables_of(source) <= _tables_of(groups))
+        return source.equals(groups) or (bool(tables_of(source)) and tables_of(source) <= tables_of(groups))
     shared = _shared_files(groups, source)
     if not shared or kind_of(shared, "groups") != "duckdb":
         return bool(shared)
@@ -62,10 +68,3 @@ def _identity(path: str) -> tuple[int, int]:
     """What os.path.samefile compares."""
     found = Path(path).stat()
     return found.st_dev, found.st_ino
-
-
-def _tables_of(expression: Any) -> set[Any]:
-    """The tables in an engine or in memory that an Ibis expression begins with."""
-    import ibis.expr.operations as ops
-
-    return set(expression.op().find((ops.PhysicalTable, ops.SQLQueryResult)))

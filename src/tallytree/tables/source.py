@@ -1,4 +1,4 @@
-"""Open anything that holds rows as an Ibis table: a path, a glob, Arrow data, or an Ibis table on any engine.
+"""Open anything that holds rows: a path, a glob, Arrow data, a `Source`, a Spark data frame, an Ibis table.
 
 Files and Arrow data are read by a new DuckDB connection, which spills to a private directory (`spill`), encrypted.
 An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
@@ -20,11 +20,18 @@ from tallytree.csv_files import cell_separator, csv_problem, is_utf_16
 from tallytree.errors import DataError, SpecError
 from tallytree.numbers import short
 from tallytree.progress import Progress, Stage, silent
+from tallytree.tables.address import Source, refuse_url
+from tallytree.tables.duckdb_sql import DuckDB, literal, quoted
+from tallytree.tables.engines import Remote, backend_of, connected, ibis_on, in_memory, is_ibis, is_spark, of_spark
 from tallytree.tables.guard import EngineError, guarded
 from tallytree.tables.spill import spill_directory
 from tallytree.tables.waiting import waited
 
 READING = "reading the data"
+OWN_LIST = (
+    "groups is the microdata themselves; expected a public list of groups from another source. Which groups have rows "
+    "is private: if there is no public list, leave groups out, and totals are private"
+)
 Result = TypeVar("Result")
 
 KINDS = {
@@ -43,9 +50,10 @@ KINDS = {
 class Opened:
     """A table and the engine that runs its queries."""
 
-    backend: Any  # an Ibis backend
-    table: Any  # an Ibis table expression
+    backend: Any  # our DuckDB, or an Ibis backend
+    table: Any  # a table of ours, or an Ibis table
     progress: Progress = silent
+    identity: Any = None  # what tells a table of an engine from all others, if the engine says so
 
     def fetch(self, doing: str, expression: Callable[[], Any]) -> Any:
         """The rows of a small result as a pyarrow table; the expression is built inside the guard, too."""
@@ -53,26 +61,36 @@ class Opened:
 
     def run(self, doing: str, work: Callable[[], Result]) -> Result:
         """Work of the engine behind the guard; DuckDB says how far it is, and can be interrupted."""
+        about = f"{doing[0].lower()}{doing[1:]}"
         if self.backend.name != "duckdb":
+            self.progress(Stage(READING, 0, 0, about, unit="%"))
             return guarded(doing, work)
 
         def tell(percent: float) -> None:
             of = 100 if 0 <= percent <= 100 else 0  # otherwise it is not known
-            about = f"{doing[0].lower()}{doing[1:]}"
             self.progress(Stage(READING, int(percent) if of else 0, of, about, unit="%"))
 
         return guarded(doing, lambda: waited(self.backend.con, work, tell))
 
 
 class Workspace:
-    """A new in-memory DuckDB (as an Ibis backend), made when first called; and the CSV files that it was given."""
+    """A new in-memory DuckDB, made when first called; the CSV files that it was given; and engines that were opened."""
 
     def __init__(self, directory: str, memory_limit: str | None) -> None:
         self.directory, self.memory_limit = directory, memory_limit
-        self.backend: Any = None
+        self.backend: DuckDB | None = None
         self.csv_files: list[str] = []
+        self.remotes: list[Remote] = []
+        self._by_url: dict[str, Remote] = {}
 
-    def __call__(self) -> Any:
+    def remote(self, source: Source) -> Remote:
+        """The engine at a URL, opened once."""
+        if source.url not in self._by_url:
+            self._by_url[source.url] = connected(source)
+            self.remotes.append(self._by_url[source.url])
+        return self._by_url[source.url]
+
+    def __call__(self) -> DuckDB:
         if self.backend is None:
             self.backend = guarded("Starting DuckDB", lambda: _duckdb(self.directory, self.memory_limit))
         return self.backend
@@ -92,21 +110,26 @@ def workspace(memory_limit: str | None) -> Iterator[Workspace]:
                 raise DataError(found) from None
             raise
         finally:
+            for remote in connect.remotes:
+                guarded("Closing the connection", remote.close)
             if connect.backend is not None:
                 guarded("Closing DuckDB", connect.backend.disconnect)
 
 
-def _duckdb(directory: str, memory_limit: str | None) -> Any:
-    import ibis
+def _duckdb(directory: str, memory_limit: str | None) -> DuckDB:
+    import duckdb
 
-    limit = {} if memory_limit is None else {"memory_limit": memory_limit}
-    backend = ibis.duckdb.connect(
-        temp_directory=directory, preserve_insertion_order=False, autoinstall_known_extensions=False, **limit
-    )
-    backend.con.execute("SET enable_progress_bar_print = false")  # to the standard output
-    backend.con.execute("SET enable_progress_bar = true")  # so that it knows how far it is
-    _encrypt_spilled(backend.con)
-    return backend
+    config: dict[str, Any] = {} if memory_limit is None else {"memory_limit": memory_limit}
+    config |= {"preserve_insertion_order": False, "autoinstall_known_extensions": False}
+    connection = duckdb.connect(config=config | {"temp_directory": directory})
+    # In a notebook without ipywidgets DuckDB refuses both settings, and shows nothing anyway.
+    with suppress(duckdb.Error):
+        connection.execute("SET enable_progress_bar_print = false")  # to the standard output
+        connection.execute("SET enable_progress_bar = true")  # so that it knows how far it is
+    connection.execute("SET python_enable_replacements = false")  # no variable of Python stands for a table
+    connection.execute("SET TimeZone = 'UTC'")
+    _encrypt_spilled(connection)
+    return DuckDB(connection)
 
 
 def _encrypt_spilled(connection: Any) -> None:
@@ -130,28 +153,53 @@ def _encrypt_spilled(connection: Any) -> None:
 
 def open_source(source: Any, table: str | None, connect: Workspace, progress: Progress = silent) -> Opened:
     """The microdata, where they are."""
-    if is_ibis(source):
-        _refuse_table_name(table, "table")
-        return Opened(_backend_of(source) or connect(), source, progress)
+    source, table = named(source, table, "table")
+    if (elsewhere := _elsewhere(source, table, "table", connect)) is not None:
+        backend, found, identity = elsewhere
+        return Opened(backend or ibis_on(connect()), found, progress, identity)
     return Opened(connect(), _load(connect, source, table, "source"), progress)
 
 
 def open_groups(groups: Any, table: str | None, beside: Opened, connect: Workspace) -> Opened:
     """The public groups table, on the engine of the microdata; it is moved there through memory if need be."""
-    import ibis
+    groups, table = named(groups, table, "groups_table")
+    if (elsewhere := _elsewhere(groups, table, "groups_table", connect)) is not None:
+        backend, found, identity = elsewhere
+        if identity is not None and identity == beside.identity:
+            raise SpecError(OWN_LIST)
+        if backend is beside.backend or (backend is None and beside.backend is not connect.backend):
+            return Opened(beside.backend, found, beside.progress)
+        backend = backend or ibis_on(connect())
+    else:
+        backend, found = connect(), _load(connect, groups, table, "groups")
+        if backend is beside.backend:
+            return Opened(backend, found, beside.progress)
+    moved = guarded("Reading the groups table", lambda: backend.to_pyarrow(found))
+    return Opened(beside.backend, in_memory(beside.backend, moved), beside.progress)
 
-    if is_ibis(groups):
-        _refuse_table_name(table, "groups_table")
-        backend = _backend_of(groups)
-        if backend is None or backend is beside.backend:
-            return Opened(beside.backend, groups, beside.progress)
-        moved = guarded("Reading the groups table", lambda: backend.to_pyarrow(groups))
-        return Opened(beside.backend, ibis.memtable(moved), beside.progress)
-    loaded = _load(connect, groups, table, "groups")
-    if connect() is beside.backend:
-        return Opened(beside.backend, loaded, beside.progress)
-    moved = guarded("Reading the groups table", lambda: connect().to_pyarrow(loaded))
-    return Opened(beside.backend, ibis.memtable(moved), beside.progress)
+
+def named(source: Any, table: str | None, option: str) -> tuple[Any, str | None]:
+    """A source and the table that is meant: a `Source` of a DuckDB file is that file with its table."""
+    if isinstance(source, Source):
+        if table is not None:
+            raise SpecError(f"the source names its table; leave {option} out")
+        return (source, None) if source.path is None else (source.path, source.table)
+    return source, table
+
+
+def _elsewhere(source: Any, table: str | None, option: str, connect: Workspace) -> tuple[Any, Any, Any] | None:
+    """Backend, table and identity of what is on another engine than our DuckDB; None if it is not."""
+    if not isinstance(source, Source) and not is_ibis(source) and not is_spark(source):
+        return None
+    _refuse_table_name(table, option)
+    if isinstance(source, Source):
+        remote = connect.remote(source)
+        return remote.backend, *remote.table(source.table or "")
+    if is_spark(source):
+        remote, frame = guarded("Opening the data frame", lambda: of_spark(source))
+        connect.remotes.append(remote)
+        return remote.backend, frame, None
+    return backend_of(source), source, None
 
 
 def open_in_order(source: Any, option: str, connect: Workspace, progress: Progress = silent) -> Opened:
@@ -174,20 +222,6 @@ def as_text(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def is_ibis(source: Any) -> bool:
-    """Is it an Ibis table?"""
-    import ibis
-
-    return isinstance(source, ibis.expr.types.Table)
-
-
-def _backend_of(table: Any) -> Any:
-    backends, _ = table._find_backends()
-    if len(backends) > 1:
-        raise SpecError("the Ibis table joins several engines; expected one on a single engine")
-    return backends[0] if backends else None
-
-
 def _refuse_table_name(table: str | None, option: str) -> None:
     if table is not None:
         raise SpecError(f"{option} names a table of a DuckDB file; leave it out for other sources")
@@ -203,12 +237,14 @@ def _load(connect: Workspace, source: Any, table: str | None, option: str) -> An
         if kind == "csv":
             connect.csv_files.extend(paths)
             return _csv(backend, paths, option)
-        return guarded(f"Opening the Parquet {option}", lambda: backend.read_parquet(paths))
+        return guarded(
+            f"Opening the Parquet {option}", lambda: backend.query(f"SELECT * FROM read_parquet({literal(paths)})")
+        )
     _refuse_table_name(table, "table" if option == "source" else "groups_table")
     if not hasattr(source, "__arrow_c_stream__"):
         raise SpecError(
-            f"{option} is of type {type(source).__name__}; expected a path, a list of paths, an Ibis table, or a "
-            "table with the Arrow interface (pyarrow, pandas, polars)"
+            f"{option} is of type {type(source).__name__}; expected a path, a list of paths, a Source, an Ibis table, "
+            "a Spark data frame, or a table with the Arrow interface (pyarrow, pandas, polars)"
         )
     return guarded(f"Taking over the Arrow {option}", lambda: _registered(backend, source, option))
 
@@ -218,7 +254,7 @@ def _registered(backend: Any, source: Any, option: str) -> Any:
 
     name = f"tallytree_{option}"
     backend.con.register(name, pa.table(source))
-    return backend.table(name)
+    return backend.query(f"SELECT * FROM {name}")
 
 
 # -------------------------------------------------------------------- files
@@ -226,6 +262,8 @@ def _registered(backend: Any, source: Any, option: str) -> Any:
 
 def paths_of(source: Any, option: str) -> list[str] | None:
     """The files that a path, glob or list of paths stands for; None if it is none of these."""
+    if isinstance(source, Source) and source.path is not None:
+        source = source.path
     if isinstance(source, str | PathLike):
         source = [source]
     elif not isinstance(source, Sequence) or not all(isinstance(path, str | PathLike) for path in source):
@@ -234,6 +272,7 @@ def paths_of(source: Any, option: str) -> list[str] | None:
         raise SpecError(f"{option} is an empty list; expected at least one path")
     paths: list[str] = []
     for path in map(fspath, source):
+        refuse_url(path, option)
         found = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))
         if not found:
             raise SpecError(f"{option}: no file matches {path}")
@@ -275,17 +314,10 @@ def _csv(backend: Any, paths: Sequence[str], option: str) -> Any:
     header, comma = headers.pop(), commas.pop()
     if not header or "" in header or len(set(header)) < len(header):
         raise SpecError(f"{option}: the CSV file's first line must give each column a different name")
+    form = {"header": True, "delim": comma, "quote": '"', "escape": '"', "columns": dict.fromkeys(header, "VARCHAR")}
+    how = ", ".join(f"{name} = {literal(value)}" for name, value in {"auto_detect": False, **form}.items())
     return guarded(
-        f"Opening the CSV {option}",
-        lambda: backend.read_csv(
-            list(paths),
-            auto_detect=False,
-            header=True,
-            columns=dict.fromkeys(header, "VARCHAR"),
-            delim=comma,
-            quote='"',
-            escape='"',
-        ),
+        f"Opening the CSV {option}", lambda: backend.query(f"SELECT * FROM read_csv({literal(list(paths))}, {how})")
     )
 
 
@@ -304,10 +336,8 @@ def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str
         if file.read(12)[8:] != b"DUCK":
             raise SpecError(f"{option}: {paths[0]} is not a DuckDB file")
     catalog = f"tallytree_{option}"
-    guarded(
-        f"Opening the DuckDB {option}",
-        lambda: backend.attach(Path(paths[0]).absolute(), name=catalog, read_only=True),
-    )
+    attach = f"ATTACH {literal(str(Path(paths[0]).absolute()))} AS {catalog} (READ_ONLY)"
+    guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(attach))
     listing = "select table_name from information_schema.tables where table_catalog = ? and table_schema = 'main'"
     listed = guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(listing, [catalog]).fetchall())
     tables = [name for (name,) in listed]
@@ -316,6 +346,5 @@ def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str
         raise SpecError(f"{option}: the DuckDB file has {len(tables)} tables; name one with {wanted}=…")
     if table is not None and table not in tables:
         raise SpecError(f"{option}: the DuckDB file has no table {table!r}; it has {', '.join(sorted(tables))}")
-    return guarded(
-        f"Opening the DuckDB {option}", lambda: backend.table(table or tables[0], database=(catalog, "main"))
-    )
+    found = f"SELECT * FROM {catalog}.main.{quoted(table or tables[0])}"
+    return guarded(f"Opening the DuckDB {option}", lambda: backend.query(found))

@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tallytree.estimate.intervals.noise_tails import noise_tail, quantile
+from tallytree.estimate.intervals.noise_tails import _quantile, noise_tail, quantile, quantiles
+from tests.oracles import tails
 
 
 def probabilities(kind, scale, reach):
@@ -37,7 +38,7 @@ def test_a_sum_has_the_tail_of_the_convolution(kind, scale, copies):
     assert math.isclose(tail.step, 1 / deviation, rel_tol=1e-9)
     places = np.array([-2.0, -1.5, -0.5, 0.0, 0.5, 2.0, 3.5])
     beyond = [summed[np.arange(len(summed)) - centre > place].sum() for place in places]
-    assert np.allclose(tail.beyond(places * tail.step), beyond, atol=1e-12)
+    assert np.allclose(tails.beyond(tail, places * tail.step), beyond, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(1), Fraction(7, 2), Fraction(12)])
@@ -72,3 +73,31 @@ def test_it_holds_for_weighted_sums_of_any_shape(scale):
             missed = np.mean(errors > factor * deviation * math.sqrt(copies) + 1e-9)
             chance = 1 - level
             assert missed <= chance + 0.05 * chance + 4 * math.sqrt(chance / draws)
+
+
+NOISES = [
+    ("discrete_laplace", Fraction(1, 4)),
+    ("discrete_laplace", Fraction(5, 3)),
+    ("discrete_laplace", Fraction(50)),
+    ("discrete_gaussian", Fraction(7, 10)),
+    ("discrete_gaussian", Fraction(10**7)),
+]
+
+
+@pytest.mark.parametrize(("kind", "scale"), NOISES)
+@pytest.mark.parametrize("copies", [1, 2, 7, 40])
+def test_quantiles_are_those_of_the_definition(kind, scale, copies):
+    for part in (1.0, 255 / 256, 0.5, 77 / 256, 1 / 16, 2**-4.5, 2**-11.5):
+        for chance in (0.4, 0.025, 1e-3, 1e-7):
+            found = _quantile(kind, scale, copies, part, chance)
+            assert found == tails.quantile_at(kind, scale, copies, part, chance)
+
+
+@pytest.mark.parametrize(("kind", "scale"), NOISES)
+def test_many_parts_at_once_have_the_quantiles_of_each(kind, scale):
+    random = np.random.default_rng(5)
+    edges = [*(np.arange(1, 257) / 256), *(2.0 ** -np.arange(0, 30, 0.5))]
+    parts = np.concatenate([[0.0, 1.0, 1e-9], edges, random.random(300), random.random(100) / 16])
+    for copies in (1, 2, 300):
+        expected = [quantile(kind, scale, copies, float(part), 0.0125) for part in np.round(parts, 9)]
+        assert quantiles(kind, scale, copies, parts, 0.0125).tolist() == expected

@@ -66,3 +66,52 @@ def test_empty_leaves_hold_nothing_and_many_sizes_are_left_alone() -> None:
     same = borrowed(wide, np.full(MOST_SIZES + 1, 25.0), np.full(3, 9.0), np.ones_like(wide), np.full(3, 27.0))
     assert np.array_equal(same.mean, wide)
     assert same.part == 0
+
+
+def by_kind(rng: np.random.Generator, kinds: int, each: int, groups: int, scale: float, differ: np.ndarray):
+    """Rows of `kinds` with shapes of their own, in regions that all kinds of them differ in alike by `differ`."""
+    truth = np.concatenate([groups * (SHAPE * (1 - 0.1 * kind) + differ) for kind in range(kinds)])
+    noisy = truth + rng.laplace(0, scale, truth.shape)
+    above = np.repeat([groups * each * SHAPE * (1 - 0.1 * kind) for kind in range(kinds)], each, axis=0)
+    size = np.full(kinds * each, float(groups))
+    return truth, (noisy, np.full(len(SHAPE), 2 * scale**2), size, above, size * each)
+
+
+def test_kinds_with_many_regions_are_drawn_as_each_by_itself() -> None:
+    rng = np.random.default_rng(5)
+    _, facts = by_kind(rng, 3, 200, 300, 20.0, np.zeros((200, len(SHAPE))))
+    found = borrowed(*facts, kinds=3, in_common=True)
+    noisy, noise, *rest = facts
+    for kind in range(3):
+        some = slice(200 * kind, 200 * (kind + 1))
+        alone = borrowed(noisy[some], noise, *(each[some] for each in rest))
+        assert np.allclose(found.mean[some], alone.mean, rtol=0, atol=1e-9)
+        assert np.allclose(found.variance[some], alone.variance)
+
+
+def test_few_regions_keep_what_their_kinds_have_in_common() -> None:
+    rng = np.random.default_rng(6)
+    differ = 0.1 * np.tile([[1.0], [-1.0]], (4, 1)) * np.array([0.5, 1.0, 1.0, 0.5])
+    lost, kept, sums = [], [], []
+    for _ in range(20):
+        truth, facts = by_kind(rng, 6, 8, 300, 40.0, differ)
+        right, noisy = (each.reshape(6, 8, -1).sum(axis=0) for each in (truth, facts[0]))
+        for errors, in_common in ((lost, False), (kept, True)):
+            found = borrowed(*facts, kinds=6, in_common=in_common).mean.reshape(6, 8, -1).sum(axis=0)
+            errors.append(np.abs(found - right).mean())
+        sums.append(np.abs(noisy - right).mean())
+    assert np.mean(kept) < 1.1 * np.mean(sums)
+    assert np.mean(kept) < 0.8 * np.mean(lost)
+
+
+def test_noise_may_differ_from_region_to_region() -> None:
+    rng = np.random.default_rng(7)
+    truth, (noisy, noise, *rest) = by_kind(rng, 1, 100, 300, 20.0, np.zeros((100, len(SHAPE))))
+    same = borrowed(noisy, np.tile(noise, (100, 1)), *rest)
+    assert np.allclose(same.mean, borrowed(noisy, noise, *rest).mean)
+    known = np.tile(noise, (100, 1))
+    known[50:] *= 1e-9  # as good as exact
+    found = borrowed(np.concatenate([noisy[:50], truth[50:]]), known, *rest)
+    assert np.all(found.variance[50:] <= 1e-5)
+    assert np.allclose(found.mean[50:], truth[50:], rtol=0, atol=0.01)
+    assert np.abs(found.mean[:50] - truth[:50]).mean() < 0.7 * np.abs(noisy[:50] - truth[:50]).mean()

@@ -35,6 +35,6 @@ def test_rows_above_leaves_are_the_same_without_leaves() -> None:
     totals = tree.aggregate(np.full((tree.leaf_count, 1), 30))[:, 0]
     mean, deviation = rng.normal(10, 9, (len(tree), 4)), np.ones((len(tree), 4))
     whole = settled(mean, deviation, tree, totals)
-    upper = settled(mean, deviation, tree, totals, above_leaves=True)
+    upper = settled(mean, deviation, tree, totals, through=tree.depth - 2)
     assert np.array_equal(upper, whole[: tree.level_slice(2).start])
     assert np.array_equal(settled(mean, deviation, tree, totals, top=upper), whole)

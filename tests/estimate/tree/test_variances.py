@@ -70,7 +70,7 @@ def test_the_leading_measurement_has_the_part_of_the_variance_that_is_said(case)
     noise[np.isinf(noise)] = 0
     contributions = dense_weights(tree, variances) ** 2 * noise
     parts = contributions / contributions.sum(axis=1, keepdims=True)
-    levels, leading = law.leading()
+    levels, leading = law.leading
     for region in range(len(tree)):
         on_the_way = [region]
         while tree.parents[on_the_way[-1]] >= 0:

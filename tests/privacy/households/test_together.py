@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, BudgetError, Ledger, SpecError
+from tallytree.categories import Categories
 from tallytree.histogram import at_least
 from tallytree.privacy.budget import as_decimal, epsilon_of
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
@@ -115,6 +116,93 @@ def test_within_its_region_a_household_moves_a_public_table_as_far_as_the_releas
     totals = Neighbours(one_group(), max_size=largest, public_totals=True).sensitivity("totals")
     assert totals.l1 == 0  # and so a changed region, which changes totals, cannot be in the relation
     assert max(moved) >= own.l1
+
+
+# -------------------------------------------------------------------- categories
+
+
+def by(**who):
+    return Categories.of({name: ["a", "b"] for name in who}, who)
+
+
+@pytest.mark.parametrize(
+    ("table", "unit", "times", "words"),
+    [
+        (relation(False, categories=by(tenure="group")), "one_group", 2, "in any region and of any tenure"),
+        (relation(False, categories=by(children="members")), "one_group", 2, "may change its region and children"),
+        (relation(False, categories=by(tenure="group")), "one_group_added_or_removed", 1, "added or removed"),
+        (relation(True, categories=by(tenure="group")), "one_group", 1, "NOT protected: the region and tenure"),
+        (relation(False, categories=by(tenure="group"), groups_listed=True), "one_group", 2, "may change its tenure)"),
+        (relation(False, categories=by(children="members"), groups_listed=True), "one_group", 1, "of any children"),
+        (
+            relation(False, categories=by(tenure="group", children="members"), groups_listed=True),
+            "one_group",
+            2,
+            "of any tenure and children. NOT protected: the regions",
+        ),
+    ],
+)
+def test_a_release_by_category_is_charged_for_as_many_steps_as_the_relation_takes(table, unit, times, words):
+    both = together(table, Budget(rho="0.1"), households(unit), RHO)
+    assert (both.times, both.release) == (times, Fraction(times**2, 10))
+    assert words in both.in_words(RHO.delta)
+    assert both.regions_are_public == (table.public_totals or table.groups_listed)
+    assert both.categories_are_public == table.public_totals
+    assert both.none_is_empty == table.groups_listed
+
+
+def test_a_list_of_regions_does_not_go_with_households_that_come_and_go():
+    table = relation(False, categories=by(children="members"), groups_listed=True)
+    with pytest.raises(SpecError, match="as public"):
+        together(table, Budget(rho=1), households("one_group_added_or_removed"), RHO)
+
+
+PLACES = list(product(range(2), range(2)))  # region, category
+
+
+def changes_of(view, largest, keep, *, summed=False, first=1, least=0):
+    """How far a view moves when one household is replaced by any other with the same `keep(region, category)`."""
+    every = list(product(PLACES, range(least, largest + 1)))
+
+    def table(data):
+        flat = [(place[0] if summed else PLACES.index(place), size) for place, size in data]
+        return view_of(flat, view, 2 if summed else 4, largest, first)
+
+    for rest in [(), *((one,) for one in every)]:
+        for old, new in product(every, repeat=2):
+            if keep(*old[0]) == keep(*new[0]):
+                yield np.abs(table((*rest, new)) - table((*rest, old)))
+
+
+ANY, REGION, BOTH_KEPT = (lambda *_: 0), (lambda region, _: region), (lambda *place: place)
+RELATIONS = {  # which releases: what a replaced household keeps, whether lists of regions are public, who decides
+    "private, group": (ANY, {"public_totals": False}, "group"),
+    "private, members": (ANY, {"public_totals": False}, "members"),
+    "listed, group": (REGION, {"public_totals": False, "groups_listed": True}, "group"),
+    "listed, members": (REGION, {"public_totals": False, "groups_listed": True}, "members"),
+    "public, group": (BOTH_KEPT, {"public_totals": True}, "group"),
+}
+
+
+@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize("kind", RELATIONS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_replaced_household_moves_a_view_by_category_further_than_its_steps(view, kind, summed):
+    largest, (keep, how, decided) = 2, RELATIONS[kind]
+    table = Neighbours(one_group(), max_size=largest, categories=by(tenure=decided), **how)
+    times = together(table, Budget(rho="0.1"), HouseholdNeighbours(HouseholdUnit("one_group"), largest), RHO).times
+    try:
+        own = table.sensitivity(view, summed=summed)
+    except SpecError:  # refused by category where members decide it
+        assert decided == "members"
+        assert not summed
+        return
+    first, least = (0, 0) if table.public_totals else (1, 1 if table.groups_listed else 0)
+    moved = list(changes_of(view, largest, keep, summed=summed, first=first, least=least))
+    assert max(int(change.sum()) for change in moved) <= times * own.l1
+    assert max(int((change**2).sum()) for change in moved) <= times**2 * own.l2_squared
+    if view == "at_least" and not summed:  # so one step less would be too few, in L1
+        assert max(int(change.sum()) for change in moved) == times * own.l1
 
 
 # -------------------------------------------------------------------- charging the release

@@ -47,6 +47,7 @@ def synthesized(folder: Path, *, resumed: bool) -> None:
         no_ledger=False,
         same_data=False,
         resumed=resumed,
+        report=False,
         quiet=True,
     )
 

@@ -18,7 +18,6 @@ from tallytree import (
     SpecError,
     Workload,
     one_entity,
-    release,
     synthesize,
 )
 from tallytree.privacy.households.journal import RoundJournal
@@ -26,7 +25,6 @@ from tallytree.publish.microdata.making import available_memory
 from tallytree.synthesis.models.sampling import counted
 from tallytree.synthesis.workload import named
 from tallytree.tables.households import households_from_codes
-from tests.publish.release.test_categories import group_sizes
 from tests.synthesis.helpers import schema_of
 from tests.synthesis.made_up import made_up, released_sizes
 
@@ -264,9 +262,3 @@ def test_no_households_are_refused_where_their_number_is_public_and_synthesized_
     else:
         with pytest.raises(SpecError, match="nothing to synthesize"):
             synthesize(nobody, **how)
-
-
-def test_a_release_by_category_is_refused_before_anything_is_spent():
-    released = release(group_sizes(groups=None), budget={"epsilon": 1}, unit="one_group", intervals="none")
-    with pytest.raises(SpecError, match="tells groups apart by tenure"):
-        synthesize(made_up(50), **QUICK, release=released, region="county")

@@ -51,6 +51,24 @@ def test_updates_are_those_of_the_slow_twin(rounds, most, empty):
         assert average[household] == pytest.approx(np.mean([before[household] for before in iterates]), rel=1e-9)
 
 
+def test_passes_over_all_cells_meet_those_of_earlier_rounds_too():
+    first = MeasuredCell(Marginal("households", ("h1",)), (2,), 60.0, 1.0)
+    second = MeasuredCell(Marginal("persons", ("h0",), ("p0",)), (0, 1), 84.0, 1.0)
+    last = Histogram.start(SCHEMA).fit([first], HOUSEHOLDS, PERSONS).fit([first, second], HOUSEHOLDS, PERSONS)
+    settled = last.settled([first, second], HOUSEHOLDS, PERSONS, passes=400)
+
+    def missed(model):
+        per_household = model.answers(Marginal("persons")).sum()
+        return max(
+            abs(model.answers(first.marginal)[2] - 0.6),
+            abs(model.answers(second.marginal)[0, 1] / per_household - 84 / PERSONS),
+        )
+
+    assert missed(settled) < 1e-5 < missed(last)
+    assert sum(cells.sum() for cells in settled.cells) == pytest.approx(1)
+    assert last.settled([], HOUSEHOLDS, PERSONS, passes=400).cells[0].tolist() == last.cells[0].tolist()
+
+
 def test_updates_come_nearer_to_what_was_measured():
     marginals = Marginal("households", ("h1",), ("p0",)), Marginal("persons", ("h0",), ("p0",))
     measured = [MeasuredCell(marginals[0], (2, 1), 10.0, 1.0), MeasuredCell(marginals[1], (0, 1), 84.0, 1.0)]

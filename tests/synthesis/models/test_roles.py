@@ -113,7 +113,7 @@ def test_no_draw_breaks_a_rule_whatever_the_rules_and_the_model_are(structure, s
             if schema.search.household(size, fixed={"area": code}) is not None:
                 codes.append(code)
                 wanted.append(size)
-    asked = Wanted("area", np.array(codes), np.array(wanted), schema.max_persons, np.full(len(codes), 5))
+    asked = Wanted({"area": np.array(codes)}, np.array(wanted), schema.max_persons, np.full(len(codes), 5))
     given_chunk = model.draw_given(asked, SeededWords("given", seed))
     assert broken_in(given_chunk, schema) == 0
     found = counted(given_chunk, Marginal("households", ("area",), size=True), schema)

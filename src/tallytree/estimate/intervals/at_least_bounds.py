@@ -22,7 +22,7 @@ import numpy as np
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.intervals.list_bounds import Ends, bounds_by_lists
 from tallytree.estimate.intervals.measured_view import MeasuredView, covers, stretches
-from tallytree.estimate.intervals.noise_tails import quantile
+from tallytree.estimate.intervals.noise_tails import quantile, quantiles
 from tallytree.estimate.intervals.value import most_groups
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.privacy.measurements import Measurement, Measurements
@@ -110,10 +110,12 @@ def _by_counts(measurements: Measurements, chance: float) -> dict[tuple[Band, in
 
 def half_widths(view: MeasuredView, copies: int, chance: float) -> Floats:
     """For every region: the error of a sum (or difference) of `copies` columns exceeds this only with `chance`."""
-    levels, parts = view.law.leading()
-    shapes, shape_of = np.unique(np.stack([levels, np.round(parts, 9)]), axis=1, return_inverse=True)
-    quantiles = [quantile(*view.noise[int(level)], copies, float(part), chance) for level, part in shapes.T]
-    return np.array(quantiles)[shape_of.ravel()] * np.sqrt(copies * view.law.variance)
+    levels, parts = view.law.leading
+    found = np.empty(len(parts))
+    for level in np.flatnonzero(np.bincount(levels)):
+        rows = levels == level
+        found[rows] = quantiles(*view.noise[int(level)], copies, parts[rows], chance)
+    return found * np.sqrt(copies * view.law.variance)
 
 
 def _half_width(part: Measurement, chance: float) -> float:

@@ -103,7 +103,7 @@ class EntityEstimates:
         With `together` it is a sum of so many independent ones of the same law: of as many times the variance, and with
         as many times the number of largest terms, which make up the same part of it.
         """
-        levels, parts = self.law.leading()
+        levels, parts = self.law.leading
         shapes, shape_of = np.unique(np.stack([levels, np.round(parts, 9)]), axis=1, return_inverse=True)
         quantiles = []
         for level, part in shapes.T:

@@ -102,10 +102,11 @@ def _window_reaches(view: MeasuredView, error: float) -> tuple[Floats, Integers]
     its leading measurement as if there were no other, the heaviest of tails, or the normal one if that is larger. An
     empty table means that no windows are used.
     """
-    levels, _ = view.law.leading()
-    found, row_of = np.unique(levels, return_inverse=True)
+    levels, _ = view.law.leading
+    found = np.flatnonzero(np.bincount(levels))
+    row_of: Integers = np.searchsorted(found, levels)
     if error == 0:
-        return np.empty((len(found), 0)), row_of.ravel()
+        return np.empty((len(found), 0)), row_of
     chance = error / len(WINDOWS)
     normal = NORMAL.inv_cdf(1 - chance)
     table = np.zeros((len(found), 2 * max(WINDOWS) + 1))
@@ -113,7 +114,7 @@ def _window_reaches(view: MeasuredView, error: float) -> tuple[Floats, Integers]
         for terms in range(1, table.shape[1]):
             largest = max(normal, quantile(*view.noise[int(level)], terms, 1.0, chance))
             table[row, terms] = largest * math.sqrt(terms)
-    return table, row_of.ravel()
+    return table, row_of
 
 
 @kernel

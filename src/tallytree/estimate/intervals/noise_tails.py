@@ -22,6 +22,7 @@ from statistics import NormalDist
 import numpy as np
 
 from tallytree.arrays import Floats
+from tallytree.kernels import kernel
 from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind
 
@@ -30,6 +31,7 @@ LEAST_DEVIATION = 1e-150  # of noise that is never seen
 COARSE_BELOW = 2.0  # with a standard deviation of fewer steps, half a step is added for the grid
 MOST_COPIES = 256  # more terms of equal weight than this are normal
 STEPS_OF_PART = 256  # parts of the variance are rounded to multiples of 1/256, or to powers of √2 below 1/16
+LEAST_EVEN_PART, LEAST_PART = 1 / 16, 1e-12
 SHAPE_MARGIN = 1.005  # for shapes between the extremes
 NORMAL = NormalDist()
 
@@ -43,19 +45,6 @@ class Tail:
     continuous: bool
 
     __repr__ = briefly
-
-    def beyond(self, places: Floats) -> Floats:
-        """P(S > x) at every place; a place on the grid, to within rounding, counts as beyond (the safe side)."""
-        steps = np.abs(places) / self.step
-        if self.continuous:
-            upper = np.interp(steps + 0.5, np.arange(len(self.reaching)), self.reaching, right=0.0)
-            return np.where(places >= 0, upper, 1 - upper)
-        # P(S > x) = P(S ≥ ⌊x⌋ + 1) for x ≥ 0, and 1 − P(S ≥ −⌊x⌋) for x < 0, by symmetry.
-        last = len(self.reaching) - 1
-        whole = np.floor(places / self.step + 1e-9).astype(np.int64)
-        upper = self.reaching[np.clip(whole + 1, 0, last)]
-        lower = 1 - self.reaching[np.clip(-whole, 0, last)]
-        return np.where(whole >= 0, upper, lower)
 
 
 @lru_cache(maxsize=1024)
@@ -109,43 +98,113 @@ def quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance:
     return max(_quantile(kind, scale, copies, near, chance) for near in _neighbours(part))
 
 
+def quantiles(kind: NoiseKind, scale: Fraction, copies: int, parts: Floats, chance: float) -> Floats:
+    """`quantile` for each of many parts, to nine digits: parts between the same two of the grid share theirs."""
+    parts = np.round(parts, 9)
+    steps = np.minimum(parts, 1.0) * STEPS_OF_PART
+    halves = 2 * np.log2(np.maximum(parts, LEAST_PART))
+    fine = parts < LEAST_EVEN_PART
+    below = np.where(fine, np.floor(halves), np.floor(steps + 1e-9))
+    above = np.where(fine, np.ceil(halves), np.ceil(steps - 1e-9))
+    cells = (2 * (below + (above > below) / 2 - below.min())).astype(np.int64)
+    first = np.full(int(cells.max()) + 1, -1)
+    first[cells] = np.arange(len(cells))  # any part of a cell will do
+    found: Floats = np.zeros(len(first))
+    for cell in np.flatnonzero(first >= 0):
+        found[cell] = quantile(kind, scale, copies, float(parts[first[cell]]), chance)
+    shared: Floats = found[cells]
+    return shared
+
+
 @lru_cache(maxsize=65536)
 def _quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance: float) -> float:
     leading, rest = noise_tail(kind, scale, copies), 1 - part
     if rest == 0:
         return _solved(leading, 1.0, np.zeros(1), np.ones(1), chance)
-    places: Floats = np.linspace(-7, 7, 281)
-    weights: Floats = np.exp(-(places**2) / 2)
-    found = _solved(leading, part, places * math.sqrt(rest), weights / weights.sum(), chance)
-    others = copies * max(1, math.floor(rest / part + 1e-9))
+    others, found = copies * max(1, math.floor(rest / part + 1e-9)), -math.inf
     if others <= MOST_COPIES:
-        tail = noise_tail(kind, scale, others)
-        weights = -np.diff(tail.reaching)
-        kept = max(1, int(np.count_nonzero(tail.reaching > 1e-14)))
-        places = np.arange(kept, dtype=np.float64) * (tail.step * math.sqrt(rest))
-        both = np.concatenate([-places[:0:-1], places])
-        chances = np.concatenate([weights[kept - 1 : 0 : -1], weights[:kept]])
-        found = max(found, _solved(leading, part, both, chances / chances.sum(), chance))
+        places, step, weights = _spread_out(kind, scale, others)
+        found = _solved(leading, part, places * (step * math.sqrt(rest)), weights, chance)
+    places, weights = _normal()
+    found = _solved(leading, part, places * math.sqrt(rest), weights, chance, found)
     # Of noise about as small as its grid, the rest's unknown grid matters as much as its shape: half a step for it.
     small = leading.step * math.sqrt(copies) > 1 / COARSE_BELOW
     return SHAPE_MARGIN * found + (leading.step * math.sqrt(part) / 2 if small else 0.0)
 
 
-def _solved(tail: Tail, part: float, places: Floats, weights: Floats, chance: float) -> float:
-    """The least t, to 1e-4, with Σ weight · P(√part · S > t − place) ≤ chance."""
-    low, high = 0.0, 64.0
+@lru_cache(maxsize=1)
+def _normal() -> tuple[Floats, Floats]:
+    """Places and chances of a normal variable."""
+    places: Floats = np.linspace(-7, 7, 281)
+    weights: Floats = np.exp(-(places**2) / 2)
+    return places, weights / weights.sum()
+
+
+@lru_cache(maxsize=256)
+def _spread_out(kind: NoiseKind, scale: Fraction, copies: int) -> tuple[Floats, float, Floats]:
+    """Places of a sum of noise in steps of its grid, the step in its standard deviations, and the places' chances."""
+    tail = noise_tail(kind, scale, copies)
+    weights = -np.diff(tail.reaching)
+    kept = max(1, int(np.count_nonzero(tail.reaching > 1e-14)))
+    places = np.arange(kept, dtype=np.float64)
+    chances = np.concatenate([weights[kept - 1 : 0 : -1], weights[:kept]])
+    return np.concatenate([-places[:0:-1], places]), tail.step, chances / chances.sum()
+
+
+def _solved(tail: Tail, part: float, places: Floats, weights: Floats, chance: float, known: float = -math.inf) -> float:
+    """The least t, to 1e-4, with Σ weight · P(√part · S > t − place) ≤ chance; or `known`, if that is larger."""
+    reaching, step, continuous = tail.reaching, tail.step, tail.continuous
+    return float(_least_place(reaching, step, continuous, math.sqrt(part), places, weights, chance, known))
+
+
+@kernel
+def _least_place(
+    reaching: Floats,
+    step: float,
+    continuous: bool,
+    root: float,
+    places: Floats,
+    weights: Floats,
+    chance: float,
+    known: float,
+) -> float:
+    """By halves; first of all at `known`, for the sum falls as t grows: nothing larger is sought if it will do."""
+    low, high, middle, first = 0.0, 64.0, known, True
     while high - low > 1e-4 * max(1.0, low):
-        middle = (low + high) / 2
-        if float(weights @ tail.beyond((middle - places) / math.sqrt(part))) <= chance:
+        total, index = 0.0, len(places)
+        while index > 0 and total <= chance:  # the largest terms, of the highest places, first
+            index -= 1
+            total += weights[index] * _beyond(reaching, step, continuous, (middle - places[index]) / root)
+        if first and total <= chance:
+            return known
+        if total <= chance:
             high = middle
-        else:
+        elif not first:
             low = middle
+        middle, first = (low + high) / 2, False
     return high
+
+
+@kernel
+def _beyond(reaching: Floats, step: float, continuous: bool, place: float) -> float:
+    """P(S > x) at a place; one on the grid, to within rounding, counts as beyond (the safe side)."""
+    last = len(reaching) - 1
+    if continuous:
+        steps = abs(place) / step + 0.5
+        below = int(min(np.floor(steps), float(last)))
+        upper = 0.0
+        if below < last:
+            upper = (reaching[below + 1] - reaching[below]) * (steps - below) + reaching[below]
+        return upper if place >= 0.0 else 1.0 - upper
+    # P(S > x) = P(S ≥ ⌊x⌋ + 1) for x ≥ 0, and 1 − P(S ≥ −⌊x⌋) for x < 0, by symmetry.
+    whole = np.floor(place / step + 1e-9)
+    reached: float = reaching[int(min(whole + 1.0 if whole >= 0.0 else -whole, float(last)))]
+    return reached if whole >= 0.0 else 1.0 - reached
 
 
 def _neighbours(part: float) -> set[float]:
     """The values below and above among a few hundred, so that like regions share their quantiles."""
-    if part >= 1 / 16:
+    if part >= LEAST_EVEN_PART:
         steps = min(part, 1.0) * STEPS_OF_PART
         return {
             max(math.floor(steps + 1e-9), 1) / STEPS_OF_PART,

@@ -1,4 +1,4 @@
-"""What a crowded leaf learns from its parent: its noisy row is drawn towards the parent's shape as far as that pays.
+"""What a crowded region learns from its parent: its noisy row is drawn towards the parent's shape as far as that pays.
 
 *The model.* The `at_least` counts t of a leaf with n groups have the mean n p, where p is its parent's shape, and the
 covariance V(n) = n M + n² B. M is that of n groups drawn from the shape, M_st = p_max(s, t) − p_s p_t, less what the
@@ -14,6 +14,9 @@ chance alone have uncorrelated entries of variance 1; the directions in which th
 noise can make it (the edge (1 + √(K / leaves))² of Marchenko and Pastur) are real differences. Leaves are put
 together with others of like size, for small places differ more than large ones.
 
+*By category* rows of different categories of a region are drawn each to its own category's shape. Where categories have
+few regions they are fitted to together, and what all categories of a region have in common is looked for in their sum.
+
 *Where it stops.* A mean absolute error is what counts, and Laplace noise has a sharp peak: its own is 0.886 of that of
 normal noise with the same variance. Where the variance that is left is more than 0.78 of the noise's, a size keeps its
 own measurement.
@@ -25,6 +28,7 @@ of the gain G = (V + σ² I)⁻¹ V in its place: the rows (y − n p) A have th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +36,8 @@ import numpy as np
 from tallytree.arrays import Floats
 
 WORTH_IT = 0.78  # π / 4: with less than this part of the variance left, normal errors are smaller than Laplace ones
-CLASSES_PER_E = 4  # leaves whose numbers of groups differ by less than a factor e^(1/4) share their covariances
-FEWEST_LEAVES, LEAVES_PER_SIZE = 60, 8  # that differences between leaves are fitted to together
+CLASSES_PER_E = 4  # regions whose numbers of groups and whose noise differ by less than a factor e^(1/4) are alike
+FEWEST_REGIONS, REGIONS_PER_SIZE = 60, 8  # that differences between regions are fitted to together
 MOST_SIZES = 64  # beyond, each size by itself would be all there is to look at: nothing is borrowed there
 LEAST_LEFT = 1e-3  # of the noise's variance
 LEAST_NOISE = 1e-6  # a variance: with less, counts are as good as exact, and covariances need not be sharper
@@ -47,45 +51,116 @@ class Borrowed(NamedTuple):
     part: float
 
 
+class _Alike(NamedTuple):
+    """Regions of one kind with about as many groups, and how far chance and noise move them on average."""
+
+    members: np.ndarray
+    chance: Floats  # [sizes, sizes]
+    noise: Floats  # [sizes]
+
+
 def borrowed(
-    noisy: Floats, noise: Floats, groups: Floats, above: Floats, groups_above: Floats, *, apart_as_true: bool = False
+    noisy: Floats,
+    noise: Floats,
+    groups: Floats,
+    above: Floats,
+    groups_above: Floats,
+    *,
+    kinds: int = 1,
+    in_common: bool = False,
+    apart_as_true: bool = False,
 ) -> Borrowed:
-    """`noisy` rows `[leaves, sizes]` with noise of variance `noise` `[sizes]`, drawn towards the rows `above` of their
-    parents, which have `groups_above` groups; `apart_as_true` leaves them as different as the truth is believed to be.
+    """`noisy` rows `[regions, sizes]` drawn to the rows `above` of their parents, which have `groups_above` groups.
+
+    `noise` is its variance, `[sizes]`, or a row for each region. Of `kinds` (categories) there are equally many regions
+    each, one kind after another. With `in_common`, what all kinds of a region have in common is looked for first, and
+    kept: where regions are few it may show in the sum over kinds alone. `apart_as_true` leaves rows as different as the
+    truth is believed to be.
     """
-    leaves, sizes = noisy.shape
-    noise = np.maximum(noise, LEAST_NOISE)
+    regions, sizes = noisy.shape
+    noise = np.broadcast_to(np.maximum(noise, LEAST_NOISE), noisy.shape)
     if not 0 < sizes <= MOST_SIZES:
-        return Borrowed(noisy, np.broadcast_to(noise, noisy.shape), 0.0)
-    mean, variance = noisy.copy(), np.tile(noise, (leaves, 1))
+        return Borrowed(noisy, noise, 0.0)
+    mean, variance = noisy.copy(), noise.copy()
     empty = groups <= 0
-    mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise
-    alive = np.flatnonzero(~empty)
-    if not len(alive):
-        return Borrowed(mean, variance, 0.0)
+    mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise[empty]
     share = groups / np.maximum(groups_above, 1.0)
-    common = np.clip(share[alive] @ above[alive] / groups[alive].sum(), 0.0, 1.0)
-    chance = np.minimum.outer(common, common) - np.outer(common, common)
-    free = groups * np.clip(1.0 - share, 0.0, 1.0)
+    lots, expected = _put_together(noise, groups, above, share, kinds), share[:, None] * above
+    if in_common and kinds > 1 and regions // kinds < _enough(sizes):
+        expected = expected + _in_common(noisy - expected, noise, groups, lots, kinds)
     taken = 0.0
-    for together in _alike(groups, alive, max(FEWEST_LEAVES, LEAVES_PER_SIZE * sizes)):
-        own = [noisy[members] - share[members, None] * above[members] for members in together]
-        drawn = np.array([free[members].mean() for members in together])[:, None, None] * chance
-        roots = np.linalg.cholesky(drawn + np.diag(noise))
-        inverses = np.linalg.inv(roots)
-        real = _real_differences(
-            np.concatenate([rows @ inverse.T for rows, inverse in zip(own, inverses, strict=True)])
-        )
-        signals = drawn + roots @ real @ roots.transpose(0, 2, 1)
-        gains = np.linalg.solve(signals + np.diag(noise), signals)
+    for together in lots:
+        own = [noisy[one.members] - expected[one.members] for one in together]
+        drawn, noises, beyond = _beyond_chance(together, own)
+        signals = drawn + beyond
+        gains = np.linalg.solve(signals + noises, signals)
         left = np.clip(np.diagonal(gains, axis1=1, axis2=2), LEAST_LEFT, 1.0)
         left[left >= WORTH_IT] = 1.0
-        for members, difference, signal, gain, rest in zip(together, own, signals, gains, left, strict=True):
-            pull = _root_of_gain(signal, noise) if apart_as_true else gain
-            mean[members] += np.where(rest < 1.0, difference @ pull - difference, 0.0)
-            variance[members] = rest * noise
-            taken += len(members) * float(np.mean(1.0 - rest))
-    return Borrowed(mean, variance, taken / len(alive))
+        for one, difference, signal, gain, rest in zip(together, own, signals, gains, left, strict=True):
+            pull = _root_of_gain(signal, one.noise) if apart_as_true else gain
+            mean[one.members] += np.where(rest < 1.0, difference @ pull - difference, 0.0)
+            variance[one.members] *= rest
+            taken += len(one.members) * float(np.mean(1.0 - rest))
+    return Borrowed(mean, variance, taken / max(1, regions - int(empty.sum())))
+
+
+def _enough(sizes: int) -> int:
+    """How many regions can tell by themselves how much they differ."""
+    return max(FEWEST_REGIONS, REGIONS_PER_SIZE * sizes)
+
+
+def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, kinds: int) -> list[list[_Alike]]:
+    """Regions that tell together how much more they differ than chance would have it.
+
+    Kinds differ in shape and in how alike their regions are, so each tells for itself if it has enough regions; where
+    none has, all kinds tell together.
+    """
+    regions, sizes = noise.shape
+    enough, each = _enough(sizes), regions // kinds
+    free = groups * np.clip(1.0 - share, 0.0, 1.0)
+    found: list[list[_Alike]] = []
+    for kind in range(kinds):
+        own = kind * each + np.flatnonzero(groups[kind * each : (kind + 1) * each] > 0)
+        if not len(own):
+            continue
+        common = np.clip(share[own] @ above[own] / groups[own].sum(), 0.0, 1.0)
+        chance = np.minimum.outer(common, common) - np.outer(common, common)
+        found += [
+            [_Alike(some, free[some].mean() * chance, noise[some].mean(axis=0)) for some in lot]
+            for lot in _alike(groups, noise, own, enough)
+        ]
+    return [[one for lot in found for one in lot]] if found and each < enough else found
+
+
+def _beyond_chance(together: Sequence[_Alike], own: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
+    """Covariances `[classes, sizes, sizes]`: by chance, of the noise, and of real differences beyond both."""
+    drawn, noises = np.stack([one.chance for one in together]), np.stack([np.diag(one.noise) for one in together])
+    roots = np.linalg.cholesky(drawn + noises)
+    inverses = np.linalg.inv(roots)
+    real = _real_differences(np.concatenate([rows @ inverse.T for rows, inverse in zip(own, inverses, strict=True)]))
+    return drawn, noises, roots @ real @ roots.transpose(0, 2, 1)
+
+
+def _in_common(apart: Floats, noise: Floats, groups: Floats, lots: Sequence[list[_Alike]], kinds: int) -> Floats:
+    """What the kinds of each region are believed to differ by in common, divided by their numbers of groups.
+
+    It is read from sums over the kinds: real differences add up there, noise and chance only by their squares.
+    """
+    sums, noises, counts = (each.reshape(kinds, -1, *each.shape[1:]).sum(axis=0) for each in (apart, noise, groups))
+    chances = np.zeros((*sums.shape, sums.shape[1]))
+    for one in (one for lot in lots for one in lot):
+        chances[one.members % len(sums)] += one.chance
+    regions = [_Alike(np.array([at]), chances[at], noises[at]) for at in np.flatnonzero(counts > 0)]
+    if not regions:
+        return np.zeros_like(apart)
+    drawn, spread, beyond = _beyond_chance(regions, [sums[one.members] for one in regions])
+    common = np.zeros_like(sums)
+    gains = np.linalg.solve(beyond + drawn + spread, beyond)
+    for one, gain in zip(regions, gains, strict=True):
+        common[one.members] = sums[one.members] @ gain
+    parts = groups.reshape(kinds, -1) / np.maximum(counts, 1.0)
+    found: Floats = (parts[:, :, None] * common).reshape(apart.shape)
+    return found
 
 
 def _root_of_gain(signal: Floats, noise: Floats) -> Floats:
@@ -97,14 +172,17 @@ def _root_of_gain(signal: Floats, noise: Floats) -> Floats:
     return found
 
 
-def _alike(groups: Floats, alive: np.ndarray, enough: int) -> list[list[np.ndarray]]:
-    """Leaves by their number of groups: classes of like ones, put together until there are enough."""
-    classes = np.floor(CLASSES_PER_E * np.log(groups[alive])).astype(np.int64)
+def _alike(groups: Floats, noise: Floats, alive: np.ndarray, enough: int) -> list[list[np.ndarray]]:
+    """Regions by their number of groups, and their noise: classes of like ones, put together until there are enough."""
+    by_groups, by_noise = (
+        np.floor(CLASSES_PER_E * np.log(each)).astype(np.int64) for each in (groups[alive], noise[alive].mean(axis=1))
+    )
     found: list[list[np.ndarray]] = [[]]
-    for one in np.unique(classes):
+    _, classes = np.unique(np.stack([by_groups, by_noise]), axis=1, return_inverse=True)
+    for one in range(classes.max() + 1):
         if sum(map(len, found[-1])) >= enough:
             found.append([])
-        found[-1].append(alive[classes == one])
+        found[-1].append(alive[classes.ravel() == one])
     if len(found) > 1 and sum(map(len, found[-1])) < enough:
         last = found.pop()
         found[-1].extend(last)

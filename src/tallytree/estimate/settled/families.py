@@ -38,13 +38,13 @@ def settled(
     *,
     orderly_leaves: bool = False,
     top: Integers | None = None,
-    above_leaves: bool = False,
+    through: int | None = None,
 ) -> Integers:
     """Whole numbers `[regions, sizes]` near `mean`: non-increasing, adding up, from 0 to the region's total.
 
     `deviation` is positive and has the shape of `mean`. Without `totals` nothing bounds a row but its parent's. With
-    `orderly_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top`
-    gives the rows of all levels but the last, if they are settled already; with `above_leaves` no others are returned.
+    `orderly_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top` has
+    the rows of the first levels, if they are settled already; levels below that numbered `through` are left out.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> settled(np.array([[9.2, 5.0], [5.4, 6.0], [3.1, -2.0]]), np.ones((3, 2)), tree, np.array([10, 6, 4]))
@@ -53,7 +53,8 @@ def settled(
            [3, 0]])
     """
     last = hierarchy.depth - 1
-    values = np.empty((hierarchy.level_slice(last).start if above_leaves else len(mean), mean.shape[1]), dtype=np.int64)
+    through = last if through is None else through
+    values = np.empty((hierarchy.level_slice(through).stop, mean.shape[1]), dtype=np.int64)
     bounds = np.full(len(hierarchy), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
     if top is None:
         row = np.empty(mean.shape[1])
@@ -61,7 +62,8 @@ def settled(
         values[0] = np.floor(row + 0.5)
     else:
         values[: len(top)] = top
-    for level in range(0 if top is None else last - 1, last - above_leaves):
+    done = 1 if top is None else int(np.searchsorted(hierarchy.level_starts, len(top)))  # levels
+    for level in range(done - 1, through):
         parents = hierarchy.level_slice(level)
         relax = not (orderly_leaves and level == last - 1)
         count, start_of = parents.stop - parents.start, parents.start
@@ -119,7 +121,8 @@ def _settle(
     for parent in range(start, stop):
         first, last = child_starts[parent], child_starts[parent + 1]
         if last - first == 1:
-            values[first] = values[parent]
+            for size in range(values.shape[1]):  # a row as a whole takes Numba two seconds more to compile
+                values[first, size] = values[parent, size]
             continue
         rows, spread = mean[first:last], deviation[first:last]
         if relax:
@@ -199,13 +202,30 @@ def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Flo
         held[child] = _reach(middle[child], spread[child], high, held[child], most[child])
         given += held[child]
     while given < wanted:
-        unlikely = np.empty(children)
-        for child in range(children):
-            unlikely[child] = (held[child] + 1 - middle[child]) / spread[child]
-        for child in np.argsort(unlikely, kind="mergesort"):
-            if given < wanted and held[child] < most[child]:
+        given = _give_one_each(middle, spread, given, wanted, most, held)
+
+
+@kernel
+def _give_one_each(middle: Floats, spread: Floats, given: float, wanted: float, most: Floats, held: Floats) -> float:
+    """One unit more for each child that may have it, the likeliest first, while any is left; how many are given then.
+
+    Few chances are told apart here, those within rounding of the threshold; so there is nothing to sort, which Numba
+    would take longer to compile than all of the rest.
+    """
+    unlikely = np.empty(len(held))
+    for child in range(len(held)):
+        unlikely[child] = (held[child] + 1 - middle[child]) / spread[child]
+    least = -np.inf
+    while given < wanted and least < np.inf:
+        before, least = least, np.inf
+        for child in range(len(held)):
+            if held[child] < most[child] and before < unlikely[child] < least:
+                least = unlikely[child]
+        for child in range(len(held)):
+            if unlikely[child] == least and given < wanted and held[child] < most[child]:
                 held[child] += 1
                 given += 1
+    return given
 
 
 @kernel

@@ -58,9 +58,9 @@ def prices(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) 
     value = _answer(mean, deviation, parent, bounds, found, gap, pools)
     damping, passes = FIRST_DAMPING, 1
     step, trial, left = np.empty(sizes), np.empty(sizes), np.empty(sizes)
-    while passes < MOST_PASSES and np.max(np.abs(gap) * largest) >= 1.0:
+    while passes < MOST_PASSES and _farthest(gap, largest) >= 1.0:
         _newton_step(pools, variances, damping, gap, step)
-        promised = np.dot(gap, step)
+        promised = _product(gap, step)
         part = 1.0
         while passes < MOST_PASSES:
             for size in range(sizes):
@@ -69,7 +69,7 @@ def prices(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) 
             passes += 1
             if now > value or part < 1e-3:
                 break
-            trend = np.dot(left, step)
+            trend = _product(left, step)
             part *= min(0.7, max(0.05, promised / (promised - trend))) if trend < 0.0 else 0.5
             damping = min(1.0, 4 * damping)
         gained = (now - value) / promised
@@ -83,6 +83,24 @@ def prices(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) 
         elif gained < 0.15:
             damping = min(1.0, 3 * damping)
     return found
+
+
+@kernel
+def _farthest(gap: Floats, largest: Floats) -> float:
+    """How far the child that has farthest to move is, in parts of what is near enough."""
+    farthest = 0.0
+    for size in range(len(gap)):
+        farthest = max(farthest, abs(gap[size]) * largest[size])
+    return farthest
+
+
+@kernel
+def _product(one: Floats, other: Floats) -> float:
+    """The inner product, added up in one order on every machine."""
+    total = 0.0
+    for size in range(len(one)):
+        total += one[size] * other[size]
+    return total
 
 
 @kernel

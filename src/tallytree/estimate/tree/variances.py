@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,7 @@ class TreeVariances:
             on_subtree[below] = carried[below] + np.repeat(inherited, self._children(level))
         return self.own * on_subtree
 
+    @cached_property
     def leading(self) -> tuple[Integers, Floats]:
         """For every region the level of the measurement that counts most in its estimate, and its part of the variance.
 

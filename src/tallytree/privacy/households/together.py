@@ -14,6 +14,21 @@ Each was made under a relation of its own. A statement about both needs one rela
   so the release costs 2ε, or 4ρ (and since ε-DP is ε²/2-zCDP, (2ε)²/2 is four times as much too). Within one region,
   or with an empty household, it is less.
 - Private totals, households added or removed. That is a step of the release's own relation, and costs what it cost.
+
+*Categories* of the release (a household's tenure) are attributes of the synthesis like any other, so nothing changes
+for it. For the release:
+
+- Public totals by region and category, which the group then decides: as above, with "its region and category kept".
+  Neither is protected.
+- Private totals: as above. Whoever decides a category, a household removed from one region and category is one step,
+  and one added to another is one step.
+- The list of groups is public with their regions and without their categories, and each has somebody in it. The
+  relation is: one household replaced by any other that has a person, in the same region, in whatever category. Where
+  members decide all categories this is one step of the release's relation, "replaced within its region". Where the
+  group decides one, it is two steps: the household is removed, and another is added in its region. The data set in
+  between lacks a household that is on the list; but the bounds of `Neighbours.sensitivity` are those of private totals
+  and hold for it, and the list goes into the release in the same way for all three data sets, as a public fact. So the
+  triangle inequality gives 2ε, or 4ρ.
 """
 
 from __future__ import annotations
@@ -39,6 +54,9 @@ class Together:
     synthesis: Fraction
     relation: str
     regions_are_public: bool
+    categories: tuple[str, ...] = ()  # of the release
+    categories_are_public: bool = False
+    none_is_empty: bool = False  # is it public that each household has a person?
 
     @property
     def rho(self) -> Fraction:
@@ -56,7 +74,9 @@ class Together:
                 f", hence (ε, δ)-differentially private with ε = {shown(epsilon_of(self.rho, delta))} at "
                 f"δ = {shown(delta)}"
             )
-        counted = "" if self.times == 1 else " (twice the ε, four times the ρ: a household may change its region)"
+        moved = [*([] if self.regions_are_public else ["region"]), *self.categories]
+        counted = f" (twice the ε, four times the ρ: a household may change its {' and '.join(moved)})"
+        counted = "" if self.times == 1 else counted
         return (
             f"{text}: ρ = {shown(self.release)} for the table{counted} and ρ = {shown(self.synthesis)} for "
             f"the synthesis. {self.relation}"
@@ -78,27 +98,54 @@ def together(table: Neighbours, spent: Budget, households: HouseholdNeighbours, 
         )
     if table.quantity_bound != 1:
         raise SpecError("the release's sizes are sums of a quantity, not numbers of persons; they cannot agree")
-    if table.public_totals and unit != "one_group":
+    listed = table.public_totals or table.groups_listed
+    if listed and unit != "one_group":
         raise SpecError(
             "the release takes the list of households with their regions as public, and the synthesis their number as "
             "private: no relation holds for both. Use the unit one_group for the synthesis."
         )
-    times = 2 if not table.public_totals and unit == "one_group" else 1
-    if table.public_totals:
+    names = () if table.categories is None else table.categories.names
+    fixed = [] if table.categories is None else table.categories.fixed
+    one_step = table.public_totals or (table.groups_listed and not fixed) or unit != "one_group"
+    times = 1 if one_step else 2
+    if table.public_totals and names:
+        kept = " and ".join(names)
+        relation = (
+            f"Neighbouring data sets differ in one household, replaced by any other of the same region and {kept}. NOT "
+            f"protected: the region and {kept} of households, which are public, and so the number of households of "
+            "every region and category."
+        )
+    elif table.public_totals:
         relation = (
             "Neighbouring data sets differ in one household, replaced by any other in the same region. NOT protected: "
             "the regions of households, which are public, and so the number of households in every region."
         )
+    elif table.groups_listed:
+        relation = (
+            "Neighbouring data sets differ in one household, replaced by any other in the same region that has a "
+            f"person, of any {' and '.join(names)}. NOT protected: the regions of households, which are public, and so "
+            "the number of households in every region, and that each has at least one person."
+        )
     elif unit == "one_group":
         relation = (
             "Neighbouring data sets differ in one household, replaced by any other with all its persons and "
-            "attributes, in any region. The number of households in all is public."
+            f"attributes, in any region{''.join(f' and of any {name}' for name in names)}. The number of households "
+            "in all is public."
         )
     else:
         relation = "Neighbouring data sets differ in one household, added or removed with all its persons."
     assert budget.rho is not None
     relation += f" A household counts at most {households.max_persons} persons."
-    return Together(times, times**2 * spent.charge_in("rho"), budget.rho, relation, table.public_totals)
+    return Together(
+        times,
+        times**2 * spent.charge_in("rho"),
+        budget.rho,
+        relation,
+        regions_are_public=listed,
+        categories=names,
+        categories_are_public=table.public_totals and bool(names),
+        none_is_empty=table.groups_listed,
+    )
 
 
 # -------------------------------------------------------------------- charging the release to the households' account

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.errors import SpecError
 from tallytree.kernels import blocks, in_threads
 from tallytree.privacy.noise.draws import checked_scale, checked_size, checked_variance
 
@@ -49,7 +50,7 @@ def usable_variance(variance: Fraction | int | str) -> Fraction:
 def discrete_laplace(scale: Fraction | int | str, size: int) -> NDArray[np.int64]:
     """`size` draws with P(x) ∝ exp(−|x| / usable_scale(scale))."""
     usable, count = float(usable_scale(scale)), checked_size(size)
-    dp = _opendp()
+    dp = library()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
     return _draw(dp.m.make_laplace(*space, scale=usable), count)
 
@@ -57,15 +58,20 @@ def discrete_laplace(scale: Fraction | int | str, size: int) -> NDArray[np.int64
 def discrete_gaussian(variance: Fraction | int | str, size: int) -> NDArray[np.int64]:
     """`size` draws with P(x) ∝ exp(−x² / (2 usable_variance(variance)))."""
     usable, count = math.sqrt(usable_variance(variance)), checked_size(size)
-    dp = _opendp()
+    dp = library()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     return _draw(dp.m.make_gaussian(*space, scale=usable), count)
 
 
-def _opendp() -> Any:
+def library() -> Any:
     """OpenDP, imported when first needed; its samplers are among the features it asks to have enabled."""
-    import opendp.prelude as dp
-
+    try:
+        import opendp.prelude as dp
+    except ModuleNotFoundError:
+        raise SpecError(
+            "noise = 'opendp' needs OpenDP, which is not installed: pip install 'tallytree[opendp]', or leave noise "
+            "out. Nothing was spent."
+        ) from None
     dp.enable_features("contrib")
     return dp
 

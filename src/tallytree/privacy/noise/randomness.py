@@ -54,6 +54,7 @@ def cryptographic(source: NoiseSource) -> Randomness:
         own = draws.discrete_laplace, draws.discrete_gaussian, draws.checked_scale, draws.checked_variance
         return Randomness("tallytree", *own, words=Keystream)
     if source == "opendp":
+        opendp.library()  # if it is missing, that is noticed here, before anything is charged
         theirs = opendp.discrete_laplace, opendp.discrete_gaussian, opendp.usable_scale, opendp.usable_variance
         return Randomness("opendp", *theirs, words=Keystream)
     raise SpecError(f"unknown noise source {told(source)}; expected tallytree or opendp")

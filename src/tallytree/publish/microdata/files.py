@@ -19,6 +19,7 @@ from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.kept import note_saved
 from tallytree.publish.microdata.statement import data_package, privacy_statement
 from tallytree.schema import SIZE, Marginal, Schema
+from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.models.model import SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence, TableAccuracy, noise_reach, table_accuracies
@@ -26,6 +27,7 @@ from tallytree.synthesis.workload import Workload
 
 HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
 QUESTIONS, ANSWERS, SCHEMA, SIZES = "questions.csv", "answers.parquet", "schema.json", "size_table.csv"
+REGIONS = "regions.csv"
 FILES = (HOUSEHOLDS, PERSONS, QUESTIONS, ANSWERS, SCHEMA, MEASUREMENTS, PRIVACY, PACKAGE)
 SIZE_COLUMNS = ("region", "size", "count")
 QUESTION_COLUMNS = (
@@ -65,7 +67,10 @@ def write_microdata(
         if synthesis.table is None:
             return [*FILES]
         _write_size_table(synthesis, folder / SIZES)
-        return [*FILES, SIZES]
+        if synthesis.table.levels is None:
+            return [*FILES, SIZES]
+        _write_regions(synthesis.table.levels, folder / REGIONS)
+        return [*FILES, SIZES, REGIONS]
 
     return write_whole(target, fill, replace=replace, named=lambda saved: note_saved(synthesis.folder, saved))
 
@@ -267,13 +272,35 @@ def _measurement(place: int, cells: NDArray[Any], values: NDArray[Any], variance
 def _write_size_table(synthesis: SynthesisContents, path: Path) -> None:
     table = synthesis.table
     assert table is not None
-    regions = synthesis.schema.attribute(table.region).values
+    sizes = range(table.first_size, table.last_size + 1)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(SIZE_COLUMNS)
-        for region, counts in zip(regions, table.counts.tolist(), strict=True):
-            for size, count in enumerate(counts, start=table.first_size):
-                writer.writerow([region, size, count])
+        writer.writerow(size_columns([category for category, _ in table.by]))
+        rows = size_rows(synthesis.schema, table.attributes, sizes)
+        writer.writerows([*row, count] for row, count in zip(rows, table.counts.ravel().tolist(), strict=True))
+
+
+def _write_regions(levels: RegionLevels, path: Path) -> None:
+    """A row for each leaf region, with the regions that it lies in, from the top down."""
+    columns = [
+        [attribute.values[code] for code in of_leaf.tolist()]
+        for attribute, of_leaf in zip(levels.attributes, levels.of_leaf, strict=True)
+    ]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([attribute.name for attribute in levels.attributes])
+        writer.writerows(zip(*columns, strict=True))
+
+
+def size_columns(categories: Sequence[str]) -> list[str]:
+    """The columns of the file with the released table."""
+    region, *rest = SIZE_COLUMNS
+    return [region, *categories, *rest]
+
+
+def size_rows(schema: Schema, attributes: Sequence[str], sizes: range) -> Iterator[tuple[str, ...]]:
+    """What stands before the count in each row: a value of each attribute, and the size."""
+    return product(*(schema.attribute(name).values for name in attributes), map(str, sizes))
 
 
 def workload_of(statement: dict[str, Any], schema: Schema) -> Workload:

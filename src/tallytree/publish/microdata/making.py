@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tallytree.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional, told
+from tallytree.category_trees import on_level
 from tallytree.errors import SpecError
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.households.journal import VALUE, has_begun
+from tallytree.privacy.households.levels import with_levels
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.households.together import charge_release, check_account, together
@@ -26,6 +30,8 @@ from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.value import Release
 from tallytree.schema import Schema
 from tallytree.synthesis.agreement import SizeTable, size_table
+from tallytree.synthesis.country.asking import RegionalOptions
+from tallytree.synthesis.country.making import Country, national_workload, planned, run, workload_of
 from tallytree.synthesis.methods import DEFAULT, Method, Options, method
 from tallytree.synthesis.workload import Workload, default_workload
 from tallytree.tables.households import Households
@@ -47,6 +53,8 @@ MOST_ROOM = 1 << 30  # that is taken at once; further rounds take what they need
     folder=optional(PATH),
     release=optional(either(instance(Release), PATH)),
     region=optional(TEXT),
+    by=optional(MAPPING),
+    regional=optional(MAPPING),
     title=optional(TEXT),
 )
 def synthesize(
@@ -64,6 +72,8 @@ def synthesize(
     number: int | None = None,
     release: AnyRelease | None = None,
     region: str | None = None,
+    by: Mapping[str, Any] | None = None,
+    regional: Mapping[str, Any] | None = None,
     title: str | None = None,
     progress: Progress = silent,
 ) -> Synthesis:
@@ -78,14 +88,24 @@ def synthesize(
     against copies. An error after the budget was reserved has a note that says what was spent and how to go on.
 
     With a `release` of group sizes (or its directory) and the household attribute `region`, whose values are its leaf
-    regions, households are drawn so that their numbers by region and size are the released ones exactly. Both then
-    have one promise together; with a ledger the release is charged to the households' account too, once.
+    regions, households are drawn so that their numbers by region and size are the released ones exactly. Where the
+    release has categories they agree by category too: with the household attribute of the same name, or the one that
+    `by` names, `{"tenure": "ten"}`, and with its values, or those that `by` says they are called,
+    `{"tenure": {"attribute": "ten", "values": {"owned": "1", "rented": "2"}}}`. Both then have one promise together;
+    with a ledger the release is charged to the households' account too, once.
+
+    With `regional` as well, households differ by region as far as the budget allows: tables are measured by the
+    regions of every level of the release's tree with a part of the budget, `{"share": "0.25", "tables": [["tenure"],
+    ["age"]]}` (every attribute, if not told), and the levels above the leaves become attributes of households too. The
+    workload is then about the whole.
 
     Everything that can be refused is refused before anything is spent.
     """
     budget = Budget.of(budget)
-    ready = check(households, budget, unit, workload, method, options, number, release, region)
-    neighbours, table = ready.neighbours, ready.table
+    ready = check(households, budget, unit, workload, method, options, number, release, region, by, regional)
+    neighbours, table, country = ready.neighbours, ready.table, ready.country
+    if country is not None:
+        households = with_levels(households, country.levels.region, country.levels.added)
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     if book is not None and table is not None:
         both = together(table.neighbours, table.budget, neighbours, budget)
@@ -105,9 +125,11 @@ def synthesize(
         if book is not None and table is not None:
             charge_release(book, households.name, neighbours, both, table.release_id)
         checkpoint = None if folder is None else os.path.join(folder, CHECKPOINT)
-        fitted = ready.method.run(
-            tables, ready.workload, options=ready.options, progress=progress, checkpoint=checkpoint
-        )
+        how: Any = {"progress": progress, "checkpoint": checkpoint}
+        if country is None or table is None:
+            fitted = ready.method.run(tables, ready.workload, options=ready.options, **how)
+        else:
+            fitted = run(tables, country, table, ready.method, ready.options, ready.workload, **how)
         exact = {marginal: tables.public_counts(marginal) for marginal in tables.published_exactly}
     except BaseException as error:
         tables.close()
@@ -115,7 +137,7 @@ def synthesize(
         raise
     tables.close()
     return Synthesis(
-        workload=ready.workload,
+        workload=ready.workload if country is None else workload_of(country, ready.workload),
         fitted=fitted,
         made_by=ready.method,
         options=asdict(ready.options),
@@ -148,8 +170,9 @@ class Ready:
     neighbours: HouseholdNeighbours
     method: Method
     options: Options
-    workload: Workload
+    workload: Workload  # of the whole, where there are regions
     table: SizeTable | None
+    country: Country | None = None
 
 
 def check(
@@ -162,34 +185,55 @@ def check(
     number: int | None,
     release: AnyRelease | None,
     region: str | None,
+    by: Mapping[str, Any] | None = None,
+    regional: Mapping[str, Any] | None = None,
 ) -> Ready:
     """All that `synthesize` refuses is refused here, and nothing is spent."""
     schema = households.schema
     neighbours = HouseholdNeighbours(_unit(unit), schema.max_persons)
-    chosen, settings, asked = check_public(schema, method, options, workload)
+    chosen, settings, asked = check_public(schema, method, options, workload, None if regional is None else region)
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
         raise SpecError(f"number must be a whole number of at least 0, not {told(number)}")
     tables = PrivateTables(households, neighbours, budget)  # reserves nothing: it has no ledger and no journal
     if neighbours.number_is_public and tables.number == 0:
         raise SpecError("there are no households, which is public under this unit: there is nothing to synthesize")
-    table = _table(schema, release, region, neighbours, budget, tables)
+    if regional is not None and (release is None or region is None):
+        raise SpecError("regional needs a release and region: the tree of regions is the release's")
+    given = _opened(release)
+    table = _table(schema, given, region, by, neighbours, budget, tables)
     if table is not None and number not in (None, table.number):
         raise SpecError(f"the release has {table.number:,} households, so number cannot be {number:,}: leave it out")
-    return Ready(neighbours, chosen, settings, asked, table)
+    if regional is None or given is None or table is None:
+        return Ready(neighbours, chosen, settings, asked, table)
+    tree = given[0].hierarchy.regions
+    country = planned(schema, tree, table, neighbours, budget, RegionalOptions.of(regional), settings)
+    placed = replace(table, levels=country.levels)
+    check_memory(workload_of(country, asked).queries, len(asked) + len(country.wanted))
+    return Ready(neighbours, chosen, settings, asked, placed, country)
 
 
 def check_public(
-    schema: Schema, name: str, options: Mapping[str, Any] | None, workload: Workload | None
+    schema: Schema,
+    name: str,
+    options: Mapping[str, Any] | None,
+    workload: Workload | None,
+    region: str | None = None,
 ) -> tuple[Method, Options, Workload]:
-    """The method, its options and the workload, if all can be used with this schema; no private row is needed."""
+    """The method, its options and the workload, if all can be used with this schema; no private row is needed.
+
+    With a `region` whose tables are asked for besides, the workload is about the other attributes.
+    """
     names = [attribute.name for attribute in (*schema.household, *schema.person)]
     for taken in (ID, PERSON):
         if taken in names:
             raise SpecError(f"{taken!r} is a column of the synthetic tables; call the attribute something else")
     chosen = method(name)
     settings = chosen.prepared(schema, options)
-    asked = default_workload(schema) if workload is None else workload
-    asked.check(schema)
+    if region is not None:
+        asked = national_workload(schema, region, workload)
+    else:
+        asked = default_workload(schema) if workload is None else workload
+        asked.check(schema)
     check_memory(asked.queries, len(asked))
     return chosen, settings, asked
 
@@ -223,10 +267,19 @@ def _unit(unit: HouseholdUnit | PrivacyUnit | str) -> HouseholdUnit:
 # -------------------------------------------------------------------- agreement with a released table
 
 
+def _opened(release: AnyRelease | None) -> tuple[Release, str | None] | None:
+    """A release, and its id if it was given as a directory."""
+    if release is None or isinstance(release, Release):
+        return None if release is None else (release, None)
+    folder = Path(release)
+    return Release.load(folder), digest(folder / MANIFEST)
+
+
 def _table(
     schema: Schema,
-    release: AnyRelease | None,
+    release: tuple[Release, str | None] | None,
     region: str | None,
+    by: Mapping[str, Any] | None,
     neighbours: HouseholdNeighbours,
     budget: Budget,
     tables: PrivateTables,
@@ -235,10 +288,12 @@ def _table(
     if (release is None) != (region is None):
         raise SpecError("agreement with a release needs both: release, and region, the attribute with its leaf regions")
     if release is None or region is None:
+        if by is not None:
+            raise SpecError("by says which attributes have the categories of a release, and no release is given")
         return None
-    table = released_sizes(schema, release, region)
-    together(table.neighbours, table.budget, neighbours, budget)
-    if table.neighbours.public_totals and table.number != tables.number:
+    table = released_sizes(schema, *release, region, by)
+    both = together(table.neighbours, table.budget, neighbours, budget)
+    if both.regions_are_public and table.number != tables.number:
         raise SpecError(
             f"the release has {table.number:,} households and the data {tables.number:,}, both public: they are not "
             "about the same households"
@@ -246,26 +301,24 @@ def _table(
     return table
 
 
-def released_sizes(schema: Schema, release: AnyRelease, region: str) -> SizeTable:
-    """The leaves of a release (or of its directory) as the values of a household attribute."""
-    release_id = None
-    if not isinstance(release, Release):
-        folder = Path(release)
-        release = Release.load(folder)
-        release_id = digest(folder / MANIFEST)
+def released_sizes(
+    schema: Schema, release: Release, release_id: str | None, region: str, by: Mapping[str, Any] | None = None
+) -> SizeTable:
+    """The leaves of a release as the values of a household attribute."""
     tree, measurements = release.hierarchy, release.measurements
+    counts = release.counts[tree.level_slice(tree.depth - 1)]
     if tree.by is not None:
-        raise SpecError(
-            f"the release tells groups apart by {' and '.join(tree.by.names)}, and synthetic households agree with "
-            "releases without categories alone; give such a release, or none"
-        )
-    leaves = tree.level_slice(tree.depth - 1)
+        values = [len(column.values) for column in tree.by.columns]
+        by_region = np.moveaxis(on_level(release.counts, tree, tree.depth - 1), 0, 1)
+        counts = by_region.reshape(len(by_region), *values, -1)
+    leaves = tree.regions.level_slice(tree.regions.depth - 1)
     return size_table(
         schema,
         region,
-        ids=tree.ids[leaves],
-        names=tree.names[leaves],
-        counts=release.counts[leaves],
+        by=by,
+        ids=tree.regions.ids[leaves],
+        names=tree.regions.names[leaves],
+        counts=counts,
         first_size=measurements.first_size,
         neighbours=measurements.neighbours,
         budget=measurements.budget,

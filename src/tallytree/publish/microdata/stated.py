@@ -68,6 +68,7 @@ AGREED = {
     *("release_id", "region", "first_size", "last_size", "households", "release_neighbours", "release_budget"),
     *("steps_of_the_release", "release_rho", "synthesis_rho", "rho", "relation", "statement", "promise"),
 }
+BY, LEVELS = "by", "levels"  # are there where the release has categories, and where households have all levels
 ANY_ROUND = {"round", "kind", "words", "cost", "lost"}
 MEASURING = {*ANY_ROUND, "table", "cells", "sensitivity", "noise", "scale"}
 SELECTING = {*ANY_ROUND, "candidates", "digest", "epsilon", "sensitivity"}
@@ -149,13 +150,29 @@ def _structure(stated: dict[str, Any], structure: Structure, households: int) ->
 
 def _agreement(agreed: dict[str, Any], schema: Schema) -> Iterator[str]:
     where = f"{PRIVACY}, agreement"
-    yield from _fields(agreed, AGREED, where)
+    table = Neighbours.from_json(agreed["release_neighbours"])
+    categories = () if table.categories is None else table.categories.columns
+    yield from _fields(agreed, AGREED | {LEVELS} | ({BY} if categories else set()), where, optional=(LEVELS,))
+    levels = agreed.get(LEVELS, [agreed["region"]])
+    known = [each.name for each in schema.household]
+    if not _texts(levels) or not set(levels) <= set(known) or levels[-1:] != [agreed["region"]]:
+        yield f"{where}: its levels are not attributes of households down to {agreed['region']!r}"
     first, last = agreed["first_size"], agreed["last_size"]
     if not (_counts(first) and _counts(last) and first <= 1 and first <= last <= schema.max_persons):
         yield f"{where}: the sizes {first!r} to {last!r} are not those of a released table"
+    by = agreed.get(BY, [])
+    if not isinstance(by, list) or not all(_texts(pair) and len(pair) == 2 for pair in by):
+        yield f"{where}: its categories cannot be understood"
+        return
+    attributes = [agreed["region"], *(name for _, name in by)]
+    if [name for name, _ in by] != [column.name for column in categories] or len(set(attributes)) < len(attributes):
+        yield f"{where}: its categories are not those of the release, each with an attribute of its own"
+    for (_, name), column in zip(by, categories, strict=False):
+        if name not in [each.name for each in schema.household] or schema.attribute(name).codes != len(column.values):
+            yield f"{where}: {name!r} is no attribute of households with as many values as {column.name!r}"
     expected = {
-        "promise": promise(agreed["region"], first, last),
-        "release_neighbours": Neighbours.from_json(agreed["release_neighbours"]).to_json(),
+        "promise": promise(attributes, first, last),
+        "release_neighbours": table.to_json(),
         "release_budget": Budget.from_json(agreed["release_budget"]).to_json(),
     }
     for name, value in expected.items():

@@ -114,6 +114,8 @@ def public_facts(neighbours: HouseholdNeighbours, both: Together | None) -> list
         "the workload: which tables the synthetic households should get right",
         *(["the number of households"] if neighbours.number_is_public else []),
         *(["the regions of households"] if both is not None and both.regions_are_public else []),
+        *([f"their {' and '.join(both.categories)}"] if both is not None and both.categories_are_public else []),
+        *(["that each household has a person"] if both is not None and both.none_is_empty else []),
     ]
 
 
@@ -182,6 +184,10 @@ def not_protected(neighbours: HouseholdNeighbours, both: Together | None) -> lis
         facts.append("how many households there are")
     if both is not None and both.regions_are_public:
         facts.append("in which region a household is, and so how many households every region has")
+    if both is not None and both.categories_are_public:
+        facts.append(f"what a household's {' and '.join(both.categories)} is, and so how many of each every region has")
+    if both is not None and both.none_is_empty:
+        facts.append("that every household has at least one person")
     if neighbours.unit.kind == "one_person_attributes":
         facts += [
             "which households there are, their attributes and how many persons each has",
@@ -257,16 +263,18 @@ def agreement(synthesis: SynthesisContents) -> dict[str, Any] | None:
         "rho": str(both.rho),
         "relation": both.relation,
         "statement": both.in_words(synthesis.budget.delta),
-        "promise": promise(table.region, table.first_size, table.last_size),
+        "promise": promise(table.attributes, table.first_size, table.last_size),
+        **({"by": [list(pair) for pair in table.by]} if table.by else {}),
+        **({"levels": [each.name for each in table.levels.attributes]} if table.levels is not None else {}),
     }
 
 
-def promise(region: str, first_size: int, last_size: int) -> str:
+def promise(attributes: Sequence[str], first_size: int, last_size: int) -> str:
     """In what the households agree with the released table."""
     empty = "" if first_size == 0 else " Households without persons are not in that table, so none were drawn."
     return (
-        f"for every value of {region} and every size, {first_size} to {last_size} or more, there are exactly as many "
-        f"synthetic households as were released.{empty}"
+        f"for every value of {', '.join(attributes)} and every size, {first_size} to {last_size} or more, there are "
+        f"exactly as many synthetic households as were released.{empty}"
     )
 
 

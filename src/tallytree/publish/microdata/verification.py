@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,11 +33,13 @@ from tallytree.publish.microdata.files import (
     PERSON,
     PERSONS,
     QUESTIONS,
+    REGIONS,
     SCHEMA,
-    SIZE_COLUMNS,
     SIZES,
     arrow_schemas,
     scale,
+    size_columns,
+    size_rows,
     workload_of,
     write_report,
 )
@@ -65,7 +68,7 @@ class StoredMicrodata(Stored):
     """The files of a directory of synthetic households."""
 
     expected = FILES
-    optional = (SIZES,)
+    optional = (SIZES, REGIONS)
 
     def unchecked(self) -> Iterator[Unchecked]:
         """What is said and cannot be checked from the files."""
@@ -100,15 +103,18 @@ class _Read:
         self.values: list[str] = []
         self.sizes: list[str] = []
         self.rules: dict[str, int] = {}
+        self.places: list[str] = []  # households that are not in the regions of their leaf
         self.households = 0
         self.tally = Tally(workload_of(stored.statement, stored.schema))
         agreed = stored.statement["agreement"]
-        region = None if agreed is None else agreed["region"]
         self.by_region: Integers | None = None
-        if region is not None:
-            self.by_region = np.zeros((stored.schema.attribute(region).codes, stored.schema.max_persons + 1), np.int64)
+        if agreed is not None:
+            attributes = _attributes(agreed)
+            shape = [stored.schema.attribute(name).codes for name in attributes]
+            self.by_region = np.zeros((*shape, stored.schema.max_persons + 1), np.int64)
             names = [attribute.name for attribute in stored.schema.household]
-            self.region = names.index(region)
+            self.agreed = [names.index(name) for name in attributes]
+            self.above = {names.index(name): of_leaf for name, of_leaf in _regions(stored).items()}
 
 
 def _read(stored: StoredMicrodata) -> _Read:
@@ -166,7 +172,11 @@ def _take(found: _Read, homes: Any, people: Any, schema: Schema) -> None:
         for rule in broken(part(chunk, schema, np.arange(len(sizes)))[0]):
             found.rules[rule.words] = found.rules.get(rule.words, 0) + int(rule.households.sum())
     if found.by_region is not None:
-        np.add.at(found.by_region, (household[:, found.region], sizes), 1)
+        np.add.at(found.by_region, (*(household[:, column] for column in found.agreed), sizes), 1)
+        for column, of_leaf in found.above.items():
+            if not np.array_equal(household[:, column], of_leaf[household[:, found.agreed[0]]]):
+                name = schema.household[column].name
+                found.places.append(f"{HOUSEHOLDS}: a household is in another {name} than its leaf region is")
 
 
 def _codes(rows: Any, attributes: tuple[Attribute, ...], name: str, problems: list[str]) -> NDArray[np.int32]:
@@ -340,27 +350,67 @@ def _agrees(stored: StoredMicrodata) -> Iterator[str]:
             yield f"{SIZES} is there, but {PRIVACY} says nothing of it"
         return
     found = stored.read
-    regions = stored.schema.attribute(agreed["region"]).values
+    attributes = _attributes(agreed)
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     sizes = range(agreed["first_size"], agreed["last_size"] + 1)
-    expected = [(region, str(size)) for region in regions for size in sizes]
-    if tuple(rows[0]) != SIZE_COLUMNS or [(row[0], row[1]) for row in rows[1:]] != expected:
-        yield f"{SIZES} does not have a row for every region and size"
+    expected = list(size_rows(stored.schema, attributes, sizes))
+    columns = size_columns([category for category, _ in agreed.get("by", [])])
+    if rows[:1] != [columns] or [tuple(row[:-1]) for row in rows[1:]] != expected:
+        yield f"{SIZES} does not have a row for every {', '.join(columns[:-1])}"
         return
-    released = np.array([int(row[2]) for row in rows[1:]]).reshape(len(regions), len(sizes))
+    shape = [stored.schema.attribute(name).codes for name in attributes]
+    released = np.array([int(row[-1]) for row in rows[1:]]).reshape(*shape, len(sizes))
     if int(released.sum()) != agreed["households"]:
         yield f"{SIZES} has {int(released.sum()):,} households, and {PRIVACY} says {agreed['households']}"
     assert found.by_region is not None
-    drawn = found.by_region[:, sizes.start : sizes.stop].copy()
-    drawn[:, -1] = found.by_region[:, sizes[-1] :].sum(axis=1)
-    for region, place in np.argwhere(drawn != released)[:MOST_FAULTS]:
+    drawn = found.by_region[..., sizes.start : sizes.stop].copy()
+    drawn[..., -1] = found.by_region[..., sizes[-1] :].sum(axis=-1)
+    for cell in np.flatnonzero(drawn != released)[:MOST_FAULTS]:
+        *values, size = expected[cell]
         yield (
-            f"{regions[region]}, size {sizes[place]}: {drawn[region, place]:,} synthetic households, and "
-            f"{released[region, place]:,} were released"
+            f"{', '.join(values)}, size {size}: {drawn.flat[cell]:,} synthetic households, and "
+            f"{released.flat[cell]:,} were released"
         )
-    if found.by_region[:, : sizes.start].any():
+    if found.by_region[..., : sizes.start].any():
         yield "there are households of sizes that were not released"
+
+
+def _regions(stored: StoredMicrodata) -> dict[str, Integers]:
+    """For each level above the leaves its code by leaf, from the table of regions."""
+    agreed = stored.statement["agreement"]
+    levels = [] if agreed is None else agreed.get("levels", [])
+    if not levels:
+        return {}
+    with (stored.directory / REGIONS).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    values = [stored.schema.attribute(name).values for name in levels]
+    if rows[:1] != [levels] or [row[-1:] for row in rows[1:]] != [[value] for value in values[-1]]:
+        raise ReleaseError(f"{REGIONS} does not have a row for every value of {levels[-1]}, with all levels")
+    places = [{value: code for code, value in enumerate(each)} for each in values]
+    try:
+        codes = np.array([[place[cell] for place, cell in zip(places, row, strict=True)] for row in rows[1:]])
+    except (KeyError, ValueError):
+        raise ReleaseError(f"{REGIONS} has regions that the schema does not have") from None
+    return {name: codes[:, column] for column, name in enumerate(levels[:-1])}
+
+
+def _places(stored: StoredMicrodata) -> Iterator[str]:
+    """Is each household in the regions that its leaf lies in, and are these a tree?"""
+    agreed = stored.statement["agreement"]
+    if (stored.directory / REGIONS).exists() != (agreed is not None and "levels" in agreed):
+        yield f"{REGIONS} is there, but {PRIVACY} names no levels, or the other way round"
+        return
+    yield from stored.read.places[:MOST_FAULTS]
+    above = list(_regions(stored).items())
+    for (upper, high), (lower, low) in pairwise(above):
+        if len(np.unique(np.stack([low, high]), axis=1).T) > len(np.unique(low)):
+            yield f"{REGIONS}: a region of {lower} lies in two of {upper}"
+
+
+def _attributes(agreed: dict[str, Any]) -> list[str]:
+    """The attributes that the released table is by."""
+    return [agreed["region"], *(attribute for _, attribute in agreed.get("by", []))]
 
 
 def _together(stored: StoredMicrodata) -> Iterator[str]:
@@ -426,6 +476,7 @@ PROMISES: dict[str, Callable[[StoredMicrodata], Iterator[str]]] = {
     "every measurement was paid for, and has the noise that was paid for": _measured,
     "the data package describes these files": _package_follows,
     "the report of errors follows from the files": _report_follows,
-    "households agree with the released sizes, where there are any": _agrees,
+    "households agree with the released sizes by region and category, where there are any": _agrees,
+    "every household is in the regions that its leaf region lies in, where it has them": _places,
     "what both promise together follows from their relations and budgets": _together,
 }

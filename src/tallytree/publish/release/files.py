@@ -20,6 +20,7 @@ from tallytree.long_table import for_spreadsheets
 from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.names import for_a_spreadsheet, from_a_spreadsheet
 from tallytree.notebook import briefly
+from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.folder import (
     MEASUREMENTS,
     MOST_FAULTS,
@@ -36,6 +37,9 @@ from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV, read_ends, write_entities
 from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Fallback
+from tallytree.publish.release.large.layout import ENTITIES as LARGE_ENTITIES
+from tallytree.publish.release.large.layout import REGIONS as LARGE_REGIONS
+from tallytree.publish.release.large.layout import is_large, is_partitioned
 from tallytree.publish.release.measurements_file import load_measurements, save_measurements
 from tallytree.publish.release.rows import TableRows
 from tallytree.publish.release.statement import data_package, privacy_statement, public_totals
@@ -54,10 +58,12 @@ CELLS_WITH_ZEROS = 5_000_000  # a larger release leaves its zero cells out
 # -------------------------------------------------------------------- writing
 
 
-def write_release(release: ReleaseContents, target: Path, *, replace: bool = False) -> str:
+def write_release(release: ReleaseContents, target: Path, *, replace: bool = False, progress: Progress = silent) -> str:
     """Write all files and return the release's id."""
 
     def fill(folder: Path) -> tuple[str, ...]:
+        if is_large(release.hierarchy, len(release.sizes)):
+            return write_large(release, folder, progress)
         zeros = len(release.rows) * len(release.sizes) <= CELLS_WITH_ZEROS
         _write_counts(release, folder, zeros=zeros)
         write_entities(release.entities_table(), folder)
@@ -68,6 +74,19 @@ def write_release(release: ReleaseContents, target: Path, *, replace: bool = Fal
         return (*FILES, *write_areas(release, folder))
 
     return write_whole(target, fill, replace=replace)
+
+
+def write_large(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
+    """The files of a large release."""
+    from tallytree.publish.release.large.tables import write_tables
+
+    names = write_tables(release, folder, progress)
+    progress(Stage("writing the measurements"))
+    save_measurements(release.measurements, folder / MEASUREMENTS)  # and the regions
+    write_json(folder / PRIVACY, privacy_statement(release, zeros=False))
+    write_json(folder / PACKAGE, data_package(release, zeros=False))
+    progress(Stage("taking digests"))
+    return (*names, LARGE_REGIONS, MEASUREMENTS, PRIVACY, PACKAGE, *write_areas(release, folder))
 
 
 def _write_counts(release: ReleaseContents, folder: Path, *, zeros: bool) -> None:
@@ -102,7 +121,8 @@ def write_regions(release: ReleaseContents, path: Path) -> None:
 
 def read_release(folder: Path) -> ReleaseContents:
     """What a saved release holds, as far as it can be read; `verify` says whether it is sound."""
-    if not os.path.lexists(folder / COUNTS):
+    large = is_partitioned(folder)
+    if not large and not os.path.lexists(folder / COUNTS):
         raise ReleaseError(f"{folder / COUNTS} is missing: {folder} does not hold a release of counts")
     statement = read_json(folder / PRIVACY)
     if not os.path.lexists(folder / MEASUREMENTS):
@@ -113,7 +133,11 @@ def read_release(folder: Path) -> ReleaseContents:
     measurements = load_measurements(folder / MEASUREMENTS)
     sizes = range(measurements.first_size, measurements.max_size + 1)
     try:
-        cells = read_cells(folder / COUNTS, measurements.hierarchy, sizes, statement)
+        cells = (
+            _read_large(folder, measurements.hierarchy, sizes, statement)
+            if large
+            else read_cells(folder / COUNTS, measurements.hierarchy, sizes, statement)
+        )
         if cells.problems:
             raise ReleaseError(f"{folder / COUNTS} is damaged: {cells.problems[0]}")
         rows = TableRows(measurements.hierarchy)
@@ -135,6 +159,13 @@ def read_release(folder: Path) -> ReleaseContents:
         raise
     except UNUSABLE as error:
         raise ReleaseError(f"{folder / PRIVACY} cannot be used: {reason(error)}") from None
+
+
+def _read_large(folder: Path, tree: Hierarchy, sizes: range, statement: Mapping[str, Any]) -> Cells:
+    from tallytree.publish.release.large.tables import read_counts
+
+    counts, ends = read_counts(folder, tree, sizes, statement)
+    return Cells(counts, ends, [], counts)
 
 
 def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
@@ -265,9 +296,14 @@ def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: s
 
 def with_entities(bars: ErrorBars, folder: Path, rows: TableRows) -> ErrorBars:
     """The same error bars with those of numbers of entities, where the release has them: older ones do not."""
-    if not os.path.lexists(folder / ENTITIES):
+    if (folder / LARGE_ENTITIES).is_dir():
+        from tallytree.publish.release.large.tables import read_entity_ends
+
+        ends = read_entity_ends(folder, COLUMNS[bars.which], rows.tree)
+    elif os.path.lexists(folder / ENTITIES):
+        ends = read_ends(folder / ENTITIES, COLUMNS[bars.which], rows)
+    else:
         return bars
-    ends = read_ends(folder / ENTITIES, COLUMNS[bars.which], rows)
 
     def found(given: Intervals | None, kind: Kind, names: tuple[str, str]) -> Intervals | None:
         return None if given is None else Intervals(ends[names[0]], ends[names[1]], bars.confidence, kind)

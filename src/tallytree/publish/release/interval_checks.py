@@ -45,7 +45,7 @@ def interval_words(stored: StoredRelease) -> Iterator[str]:
         yield f"{PRIVACY}: it is not true of guaranteed intervals that: {bars.no_guaranteed or 'they are given'}"
     if not stored.zeros_written and stored.intervals["left_out"] != LEFT_OUT:
         yield f"{PRIVACY} does not say what a missing row means for its intervals"
-    schema = pq.read_schema(stored.directory / COUNTS)
+    schema = pq.read_schema(stored.counts_file)
     for name, text in words.items():
         metadata = schema.field(name).metadata or {}
         if metadata != {b"description": text.encode(), b"confidence": str(bars.confidence).encode()}:

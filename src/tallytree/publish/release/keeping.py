@@ -17,7 +17,7 @@ import contextlib
 import os
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,10 +33,15 @@ from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, SPEC, locked, write_json
 from tallytree.publish.reading import read_json
 from tallytree.publish.recording import mark_of
+from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
 
 RUN, MECHANISM, RECEIPT, ROOM = "run.json", "mechanism.json", "receipt.json", "room"
-FILES = {MEASUREMENTS, *(f"{name}{end}" for name in (RUN, MECHANISM, RECEIPT, SPEC, ROOM) for end in ("", NEW))}
+FILES = {
+    MEASUREMENTS,
+    REGIONS,
+    *(f"{name}{end}" for name in (RUN, MECHANISM, RECEIPT, SPEC, ROOM) for end in ("", NEW)),
+}
 
 
 class NotRemoved(UserWarning):
@@ -120,8 +125,18 @@ class Kept:
                 "directory. This run did nothing and spent nothing."
             ) from None
 
-    def begin(self, mechanism: Mechanism, budget: Budget, ledger: Ledger | None, account: str | None, size: int) -> str:
+    def begin(
+        self,
+        mechanism: Mechanism,
+        budget: Budget,
+        ledger: Ledger | None,
+        account: str | None,
+        size: int,
+        regions: Callable[[Path], None] = lambda _: None,
+    ) -> str:
         """Put down what the run is, and take the room that its measurements will need; gives its token.
+
+        `regions` writes the file of regions that measurements of a large tree need beside them, if they do.
 
         A folder of a run that came no further than its reservation is gone on from, with the token that it has.
         """
@@ -141,6 +156,7 @@ class Kept:
                     )
                 run = before
             self.write(MECHANISM, {"name": mechanism.name, "options": mechanism.options})
+            regions(self.folder / REGIONS)
             self._take_room(size)
             self.write(RUN, run)
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import surely_estimated
 from tallytree.publish.release.keeping import Kept, SpentError
-from tallytree.publish.release.measurements_file import room_for
+from tallytree.publish.release.measurements_file import regions_beside, room_for
 from tallytree.publish.release.memory import refuse_beyond_memory
 from tallytree.publish.release.value import Release
 from tallytree.tables.group_sizes import GroupSizes
@@ -104,7 +105,8 @@ def release(
             _refuse_measured(kept)
             if book is not None and ((state := kept.state()) is None or not state.spent):
                 book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), same_data=same_data)
-            token = kept.begin(chosen, budget, book, group_sizes.name, room)
+            regions = partial(regions_beside, group_sizes.hierarchy, neighbours, group_sizes.region_totals)
+            token = kept.begin(chosen, budget, book, group_sizes.name, room, regions)
             measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token))
     return estimated(
         measurements,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tallytree.arguments import PATH, expecting, instance
 from tallytree.arrays import Integers
 from tallytree.category_trees import tree_from_json
+from tallytree.disk import sync
 from tallytree.errors import ReleaseError, TallytreeError
 from tallytree.hierarchy import Hierarchy
 from tallytree.long_table import key_columns, list_columns, region_blocks
@@ -25,9 +26,22 @@ from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurement, Measurements, Passed, Settled
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
-from tallytree.privacy.plan import Band, Plan, Question
+from tallytree.privacy.plan import FIRST, Band, Plan, Question
 from tallytree.privacy.size_lists import list_starts
 from tallytree.publish.reading import ParquetRows, check_room, parsed
+from tallytree.publish.release.large.layout import REGIONS as LARGE_REGIONS
+from tallytree.publish.release.large.layout import is_large
+from tallytree.publish.release.large.measurements import FORMAT as BY_REGION
+from tallytree.publish.release.large.measurements import (
+    PLACES,
+    PUBLIC,
+    TOTALS,
+    described,
+    read_by_region,
+    room_by_region,
+    write_by_region,
+)
+from tallytree.publish.release.large.regions import write_regions as write_large_regions
 
 FORMAT = 1
 FACTS, SLACK = 1 << 16, 1.05  # bytes for facts that are not known before measuring, and how far an estimate is trusted
@@ -48,14 +62,23 @@ UNREADABLE = (
 
 @expecting(measurements=instance(Measurements), path=PATH)
 def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> None:
-    """Write one self-contained Parquet file: view, level, region, size, value."""
+    """Write one self-contained Parquet file: view, level, region, size, value.
+
+    Measurements of more cells than one table of a release has are written region by region, with the regions in a file
+    `regions.parquet` beside it.
+    """
+    if are_large(measurements):
+        write_large_regions(measurements.hierarchy, measurements.region_totals, Path(path).with_name(LARGE_REGIONS))
     write_measurements(measurements, path)
 
 
 def write_measurements(measurements: Measurements, where: Any) -> None:
-    """`save_measurements` to a path or an open file."""
+    """`save_measurements` to a path or an open file; the file of regions of a large tree is another matter."""
     import pyarrow.parquet as pq
 
+    if are_large(measurements):
+        write_by_region(measurements, facts_of(measurements), where)
+        return
     schema = _schema().with_metadata({"tallytree": json.dumps(facts_of(measurements))})
     with pq.ParquetWriter(where, schema) as writer:
         for part, block in _pieces(measurements):
@@ -63,28 +86,51 @@ def write_measurements(measurements: Measurements, where: Any) -> None:
             writer.write_table(rows, row_group_size=rows.num_rows)
 
 
+def are_large(measurements: Measurements) -> bool:
+    """Are there so many cells that a release of them is partitioned?"""
+    return is_large(measurements.hierarchy, measurements.max_size + 1 - measurements.first_size)
+
+
+def described_as(measurements: Measurements) -> dict[str, Any]:
+    """What the file says of itself."""
+    facts = facts_of(measurements)
+    return described(facts, measurements.hierarchy) if are_large(measurements) else facts
+
+
 def facts_of(measurements: Measurements) -> dict[str, Any]:
-    """Everything but the values, as the file's metadata hold it."""
+    """Everything but the values; of a large tree not the regions either."""
     settled = measurements.settled
     return {
         "format": FORMAT,
-        "hierarchy": measurements.hierarchy.to_json(),
+        "hierarchy": None if are_large(measurements) else measurements.hierarchy.to_json(),
         "neighbours": measurements.neighbours.to_json(),
         "budget": measurements.budget.to_json(),
         "measured": [part.to_json() for part in measurements.measured],
-        "region_totals": None if measurements.region_totals is None else measurements.region_totals.tolist(),
+        "region_totals": _listed(measurements, measurements.region_totals),
         **({} if measurements.listed_totals is None else {"listed_totals": measurements.listed_totals.tolist()}),
         "noise_source": measurements.noise_source,
         "ledgered": measurements.ledgered,
         "same_data_as": list(measurements.same_data_as),
         "regions_declared_public": measurements.regions_declared_public,
         "settled": {
-            "totals": None if settled.totals is None else settled.totals.tolist(),
+            "totals": _listed(measurements, settled.totals),
             "max_size": settled.max_size,
-            **({} if settled.places is None else {"places": settled.places.tolist()}),
+            **({} if settled.places is None else {"places": _listed(measurements, settled.places)}),
         },
         **({} if measurements.passed is None else {"passed": measurements.passed.to_json()}),
     }
+
+
+def regions_beside(tree: Hierarchy, neighbours: Neighbours, totals: Integers | None, path: Path) -> None:
+    """Write the file of regions that measurements of a large tree need beside them; of a small one nothing."""
+    if is_large(tree, neighbours.max_size + neighbours.public_totals):
+        write_large_regions(tree, totals, path)
+        sync(path)
+
+
+def _listed(measurements: Measurements, array: Integers | None) -> Any:
+    """As JSON has it; of a large tree it is in the rows, and that it is there is all to be said."""
+    return None if array is None else True if are_large(measurements) else array.tolist()
 
 
 def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
@@ -93,7 +139,23 @@ def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: I
     They are written once, to nowhere, with values in the place of the noisy ones that cannot be made smaller: each way
     that the plan may go.
     """
+    if is_large(hierarchy, neighbours.max_size + neighbours.public_totals):
+        shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
+        every = [question for branch in plan.branches for question in branch.questions]
+        arrays = (totals is not None) + 2 * any(question.view in FIRST for question in every)
+        return max(
+            room_by_region(hierarchy, [(one.level, prod(_shape(shell, one))) for one in branch.questions], arrays)
+            for branch in plan.branches
+        )
     return max(_room_for(hierarchy, neighbours, branch, totals) for branch in plan.branches)
+
+
+def _shape(shell: Measurements, question: Question) -> tuple[int, ...]:
+    """How many values a question gives; of lists whose lengths are not known yet, none."""
+    _, regions = shell.regions_of(question.level, question.summed)
+    if question.view != "sorted_sizes":
+        return regions.stop - regions.start, shell.columns(question.view, question.sizes)
+    return (0,) if shell.region_totals is None else (int(shell.lengths(question.level).sum()),)
 
 
 def _room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
@@ -102,12 +164,9 @@ def _room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: 
     shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
     measured = []
     for question in plan.questions:
-        _, regions = shell.regions_of(question.level, question.summed)
-        shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(question.view, question.sizes))
-        if question.view == "sorted_sizes":
-            if totals is None:
-                continue
-            shape = (int(shell.lengths(question.level).sum()),)
+        shape = _shape(shell, question)
+        if shape == (0,):
+            continue
         values = (np.arange(prod(shape), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
         facts = question.view, question.level, question.share, Sensitivity(1, 1), NOISE_FOR[plan.budget.currency]
         measured.append(Measurement(*facts, Fraction(1), 1.0, values.reshape(shape), question.sizes, question.summed))
@@ -119,15 +178,22 @@ def _room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: 
 @expecting(path=PATH)
 def load_measurements(path: str | PathLike[str]) -> Measurements:
     """Read what `save_measurements` wrote; a file whose rows are not exactly the announced ones is refused."""
+    return read_measurements(Path(path))
+
+
+def read_measurements(path: Path, tree: Hierarchy | None = None) -> Measurements:
+    """The same; where the regions of a large tree are beside it, `tree` may give them as they were read before."""
     try:
-        with ParquetRows(Path(path), most=MOST_ROWS) as file:
+        with ParquetRows(path, most=MOST_ROWS) as file:
             check_room(file.rows, file.name)
             facts = stored_facts(file.schema)
+            if facts["format"] == BY_REGION:
+                return read_by_region(path, file, facts, large_without_values, tree)
             if not file.schema.equals(_schema()):
                 raise ReleaseError(f"its columns are not {', '.join(_schema().names)}, or of other types")
             if facts["format"] != FORMAT:
                 raise ReleaseError(f"it has format {facts['format']}; this version reads format {FORMAT}")
-            measurements = _without_values(facts, most=file.rows)
+            measurements = _without_values(facts, tree_from_json(facts["hierarchy"]), most=file.rows)
             pieces = list(_pieces(measurements))
             if len(file.groups) != len(pieces):
                 raise ReleaseError("it does not hold the rows that its own description announces")
@@ -150,9 +216,14 @@ def stored_facts(schema: Any) -> dict[str, Any]:
     return facts
 
 
-def _without_values(facts: dict[str, Any], *, most: int) -> Measurements:
+def large_without_values(facts: dict[str, Any], tree: Hierarchy, known: dict[str, Integers]) -> Measurements:
+    """The same for a large tree; `known` are the arrays that its rows begin with."""
+    settled = {**facts["settled"], "totals": known.get(TOTALS), "places": known.get(PLACES)}
+    return _without_values({**facts, "region_totals": known.get(PUBLIC), "settled": settled}, tree, most=MOST_ROWS)
+
+
+def _without_values(facts: dict[str, Any], hierarchy: Hierarchy, *, most: int) -> Measurements:
     """Measurements as a file describes them, with room for at most `most` values, which are still to be read."""
-    hierarchy = tree_from_json(facts["hierarchy"])
     if not all(isinstance(facts[name], bool) for name in ("ledgered", "regions_declared_public")):
         raise ReleaseError("it does not say yes or no to ledgered and regions_declared_public")
     settled = facts.get("settled", {"totals": None, "max_size": None})
@@ -225,7 +296,7 @@ def _passed(stated: dict[str, Any] | None, hierarchy: Hierarchy) -> Passed | Non
     return Passed(level, exact_number(stated["fewer_than"]), few)
 
 
-def _totals(values: list[int] | None, hierarchy: Hierarchy) -> Integers | None:
+def _totals(values: list[int] | Integers | None, hierarchy: Hierarchy) -> Integers | None:
     if values is None:
         return None
     totals = np.array(values, dtype=np.int64)

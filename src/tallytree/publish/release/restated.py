@@ -19,7 +19,7 @@ from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.publish.reading import ParquetRows, read_json
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import COUNTS, REGIONS, write_regions
-from tallytree.publish.release.measurements_file import facts_of, stored_facts
+from tallytree.publish.release.measurements_file import described_as, stored_facts
 from tallytree.publish.release.statement import data_package, privacy_statement
 
 # What format 1 did not have yet, or said in other words; the other checks look at it.
@@ -86,7 +86,7 @@ def facts_differ(release: ReleaseContents, folder: Path) -> Iterator[str]:
         metadata, facts = file.schema.metadata, stored_facts(file.schema)
     if set(metadata) != {b"tallytree"}:
         yield f"{MEASUREMENTS} holds more than a description of its measurements"
-    for place, fault in differences(facts, _plain(facts_of(release.measurements))):
+    for place, fault in differences(facts, _plain(described_as(release.measurements))):
         yield f"{MEASUREMENTS}: {place} {fault}"
 
 

@@ -17,6 +17,7 @@ from tallytree.privacy.measurements import Measurement, Measurements, Passed
 from tallytree.privacy.plan import Band, Question, shares_at_sizes
 from tallytree.publish.release.contents import ReleaseContents, size_description
 from tallytree.publish.release.entities import entity_description, entity_fields
+from tallytree.publish.release.large.layout import COUNTS, ENTITIES, REGIONS, is_large, parts
 from tallytree.publish.release.rows import category_description
 from tallytree.publish.release.truncation import count_description, truncation
 from tallytree.publish.statement import (
@@ -34,9 +35,17 @@ LEFT_OUT = (
     "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
     "each level, and guaranteed ones can be computed exactly from the measurements"
 )
+PARTITIONED = (
+    "counts and entities are Parquet data sets in folders by level and, below the first level, by region of the first "
+    "level; there are no CSV files"
+)
 BY_CATEGORY = (
     "id of the region, as in regions.csv, with its category in square brackets; without one it is the sum over all "
     "categories, whose level is the region's own (or, at the root of all, one above the others)"
+)
+BY_REGION = (
+    "which of the measurements in privacy.json the values are of, from 0 on; or the name of public or settled numbers "
+    "that the measurements go by"
 )
 SUMS = "sums of the released counts over the leaves of each area, so they agree with these and cost no privacy"
 LISTED = "which leaves belong to which area is public; areas may overlap, and need not cover everything"
@@ -79,6 +88,7 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
         "entities": entity_description(measurements.neighbours, measurements.max_size),
         "zero_cells": "written" if zeros else "left out",
+        **({"files": PARTITIONED} if is_large(release.hierarchy, len(release.sizes)) else {}),
         **({} if release.error_bars.which == "none" else {"intervals": intervals_statement(release, zeros=zeros)}),
         **({} if not release.areas else {"areas": areas_statement(release)}),
         "software": software(),
@@ -274,6 +284,44 @@ def interval_fields(release: ReleaseContents) -> list[dict[str, Any]]:
 
 def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
     """A Frictionless data package that describes every table."""
+    package = _data_package(release, zeros=zeros)
+    return _partitioned(package, release) if is_large(release.hierarchy, len(release.sizes)) else package
+
+
+def _partitioned(package: dict[str, Any], release: ReleaseContents) -> dict[str, Any]:
+    """The same of a large release: its files are others, and so are the columns that these have."""
+    found = {one["name"]: one for one in package["resources"]}
+    areas = [one for name, one in found.items() if name.startswith("area")]
+    for name in (COUNTS, ENTITIES):
+        table = found[name]
+        del table["mediatype"]
+        table |= {"path": [part.file(name) for part in parts(release.hierarchy)], "format": "parquet"}
+        table["description"] += f"; {PARTITIONED}"
+        table["schema"]["fields"] = [one for one in table["schema"]["fields"] if one["name"] != "level"]
+    regions, measured = found["regions"], found["measurements"]
+    del regions["mediatype"]
+    regions |= {"path": REGIONS, "format": "parquet"}
+    measured["schema"]["fields"] = [
+        {"name": "measurement", "type": "string", "description": BY_REGION},
+        {"name": "region", "type": "string", "description": "id of the region, as in regions.csv"},
+        {"name": "values", "type": "array", "description": "its noisy numbers, size by size; they may be negative"},
+    ]
+    package["resources"] = [*(found[name] for name in (COUNTS, ENTITIES, "regions", "measurements")), *areas]
+    if not areas:
+        package = _without(MARKED, "", package)
+    return _without("regions.csv", REGIONS, package)  # type: ignore[no-any-return]
+
+
+def _without(text: str, instead: str, value: Any) -> Any:
+    """A JSON value with another text instead of one, wherever it is."""
+    if isinstance(value, dict):
+        return {key: _without(text, instead, each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without(text, instead, each) for each in value]
+    return value.replace(text, instead) if isinstance(value, str) else value
+
+
+def _data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
     size = size_description(release.measurements.max_size)
     keys = [
         {"name": "level", "type": "string", "description": "name of the level"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ class StoredRelease(Stored):
 
     expected = OLDER_FILES
     # That the numbers of entities are there, but in releases of format 1, is another promise.
-    optional = (*AREA_FILES, ENTITIES, ENTITIES_CSV)
+    optional: tuple[str, ...] = (*AREA_FILES, ENTITIES, ENTITIES_CSV)
 
     @property
     def regions(self) -> tuple[Hierarchy, list[str]]:
@@ -105,6 +106,11 @@ class StoredRelease(Stored):
     def named(self) -> bool:
         """Do names stand beside ids, and are formulas marked as texts in CSV files? Not in those of format 1."""
         return are_named(self.directory / COUNTS)
+
+    @property
+    def counts_file(self) -> Path:
+        """A file of counts: what it says of its columns."""
+        return self.directory / COUNTS
 
     @property
     def zeros_written(self) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tallytree.arguments import FLAG, PATH, expecting
 from tallytree.errors import SpecError
+from tallytree.progress import Progress, silent
+from tallytree.publish.export.writing import Format, export
 from tallytree.publish.folder import MANIFEST, digest, place_of
 from tallytree.publish.recording import mark_of, warned_if_not_recorded
 from tallytree.publish.release import shown
@@ -17,8 +20,15 @@ from tallytree.publish.release.answers import answers, bands
 from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
-from tallytree.publish.release.questions import Asked, Sizes
+from tallytree.publish.release.questions import Asked, QuestionKind, Sizes
+from tallytree.publish.release.region_map import RegionMap
 from tallytree.publish.release.scope import By, Regions, regions_of_level
+from tallytree.publish.report.maps import read_map
+from tallytree.publish.report.words import Words
+
+if TYPE_CHECKING:
+    from tallytree.publish.report.page import Page
+    from tallytree.publish.report.release_page import GeoJson
 
 _ID = "_release_id"  # beside the fields, so that a copy with other contents does not have it
 
@@ -36,7 +46,7 @@ class Release(ReleaseContents):
         return found
 
     @expecting(directory=PATH, replace=FLAG)
-    def save(self, directory: str | PathLike[str], *, replace: bool = False) -> str:
+    def save(self, directory: str | PathLike[str], *, replace: bool = False, progress: Progress = silent) -> str:
         """Write the release directory, whole or not at all, and return the release's id.
 
         The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`. The
@@ -46,7 +56,7 @@ class Release(ReleaseContents):
         if receipt is not None:
             with warned_if_not_recorded(target, receipt):
                 receipt.settle_on(mark_of(self.measurements))
-        release_id = write_release(self, target, replace=replace)
+        release_id = write_release(self, target, replace=replace, progress=progress)
         if receipt is not None:
             with warned_if_not_recorded(target, receipt):
                 receipt.record(release_id)
@@ -62,6 +72,35 @@ class Release(ReleaseContents):
             release.__dict__[_ID] = digest(manifest)
         return release
 
+    @expecting(directory=PATH)
+    def report(
+        self,
+        *,
+        map: GeoJson | None = None,  # noqa: A002
+        groups: str = "groups",
+        entities: str = "entities",
+        directory: str | PathLike[str] = "release/",
+    ) -> Page:
+        """A page for people, one HTML file that loads nothing: `release.report().save("report.html")`.
+
+        `map` is a GeoJSON file, or its content, with an area for each region of a level: a property of its features
+        holds the regions' ids or names. `groups` and `entities` are what these are called, in the plural. `directory`
+        is where the page says that the files are.
+        """
+        from tallytree.publish.report.release_page import release_page
+
+        called = Words(groups, entities)
+        return release_page(self, self.release_id, words=called, map=map, directory=os.fspath(directory))
+
+    @expecting(directory=PATH)
+    def export(self, directory: str | PathLike[str], *, to: Format, progress: Progress = silent) -> tuple[str, ...]:
+        """Write counts and numbers of entities for other software, and return the names of the files.
+
+        `to` is "sdmx-csv" (SDMX-CSV 2.0 with its structure), "json-stat" (JSON-stat 2.0) or "csvw" (CSV on the Web).
+        The directory must not exist yet. A release that is too large for a format is refused with a ReleaseError.
+        """
+        return export(self, Path(directory), to=to, progress=progress)
+
     def plot(self, region: str | None = None) -> Any:
         """A chart (Altair) of the groups by size in a region, by id or name; of the whole if left out.
 
@@ -69,13 +108,52 @@ class Release(ReleaseContents):
         """
         return shown.chart(self, region)
 
+    def map(
+        self,
+        geojson: str | PathLike[str] | Mapping[str, Any],
+        sizes: Sizes = None,
+        *,
+        kind: Literal["share", "mean", "sum"] | None = None,
+        by: By = None,
+        of: By = None,
+        confidence: float | None = None,
+        progress: Progress = silent,
+    ) -> RegionMap:
+        """A map of the regions, coloured by an answer about each and hatched where that is too uncertain.
+
+        `geojson` is a file or its content; its areas are matched with the regions of one level by the property that
+        holds their ids or names. Without `sizes` it is the mean size; with them what part of all groups has these
+        sizes, unless `kind` says otherwise. The map shows itself in a notebook, and `save("map.svg")` keeps it.
+        """
+        wanted = kind or ("mean" if sizes is None and of is None else "share")
+        places = read_map(geojson, self.hierarchy.regions)
+        regions = self.hierarchy.regions
+        asked = [
+            Asked.of(self, wanted, regions.ids[outline.region], None if wanted == "mean" else sizes, by=by, of=of)
+            for outline in places.outlines
+        ]
+        found = answers(self, asked, confidence=confidence, typical=False, progress=progress)
+        what = {"mean": "mean size", "share": "share", "sum": "groups"}[wanted]
+        title = f"{self.title}: {what}{'' if sizes is None else f', sizes {sizes}'}"
+        names = tuple(regions.names[outline.region] for outline in places.outlines)
+        return RegionMap(title, places, names, tuple(found))
+
     def __repr__(self) -> str:
         return shown.line(self, self.release_id)
 
     def _repr_html_(self) -> str:
         return shown.html(self, self.release_id)
 
-    def estimate(self, regions: Regions, sizes: Sizes = None, **how: Any) -> Answer:
+    def estimate(
+        self,
+        regions: Regions,
+        sizes: Sizes = None,
+        *,
+        by: By = None,
+        confidence: float | None = None,
+        typical: bool = True,
+        progress: Progress = silent,
+    ) -> Answer:
         """How many groups of the given sizes there are in the union of regions, with both intervals.
 
         Regions are ids or names; sizes are numbers or a text such as ">=6", "3-5" or "1,2,7+", and all sizes if left
@@ -83,7 +161,8 @@ class Release(ReleaseContents):
         interval takes; `progress` is told of them. Where groups are told apart by categories, `by={"tenure": "rented"}`
         asks about one value, and a category that is not named is summed over. All questions take these.
         """
-        return self._ask("sum", [(regions, sizes)], **how)[0]
+        asked = Asked.of(self, "sum", regions, sizes, by=by)
+        return answers(self, [asked], confidence=confidence, typical=typical, progress=progress)[0]
 
     def estimates(
         self,
@@ -91,10 +170,15 @@ class Release(ReleaseContents):
         sizes: Sizes = None,
         *,
         areas: Any = None,
-        kind: str = "sum",
+        kind: QuestionKind = "sum",
         to: Regions = None,
         within: Regions = None,
-        **how: Any,
+        by: By = None,
+        to_by: By = None,
+        of: By = None,
+        confidence: float | None = None,
+        typical: bool = True,
+        progress: Progress = silent,
     ) -> list[Answer]:
         """An answer for every region of a level by itself, or for those `within` some regions; or for every area.
 
@@ -102,7 +186,7 @@ class Release(ReleaseContents):
         and `region`. A region that is no leaf stands for all its leaves; a leaf may lie in several areas.
 
         `kind` is "sum", "share", "mean", "ratio" or "difference", the last two against the regions `to`. All typical
-        intervals come from one run of replicates.
+        intervals come from one run of replicates. The rest is as in `estimate`, `share` and `ratio`.
         """
         wanted: Sequence[Regions]
         if areas is not None:
@@ -113,34 +197,86 @@ class Release(ReleaseContents):
             raise SpecError("say of what: estimates needs a level, or areas")
         else:
             wanted = regions_of_level(self.hierarchy.regions, level, within)
-        second = (to, sizes) if kind in ("ratio", "difference") else None
-        return self._ask(kind, [(region, sizes) for region in wanted], second, **how)
+        second = (to, sizes) if kind in ("ratio", "difference") else ()
+        asked = [Asked.of(self, kind, region, sizes, *second, by=by, to_by=to_by, of=of) for region in wanted]
+        return answers(self, asked, confidence=confidence, typical=typical, progress=progress)
 
-    def share(self, regions: Regions, sizes: Sizes = None, *, of: By = None, **how: Any) -> Answer:
+    def share(
+        self,
+        regions: Regions,
+        sizes: Sizes = None,
+        *,
+        of: By = None,
+        by: By = None,
+        confidence: float | None = None,
+        typical: bool = True,
+        progress: Progress = silent,
+    ) -> Answer:
         """What part of all groups in the union of regions has the given sizes.
 
-        With `of={"tenure": "rented"}` it is the part with that value, among all groups of the sizes.
+        With `of={"tenure": "rented"}` it is the part with that value, among all groups of the sizes. The rest is as in
+        `estimate`.
         """
-        return self._ask("share", [(regions, sizes)], of=of, **how)[0]
+        asked = Asked.of(self, "share", regions, sizes, by=by, of=of)
+        return answers(self, [asked], confidence=confidence, typical=typical, progress=progress)[0]
 
-    def mean_size(self, regions: Regions, **how: Any) -> Answer:
-        """Entities per group in the union of regions.
+    def mean_size(
+        self,
+        regions: Regions,
+        *,
+        by: By = None,
+        confidence: float | None = None,
+        typical: bool = True,
+        progress: Progress = silent,
+    ) -> Answer:
+        """Entities per group in the union of regions; the options are those of `estimate`.
 
         The last size counts as itself, so the mean is truncated: a lower bound where there are larger groups.
         """
-        return self._ask("mean", [(regions, None)], **how)[0]
+        asked = Asked.of(self, "mean", regions, None, by=by)
+        return answers(self, [asked], confidence=confidence, typical=typical, progress=progress)[0]
 
     def ratio(
-        self, regions: Regions, to: Regions, sizes: Sizes = None, *, to_sizes: Sizes = None, **how: Any
+        self,
+        regions: Regions,
+        to: Regions,
+        sizes: Sizes = None,
+        *,
+        to_sizes: Sizes = None,
+        by: By = None,
+        to_by: By = None,
+        confidence: float | None = None,
+        typical: bool = True,
+        progress: Progress = silent,
     ) -> Answer:
-        """One sum divided by another; `to_sizes` are the same sizes unless given, `to_by` is `by` of the other."""
-        return self._ask("ratio", [(regions, sizes)], (to, sizes if to_sizes is None else to_sizes), **how)[0]
+        """One sum divided by another; `to_sizes` are the same sizes unless given, `to_by` is `by` of the other.
+
+        The rest is as in `estimate`.
+        """
+        second = sizes if to_sizes is None else to_sizes
+        asked = Asked.of(self, "ratio", regions, sizes, to, second, by=by, to_by=to_by)
+        return answers(self, [asked], confidence=confidence, typical=typical, progress=progress)[0]
 
     def difference(
-        self, regions: Regions, to: Regions, sizes: Sizes = None, *, to_sizes: Sizes = None, **how: Any
+        self,
+        regions: Regions,
+        to: Regions,
+        sizes: Sizes = None,
+        *,
+        to_sizes: Sizes = None,
+        by: By = None,
+        to_by: By = None,
+        confidence: float | None = None,
+        typical: bool = True,
+        progress: Progress = silent,
     ) -> Answer:
-        """One sum minus another; `to_sizes` are the same sizes unless given, `to_by` is `by` of the other."""
-        return self._ask("difference", [(regions, sizes)], (to, sizes if to_sizes is None else to_sizes), **how)[0]
+        """One sum minus another; `to_sizes` are the same sizes unless given, `to_by` is `by` of the other.
+
+        The rest is as in `estimate`.
+        """
+        second = sizes if to_sizes is None else to_sizes
+        asked = Asked.of(self, "difference", regions, sizes, to, second, by=by, to_by=to_by)
+        return answers(self, [asked], confidence=confidence, typical=typical, progress=progress)[0]
 
     def bands(self, regions: Regions, sizes: Sizes = None, *, by: By = None, confidence: float | None = None) -> Any:
         """Guaranteed intervals that hold for all sizes of one region together: a pyarrow Table like `table`.
@@ -148,17 +284,3 @@ class Release(ReleaseContents):
         Of several regions each has a band of its own. Refused with a ReleaseError where there is no guarantee.
         """
         return bands(self, regions, sizes, by=by, confidence=confidence)
-
-    def _ask(
-        self,
-        kind: str,
-        asked: Iterable[tuple[Any, Any]],
-        to: tuple[Any, Any] | None = None,
-        *,
-        by: By = None,
-        to_by: By = None,
-        of: By = None,
-        **how: Any,
-    ) -> list[Answer]:
-        questions = [Asked.of(self, kind, *each, *(to or ()), by=by, to_by=to_by, of=of) for each in asked]
-        return answers(self, questions, **how)

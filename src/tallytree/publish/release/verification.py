@@ -172,7 +172,7 @@ def _last_size(stored: StoredRelease) -> Iterator[str]:
         for field in resource["schema"]["fields"]:
             if field["name"] == "size" and field["description"] != described_as:
                 yield f"{PACKAGE}: {resource['name']} does not say that size {largest} means {largest} or more"
-    metadata = pq.read_schema(stored.directory / COUNTS).field("size").metadata or {}
+    metadata = pq.read_schema(stored.counts_file).field("size").metadata or {}
     if metadata.get(b"description", b"").decode() != described_as:
         yield f"{COUNTS} does not say that size {largest} means {largest} or more"
 
@@ -237,7 +237,7 @@ def _says_what_was_left_out(stored: StoredRelease) -> Iterator[str]:
         for field in resource["schema"]["fields"]:
             if field["name"] == "count" and field["description"] != wanted:
                 yield f"{PACKAGE}: {resource['name']} does not say what its counts describe"
-    metadata = pq.read_schema(stored.directory / COUNTS).field("count").metadata or {}
+    metadata = pq.read_schema(stored.counts_file).field("count").metadata or {}
     if metadata.get(b"description", b"").decode() != wanted:
         yield f"{COUNTS} does not say what its counts describe"
 

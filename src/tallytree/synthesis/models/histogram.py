@@ -38,6 +38,7 @@ from tallytree.tables.plausible import Rows, any_broken
 MOST_CELLS = 5_000_000
 AT_A_TIME = 200_000  # possible households that are held against the rules
 BLOCK = 1 << 22  # numbers in a matrix of person vectors that is built at a time
+LEAST_OF_NOISE = 1e-4  # by which a cell may be missed
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +137,25 @@ class Histogram:
         earlier = tuple(total + array for total, array in zip(self.earlier, self.cells, strict=True))
         return Histogram(self.schema, self.first, tuple(cells), earlier, self.rounds + 1)
 
+    def settled(
+        self, measured: Sequence[MeasuredCell], number_of_households: float, number_of_persons: float, *, passes: int
+    ) -> Histogram:
+        """So many more passes of updates over all measured cells, each in an order of its own; fewer once no share is
+        missed by more than a ten-thousandth of its noise. A round's own updates leave cells of earlier rounds unmet.
+        """
+        homes = check_number(number_of_households, "households")
+        persons = check_number(number_of_persons, "persons")
+        queries = [_query(self, cell, homes, persons) for cell in measured]
+        spread = [cell.variance**0.5 / (homes if cell.marginal.of == "households" else persons) for cell in measured]
+        cells = [array.copy() for array in self.cells]
+        for turn in range(passes if queries else 0):
+            missed = [abs(query.share - query.answer(cells)) for query in queries]
+            if all(one <= LEAST_OF_NOISE * noise for one, noise in zip(missed, spread, strict=True)):
+                break
+            for index in PublicStream(f"order of pass {turn}: ").order(len(queries)):
+                queries[index].update(cells)
+        return Histogram(self.schema, self.first, tuple(cells), self.earlier, self.rounds)
+
     def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
         """A household for each point on the line of all chances, in random order."""
         line = ladders(np.concatenate([cells.ravel() for cells in self.cells])[None])
@@ -145,11 +165,13 @@ class Histogram:
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
         """The wanted households, in random order, each from the cells with its code and size alone.
 
-        Households without persons, where the model has none, take the attributes of all households with their code.
+        Households without persons, where the model has none, take the attributes of all households with their codes.
         """
-        codes, _ = _codes_of(self.schema.household, [wanted.attribute])
+        codes, _ = _codes_of(self.schema.household, list(wanted.codes))
+        shape = [self.schema.attribute(name).codes for name in wanted.codes]
+        places = np.ravel_multi_index(tuple(wanted.codes.values()), shape)
         homes, sizes, people = [], [], []
-        for code, size, count in zip(wanted.codes.tolist(), wanted.sizes.tolist(), wanted.counts.tolist(), strict=True):
+        for code, size, count in zip(places.tolist(), wanted.sizes.tolist(), wanted.counts.tolist(), strict=True):
             rows = np.flatnonzero(codes == code)
             last = self.schema.max_persons if size == wanted.last_size else size
             inside = [each for each in range(size, last + 1) if each >= self.first]
@@ -164,8 +186,9 @@ class Histogram:
             sizes.append(np.array(inside)[which])
             people.append(rest)
         drawn = self._drawn(np.concatenate(homes), np.concatenate(sizes), np.concatenate(people), source)
-        column = [each.name for each in self.schema.household].index(wanted.attribute)
-        return drawn if self.schema.structure is None else settled(drawn, self.schema, {wanted.attribute: column})
+        names = [each.name for each in self.schema.household]
+        known = {name: names.index(name) for name in wanted.codes}
+        return drawn if self.schema.structure is None else settled(drawn, self.schema, known)
 
     def _drawn(self, homes: Integers, sizes: Integers, people: Integers, source: Source) -> SyntheticHouseholds:
         """Households by their cell, size and persons' cell, which is a number with a digit for each person in order."""

@@ -139,8 +139,8 @@ class Mixture:
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
         """The wanted households, in random order.
 
-        Within a component attribute, size and all else are independent, so given the first two, component c has the
-        weight w_c · P_c(code) · P_c(size) up to a constant, and all else is drawn from the component as usual.
+        Within a component attributes and size are independent, so given the wanted ones, component c has the weight
+        w_c · P_c(code) … · P_c(size) up to a constant, and all else is drawn from the component as usual.
         """
         components, sizes = [], []
         for start in range(0, len(wanted.counts), GIVEN_AT_A_TIME):
@@ -149,15 +149,17 @@ class Mixture:
             size = np.repeat(wanted.sizes[part], wanted.counts[part])
             sizes.append(self._sizes(size, wanted.last_size, components[-1], source))
         component, size = np.concatenate(components), np.concatenate(sizes)
-        order, codes = np.argsort(component, kind="stable"), np.repeat(wanted.codes, wanted.counts)
-        return self._drawn(component[order], size[order], {wanted.attribute: codes[order]}, source)
+        order = np.argsort(component, kind="stable")
+        known = {name: np.repeat(codes, wanted.counts)[order] for name, codes in wanted.codes.items()}
+        return self._drawn(component[order], size[order], known, source)
 
     def _components(self, wanted: Wanted, part: slice, source: Source) -> Integers:
         """A component for each household, systematically among those that are wanted alike."""
         by_size = _logarithms(self.sizes)
         by_size[:, wanted.last_size] = np.logaddexp.reduce(by_size[:, wanted.last_size :], axis=1)
-        by_code = _logarithms(self.to_arrays()[f"household {wanted.attribute}"])
-        scores = _logarithms(self.weights) + by_code.T[wanted.codes[part]] + by_size.T[wanted.sizes[part]]
+        scores = _logarithms(self.weights) + by_size.T[wanted.sizes[part]]
+        for name, codes in wanted.codes.items():
+            scores += _logarithms(self.to_arrays()[f"household {name}"]).T[codes[part]]
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
         return draw_codes(chances, np.repeat(np.arange(len(scores)), wanted.counts[part]), source)
 

@@ -108,12 +108,11 @@ class SyntheticHouseholds(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which households to draw: `counts[i]` of them with the code `codes[i]` of a household attribute and `sizes[i]`
-    persons. The size `last_size` stands for all larger ones too.
+    """Which households to draw: `counts[i]` of them with the code `codes[name][i]` of each household attribute named
+    and `sizes[i]` persons. The size `last_size` stands for all larger ones too.
     """
 
-    attribute: str
-    codes: Integers
+    codes: Mapping[str, Integers]
     sizes: Integers
     last_size: int
     counts: Integers

@@ -1,0 +1,99 @@
+"""JSON-stat 2.0: each table as one JSON document, with a dimension of its own for the number and its intervals.
+
+Such a document is held in memory as a whole by those who read it, so large releases are refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.errors import ReleaseError
+from tallytree.progress import Progress, Stage
+from tallytree.publish.export.cube import Cube, Dimension, cubes, privacy_note
+from tallytree.publish.folder import write_json
+from tallytree.publish.release.contents import ReleaseContents
+
+MOST_VALUES = 5_000_000
+MEASURE = "measure"  # the dimension whose categories are the number and the ends of its intervals
+
+
+def write_json_stat(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
+    """Write a document for each table, and name the files."""
+    found = cubes(release)
+    values = max(cube.cells * len(cube.given) for cube in found)
+    if values > MOST_VALUES:
+        raise ReleaseError(
+            f"this release has {values:,} values; a JSON-stat document, which is read as a whole, gets at most "
+            f"{MOST_VALUES:,}. Export it as csvw, or read its Parquet files"
+        )
+    names = []
+    for cube in found:
+        names.append(f"{cube.name}.json")
+        progress(Stage(f"writing {names[-1]}"))
+        write_json(folder / names[-1], document(cube, release))
+    return tuple(names)
+
+
+def document(cube: Cube, release: ReleaseContents) -> dict[str, Any]:
+    """A table as JSON-stat."""
+    given, columns = cube.given, [dimension.name for dimension in cube.dimensions]
+    taken = MEASURE if MEASURE not in columns else f"{MEASURE} (of tallytree)"
+    return {
+        "version": "2.0",
+        "class": "dataset",
+        "label": cube.title,
+        "note": [cube.description, *cube.missing],
+        "id": [*columns, taken],
+        "size": [*(len(dimension.codes) for dimension in cube.dimensions), len(given)],
+        "role": {"geo": ["region"], "metric": [taken]},
+        "dimension": {
+            **{dimension.name: _dimension(dimension) for dimension in cube.dimensions},
+            taken: {
+                "label": "the number, and the ends of its intervals",
+                "category": {
+                    "index": [measure.name for measure in given],
+                    "label": {measure.name: measure.label for measure in given},
+                    "unit": {measure.name: {"base": measure.unit, "decimals": 0} for measure in given},
+                    "note": {measure.name: [measure.description] for measure in given},
+                },
+            },
+        },
+        "value": _values(cube).ravel().tolist(),
+        "extension": {"tallytree": {"confidence": cube.confidence, "privacy": privacy_note(release)}},
+    }
+
+
+def _dimension(dimension: Dimension) -> dict[str, Any]:
+    category: dict[str, Any] = {
+        "index": list(dimension.codes),
+        "label": dict(zip(dimension.codes, dimension.labels, strict=True)),
+    }
+    if dimension.parents is not None:
+        below: dict[str, list[str]] = {}
+        for code, parent in zip(dimension.codes, dimension.parents, strict=True):
+            if parent >= 0:
+                below.setdefault(dimension.codes[parent], []).append(code)
+        category["child"] = below
+    return {"label": dimension.description, "category": category}
+
+
+def _values(cube: Cube) -> NDArray[np.int64]:
+    """The numbers `[cells, measures]`, the last dimension moving fastest: a table's rows are put where they belong."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = np.full((cube.cells, len(cube.given)), -1, dtype=np.int64)
+    for rows in cube.batches():
+        cell = np.zeros(rows.num_rows, dtype=np.int64)
+        for dimension in cube.dimensions:
+            codes = rows[dimension.name].cast(pa.string())
+            place = pc.index_in(codes, pa.array(dimension.codes, pa.string())).to_numpy()
+            cell = cell * len(dimension.codes) + place.astype(np.int64)
+        for column, measure in enumerate(cube.given):
+            found[cell, column] = rows[measure.name].to_numpy()
+    assert found.size == 0 or found.min() >= 0  # every cell has a row, and no number is negative
+    return found

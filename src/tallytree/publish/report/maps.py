@@ -1,0 +1,225 @@
+"""A map from the user's GeoJSON: outlines of regions, thinned out and scaled to a drawing.
+
+Features are matched with regions by the property (or the feature's id) whose values are the most ids or names of one
+level. Longitudes and latitudes are drawn as they are, with a degree of longitude as much narrower as it is in the
+middle of the map; other coordinates are drawn as a plane.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallytree.arrays import Floats, Integers
+from tallytree.errors import SpecError
+from tallytree.hierarchy import Hierarchy
+from tallytree.names import visible
+from tallytree.numbers import short
+
+WIDTH = 1000  # of the drawing
+TALLEST = 1400
+THINNING = 0.8  # a point that is nearer than this to the line between its neighbours is left out
+LARGEST = 256 << 20  # bytes of a file
+MOST_POINTS = 20_000_000
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A region and the path of its outline, in the drawing's coordinates."""
+
+    region: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Map:
+    """Outlines of regions of one level."""
+
+    level: int
+    height: int
+    outlines: tuple[Outline, ...]
+    unmatched: int  # areas of the file that are no region
+    without: int  # regions of the level that the file has no area for
+
+
+def read_map(source: str | PathLike[str] | Mapping[str, Any], tree: Hierarchy) -> Map:
+    """The map of a GeoJSON file, or of its content as Python has it; a SpecError says what is wrong with it."""
+    features = _features(source)
+    level, regions = _matched(features, tree)
+    rings: dict[int, list[Floats]] = {}
+    for feature, region in zip(features, regions, strict=True):
+        if region is not None:
+            rings.setdefault(region, []).extend(_rings(feature.get("geometry")))
+    rings = {region: found for region, found in rings.items() if found}
+    if not rings:
+        raise SpecError("the map's areas have no outlines: expected geometries that are Polygon or MultiPolygon")
+    if sum(len(ring) for found in rings.values() for ring in found) > MOST_POINTS:
+        raise SpecError(f"the map has more than {MOST_POINTS:,} points: simplify it first")
+    height, placed = _scaled(rings)
+    outlines = tuple(Outline(region, path) for region in sorted(placed) if (path := _path(placed[region])))
+    rows = tree.level_slice(level)
+    return Map(level, height, outlines, regions.count(None), rows.stop - rows.start - len(outlines))
+
+
+# -------------------------------------------------------------------- reading
+
+
+def _features(source: str | PathLike[str] | Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content: Any = source
+    if isinstance(source, str | PathLike):
+        path = Path(source)
+        if not path.is_file():
+            raise SpecError(f"there is no map at {path}")
+        if path.stat().st_size > LARGEST:
+            raise SpecError(f"the map {path} is larger than {LARGEST >> 20} MB: simplify it first")
+        try:
+            content = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            raise SpecError(f"the map {path} is no JSON that can be read; expected a GeoJSON file") from None
+    if not isinstance(content, Mapping) or content.get("type") != "FeatureCollection":
+        raise SpecError("the map is no GeoJSON FeatureCollection: its features should be the regions' areas")
+    features = content.get("features")
+    if not isinstance(features, list) or not features or not all(isinstance(each, Mapping) for each in features):
+        raise SpecError("the map has no features; expected one for each region")
+    return features
+
+
+def _matched(features: Sequence[Mapping[str, Any]], tree: Hierarchy) -> tuple[int, list[int | None]]:
+    """The level that the map is about, and each feature's region."""
+    best: tuple[int, int, list[int | None]] = (0, 0, [])
+    for level in range(tree.depth - 1, -1, -1):
+        rows = range(*tree.level_slice(level).indices(len(tree)))
+        for names in (tree.ids, tree.names):
+            known = _unique({}, ((names[row], row) for row in rows))
+            for values in _columns(features):
+                found = [None if value is None else known.get(value) for value in values]
+                number = len({region for region in found if region is not None})
+                if number > best[0]:
+                    best = (number, level, found)
+    if not best[0]:
+        one = next((name for name in _property_names(features)), None)
+        seen = "" if one is None else f"; of its properties {visible(one)} is {_example(features, one)}, for instance"
+        raise SpecError(
+            "no area of the map is a region: a property of its features (or their id) should hold the ids or names in "
+            f"regions.csv, such as {tree.ids[-1]!r}{seen}"
+        )
+    return best[1], best[2]
+
+
+def _unique(known: dict[str, int], pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Names that one region has."""
+    twice = set()
+    for name, row in pairs:
+        if name in known:
+            twice.add(name)
+        known[name] = row
+    return {name: row for name, row in known.items() if name not in twice}
+
+
+def _columns(features: Sequence[Mapping[str, Any]]) -> Iterator[list[str | None]]:
+    yield [_text(each.get("id")) for each in features]
+    for name in _property_names(features):
+        yield [_text(_properties(each).get(name)) for each in features]
+
+
+def _property_names(features: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for each in features[:50] for name in _properties(each)))
+
+
+def _properties(feature: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = feature.get("properties")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _example(features: Sequence[Mapping[str, Any]], name: str) -> str:
+    return short(next((value for each in features if (value := _properties(each).get(name)) is not None), None))
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _rings(geometry: Any) -> Iterator[Floats]:
+    """The rings of a geometry; what is no area has none."""
+    if not isinstance(geometry, Mapping):
+        return
+    kind = geometry.get("type")
+    found: Any = geometry.get("coordinates")
+    polygons = [found] if kind == "Polygon" else found if kind == "MultiPolygon" else []
+    try:
+        for polygon in polygons:
+            for ring in polygon:
+                points = np.array([(float(point[0]), float(point[1])) for point in ring], np.float64)
+                if not np.isfinite(points).all():
+                    raise ValueError
+                if len(points) >= 3:
+                    yield points
+    except (TypeError, ValueError, LookupError):
+        raise SpecError("an area of the map has coordinates that are no pairs of numbers") from None
+
+
+# -------------------------------------------------------------------- drawing
+
+
+def _scaled(rings: dict[int, list[Floats]]) -> tuple[int, dict[int, list[Floats]]]:
+    """The drawing's height, and all rings in its coordinates, north at the top."""
+    points = np.concatenate([ring for found in rings.values() for ring in found])
+    (left, bottom), (right, top) = points.min(axis=0), points.max(axis=0)
+    on_a_globe = abs(points[:, 0]).max() <= 180 and abs(points[:, 1]).max() <= 90
+    narrower = math.cos(math.radians((bottom + top) / 2)) if on_a_globe else 1.0
+    across, up = max((right - left) * narrower, 1e-9), max(top - bottom, 1e-9)
+    scale = min(WIDTH / across, TALLEST / up)
+
+    def place(ring: Floats) -> Floats:
+        found: Floats = np.column_stack([(ring[:, 0] - left) * narrower * scale, (top - ring[:, 1]) * scale])
+        return found
+
+    height = max(1, math.ceil(up * scale))
+    return height, {region: [place(ring) for ring in found] for region, found in rings.items()}
+
+
+def _path(rings: list[Floats]) -> str:
+    """Rings as a path of whole numbers; rings that are too small to be seen are left out unless all are."""
+    thinned = [np.rint(_thinned(ring)).astype(np.int64) for ring in rings]
+    drawn = [ring for ring in thinned if len(np.unique(ring, axis=0)) >= 3]
+    if not drawn:  # an area of less than a point: a small square in its place
+        x, y = thinned[0][0].tolist()
+        return f"M{x} {y}h2v2h-2z"
+    return "".join(_ring_path(ring) for ring in drawn)
+
+
+def _ring_path(ring: Integers) -> str:
+    steps = np.diff(ring, axis=0)
+    steps = steps[(steps != 0).any(axis=1)]
+    return f"M{ring[0, 0]} {ring[0, 1]}l{' '.join(f'{x} {y}' for x, y in steps.tolist())}z"
+
+
+def _thinned(ring: Floats) -> Floats:
+    """Ramer, Douglas and Peucker: the points that are needed to stay near the line."""
+    kept = np.zeros(len(ring), bool)
+    middle = int(np.argmax(((ring - ring[0]) ** 2).sum(axis=1)))  # a ring has no ends: it is cut in two
+    kept[[0, middle, len(ring) - 1]] = True
+    open_parts = [(0, middle), (middle, len(ring) - 1)]
+    while open_parts:
+        start, end = open_parts.pop()
+        if end - start < 2:
+            continue
+        between, line = ring[start + 1 : end] - ring[start], ring[end] - ring[start]
+        length = float(line @ line)
+        part = np.clip(between @ line / length, 0, 1) if length else np.zeros(len(between))
+        away = np.hypot(*(between - part[:, None] * line).T)
+        far = int(np.argmax(away))
+        if away[far] > THINNING:
+            kept[start + 1 + far] = True
+            open_parts += [(start, start + 1 + far), (start + 1 + far, end)]
+    found: Floats = ring[kept]
+    return found

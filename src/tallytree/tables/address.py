@@ -1,0 +1,107 @@
+"""`Source`: a table of an engine, by a URL that has no secret in it.
+
+Passwords come from where the engine's own programs take them. A URL that has one is refused in words that do not repeat
+it, before it can reach a message, a record of the run or a connection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tallytree.arguments import TEXT, expect, optional
+from tallytree.errors import SpecError
+from tallytree.tables.guard import from_outside
+
+POSTGRES = ("postgresql", "postgres")
+SCHEMES = (*POSTGRES, "spark", "duckdb")
+EXPECTED = "postgresql://[USER@]HOST[:PORT]/DATABASE, spark://HOST:PORT or duckdb://PATH"
+
+# What a PostgreSQL URL may say behind its question mark: whatever libpq takes that is not itself a secret.
+SETTINGS = (
+    *("host", "hostaddr", "port", "dbname", "user", "service", "passfile", "options", "connect_timeout"),
+    *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "gssencmode", "krbsrvname", "channel_binding"),
+    *("require_auth", "target_session_attrs", "keepalives", "application_name"),
+)
+WHERE = (
+    "Put the password where PostgreSQL's programs look for it: in the variable PGPASSWORD, in the file ~/.pgpass, or "
+    "in a service file that the URL names with ?service=NAME"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table of an engine: `Source("postgresql://steward@census.example/census", "people")`.
+
+    `url` is of PostgreSQL, of a Spark cluster (`spark://HOST:PORT`) or of a DuckDB file (`duckdb://PATH`: behind the
+    two strokes is the path, absolute if it begins with a third). `table` may have its schema before it.
+    """
+
+    url: str
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        expect(self.url, TEXT, "url")
+        expect(self.table, optional(TEXT), "table")
+        _check(self.url)
+        if self.table is None and self.path is None:
+            raise SpecError("a source on an engine needs a table: Source(url, 'people')")
+
+    @property
+    def scheme(self) -> str:
+        """What kind of engine it is, as the URL says."""
+        return self.url.partition("://")[0]
+
+    @property
+    def path(self) -> str | None:
+        """The file, if it is one of DuckDB."""
+        return self.url.partition("://")[2] if self.scheme == "duckdb" else None
+
+    @property
+    def name(self) -> str | None:
+        """What the table is called, without its schema."""
+        return None if self.table is None else self.table.rpartition(".")[2].strip('"`')
+
+
+# Wrapped, so that no frame of a traceback holds a URL that was refused.
+Source.__init__ = from_outside("Making a source")(Source.__init__)  # type: ignore[method-assign]
+
+
+def refuse_url(text: Any, option: str) -> None:
+    """Refuse a URL where a path is expected, without repeating it: it may have a password in it."""
+    if isinstance(text, str) and "://" in text:
+        raise SpecError(
+            f"{option} is a URL, where a path is expected; a table of an engine is Source(url, table) in Python, and "
+            '{ url = "…", table = "…" } in a spec'
+        )
+
+
+def _check(url: str) -> None:
+    scheme = url.partition("://")[0]
+    if "://" not in url or scheme not in SCHEMES:
+        raise SpecError(f"the source's URL is of no known kind; expected {EXPECTED}")
+    if scheme == "duckdb":
+        if not url.partition("://")[2]:
+            raise SpecError("the source's URL has no path; expected duckdb://PATH")
+        return
+    try:
+        parts = urlsplit(url)
+        asked = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        user, at, _ = parts.netloc.rpartition("@")
+        _ = parts.port
+    except ValueError:
+        raise SpecError(
+            f"the source's URL cannot be read (it is not repeated here, for it may hold a secret); expected {EXPECTED}"
+        ) from None
+    if scheme == "spark":
+        if at or asked or parts.fragment or parts.path not in ("", "/"):
+            raise SpecError("the source's URL has more than a host and a port; expected spark://HOST:PORT")
+        return
+    if ":" in unquote(user) or "@" in unquote(user) or any("password" in name for name, _ in asked):
+        raise SpecError(f"the source's URL has a password in it, which is not repeated here. {WHERE}")
+    if parts.fragment or not {name for name, _ in asked} <= set(SETTINGS):
+        raise SpecError(
+            f"the source's URL has settings that are not known here; expected {EXPECTED}, and behind a question mark "
+            f"some of {', '.join(SETTINGS)}. {WHERE}"
+        )

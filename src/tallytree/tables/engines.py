@@ -1,0 +1,281 @@
+"""Other engines than our DuckDB, through Ibis: the one module that knows it. Ibis is an extra.
+
+Our queries are written in words that Ibis and `duckdb_sql` share. They are methods of tables and columns, and those
+that go without a table `words` gives for the one at hand.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tallytree.errors import DataError, SpecError
+from tallytree.tables.address import POSTGRES, WHERE, Source
+from tallytree.tables.duckdb_sql import Column, DuckDB, Table, quoted
+from tallytree.tables.guard import guarded
+
+OURS = ("tallytree_", "ibis_")  # how names of views begin
+
+# What Postgres, which has no TRY_CAST, takes for a number: of a size that it can hold.
+NUMBER = r"^[+-]?([0-9]{1,100}(\.[0-9]{0,100})?|\.[0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
+
+
+def ibis() -> Any:
+    """The module; where it is not installed, the error says what to install."""
+    try:
+        import ibis
+    except ModuleNotFoundError:
+        raise SpecError(
+            "rows on other engines than DuckDB are read through Ibis, which is not installed: pip install "
+            "'tallytree[engines]'"
+        ) from None
+    return ibis
+
+
+def words(beside: Any) -> Any:
+    """What literals, cases and tables in memory are made with, beside a table or column."""
+    if isinstance(beside, Column) and beside.table is not None:
+        beside = beside.table
+    return beside.engine if isinstance(beside, Table) else ibis()
+
+
+def text_as_number(text: Any) -> Any:
+    """A text as a floating-point number; null if it is none."""
+    # DuckDB 2.0 hands a bare TRY_CAST to its CSV reader, which then fails on the first text; `strip` is in its way.
+    bare = text.strip()
+    if isinstance(text, Column) or (backend := backend_of(text)) is None or backend.name != "postgres":
+        return bare.try_cast("float64")
+    return bare.re_search(NUMBER).ifelse(bare, ibis().null("string")).cast("float64")
+
+
+def in_memory(backend: Any, data: Any) -> Any:
+    """Arrow data as a table for this backend."""
+    return backend.memtable(data) if isinstance(backend, DuckDB) else ibis().memtable(data)
+
+
+def is_ibis(source: Any) -> bool:
+    """Is it an Ibis table? If so, whoever made it has loaded Ibis."""
+    return "ibis" in sys.modules and isinstance(source, ibis().expr.types.Table)
+
+
+def ibis_on(engine: DuckDB) -> Any:
+    """An Ibis backend on our DuckDB, for Ibis tables in memory, which have no engine of their own."""
+    return ibis().duckdb.from_connection(engine.con)
+
+
+def backend_of(table: Any) -> Any:
+    """The engine of an Ibis table; None if it is in memory."""
+    backends, _ = table._find_backends()
+    if len(backends) > 1:
+        raise SpecError("the Ibis table joins several engines; expected one on a single engine")
+    return backends[0] if backends else None
+
+
+def tables_of(expression: Any) -> set[Any]:
+    """The tables in an engine or in memory that an Ibis expression begins with."""
+    import ibis.expr.operations as ops
+
+    return set(expression.op().find((ops.PhysicalTable, ops.SQLQueryResult)))
+
+
+def postgres_sha256(text: Any) -> Any:
+    """SHA-256 of a text, as bytes: Ibis has no word for it on Postgres."""
+    builtin = ibis().udf.scalar.builtin
+
+    @builtin  # type: ignore[untyped-decorator]
+    def convert_to(text: str, encoding: str) -> bytes: ...  # type: ignore[empty-body]
+
+    @builtin  # type: ignore[untyped-decorator]
+    def sha256(content: bytes) -> bytes: ...  # type: ignore[empty-body]
+
+    return sha256(convert_to(text, "UTF8"))
+
+
+# -------------------------------------------------------------------- opening engines
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Remote:
+    """An engine that was opened here, through Ibis, and is left as it was."""
+
+    backend: Any
+    close: Callable[[], None]
+    locate: Callable[[str], tuple[Any, Any]]  # from a table's name to an Ibis table, and what tells it from others
+
+    def table(self, name: str) -> tuple[Any, Any]:
+        """The table of that name, and what it is known by, whatever it is called; None if that cannot be told."""
+        found = guarded("Looking for the table", lambda: self.locate(name))
+        if found is None:
+            raise SpecError(
+                f"the engine has no table {name!r}, or it may not be read; give its schema too, if it has one"
+            )
+        return found
+
+
+def connected(source: Source) -> Remote:
+    """The engine at a URL."""
+    ibis()
+    return _postgres(source.url) if source.scheme in POSTGRES else _spark(source.url)
+
+
+def _postgres(url: str) -> Remote:
+    """One transaction that sees one state of the tables, whatever others change, and leaves nothing behind.
+
+    The checks and the count are several queries. If rows could change between them, what was checked (one row for each
+    entity, say) would not be what is counted.
+    """
+    psycopg, engine = _psycopg(), _postgres_backend()
+    try:
+        connection = psycopg.connect(url, autocommit=False)
+    except psycopg.Error as error:
+        problem = _why_not(str(error))
+        raise DataError(f"PostgreSQL cannot be reached: {problem}") from None
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.execute("SELECT 1")  # from here on whatever else begins and ends is within this transaction
+    backend = engine.from_connection(connection)
+
+    def locate(name: str) -> Any:
+        listed = (
+            "SELECT nspname, relname, pg_class.oid FROM pg_class JOIN pg_namespace ON relnamespace = pg_namespace.oid "
+            "WHERE pg_class.oid = coalesce(to_regclass(quote_ident(%s)), to_regclass(%s)) "
+            "AND relkind IN ('r', 'v', 'm', 'f', 'p') AND has_table_privilege(pg_class.oid, 'SELECT')"
+        )
+        try:
+            with connection.transaction():
+                found = connection.execute(listed, [name, name]).fetchone()
+        except psycopg.Error:  # it cannot be the name of a table
+            return None
+        if found is None:
+            return None
+        schema, relation, number = found
+        return backend.table(relation, database=schema), _server(connection, number)
+
+    return Remote(backend, connection.close, locate)
+
+
+def _server(connection: Any, number: int) -> Any:
+    """What tells a table from all others: the server's own number, the database's and the table's."""
+    asked = (
+        "SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database()) "
+        "FROM pg_control_system()"
+    )
+    try:
+        with connection.transaction():
+            return (*connection.execute(asked).fetchone(), number)
+    except Exception:
+        return None  # some servers do not tell
+
+
+def _why_not(message: str) -> str:
+    """Why there is no connection, in our words: a driver's may repeat what it was given."""
+    reasons = {
+        "password": f"the password is wrong or missing. {WHERE}",
+        "authentication": "the server does not let this user in from here",
+        "definition of service": "the service file has no such service",
+        "does not exist": "there is no such database or user",
+        "resolve": "there is no host of that name",
+        "not known": "there is no host of that name",
+        "refused": "no server listens there",
+        "No such file": "no server listens there",
+        "timeout": "the server does not answer",
+        "SSL": "an encrypted connection could not be made",
+    }
+    found = (reason for word, reason in reasons.items() if word in message)
+    return next(found, "try the same URL with PostgreSQL's own program psql, which says why")
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise SpecError("PostgreSQL needs psycopg: pip install 'tallytree[engines]'") from None
+    return psycopg
+
+
+def _postgres_backend() -> Any:
+    """Ibis's backend, with tables in memory that vanish with the transaction and are copied: no log has their cells."""
+    from ibis.backends.postgres import Backend
+
+    class Postgres(Backend):  # type: ignore[misc]
+        def _register_in_memory_table(self, op: Any) -> None:
+            named = self.compiler.type_mapper.to_string
+            columns = ", ".join(f"{quoted(name)} {named(kind)}" for name, kind in op.schema.items())
+            with self.con.transaction(), self.con.cursor() as cursor:
+                cursor.execute(f"CREATE TEMPORARY TABLE {quoted(op.name)} ({columns}) ON COMMIT DROP")
+                with cursor.copy(f"COPY {quoted(op.name)} FROM STDIN") as copy:
+                    for batch in op.data.to_pyarrow(op.schema).to_batches():
+                        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                            copy.write_row(row)
+                cursor.execute(f"ANALYZE {quoted(op.name)}")
+
+        def _finalize_memtable(self, name: str) -> None:
+            pass  # it goes with the transaction
+
+    return Postgres
+
+
+def _spark(url: str) -> Remote:
+    """A session on a cluster, made here and stopped afterwards; what it would log is not shown."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise SpecError("Spark needs PySpark: pip install 'tallytree[engines]'") from None
+    running = SparkSession.getActiveSession()
+    if running is not None and running.sparkContext.master != url:
+        raise SpecError(
+            "this process has another Spark session; give a data frame of it: read(session.table('people'))"
+        )
+    silent = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
+    builder = SparkSession.builder.master(url).appName("tallytree")
+    for name, value in silent.items():
+        builder = builder.config(name, value)
+    session = guarded("Connecting to Spark", builder.getOrCreate)
+
+    def locate(name: str) -> Any:
+        from pyspark.errors import AnalysisException
+
+        try:
+            frame = session.table(name)
+            frame.columns  # noqa: B018  (Spark Connect looks for the table only now)
+        except AnalysisException:
+            return None
+        return _viewed(frame, backend), None
+
+    backend = ibis().pyspark.connect(session)
+    return Remote(backend, (lambda: None) if running is not None else session.stop, locate)
+
+
+def is_spark(source: Any) -> bool:
+    """Is it a data frame of Spark, or of Spark Connect?"""
+    return type(source).__module__.startswith("pyspark.sql.") and type(source).__name__ == "DataFrame"
+
+
+def of_spark(frame: Any) -> tuple[Remote, Any]:
+    """The session of a data frame, left as it was afterwards, and the frame as an Ibis table."""
+    conf, catalog = frame.sparkSession.conf, frame.sparkSession.catalog
+    before = _views(catalog)
+    kept = {name: conf.get(name) for name in ("spark.sql.session.timeZone", "spark.sql.mapKeyDedupPolicy")}
+    backend = ibis().pyspark.connect(frame.sparkSession)
+    table = _viewed(frame, backend)
+
+    def close() -> None:
+        for name in _views(catalog) - before:
+            catalog.dropTempView(name)
+        for name, value in kept.items():
+            conf.set(name, value)
+
+    return Remote(backend, close, lambda name: (table, None)), table
+
+
+def _views(catalog: Any) -> set[str]:
+    """The views that were made here or by Ibis, as for tables in memory."""
+    return {each.name for each in catalog.listTables() if each.isTemporary and each.name.startswith(OURS)}
+
+
+def _viewed(frame: Any, backend: Any) -> Any:
+    name = f"{OURS[0]}{secrets.token_hex(8)}"
+    frame.createTempView(name)
+    return backend.table(name)

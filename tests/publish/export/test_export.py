@@ -1,0 +1,219 @@
+"""Exports hold the released table, number for number, as the formats' own readers read them."""
+
+import json
+import re
+from pathlib import Path
+
+import csvw
+import pyarrow as pa
+import pytest
+import sdmx
+from hypothesis import given
+from hypothesis import strategies as st
+from pyjstat import pyjstat
+
+import tallytree as tt
+from tallytree.names import from_a_spreadsheet, visible
+from tallytree.publish.export import json_stat, sdmx_csv
+from tallytree.publish.export.cube import cubes
+from tallytree.publish.export.writing import FORMATS
+from tests.publish.release.test_categories import TREE, TWO, microdata
+
+NASTY = '=cmd|"<b>&\x1b[31m\n☃'
+BOTH = {"counts": tt.Release.table, "entities": tt.Release.entities_table}
+
+
+def plain(**how):
+    levels = {"state": ["+A", "+A", "B/c"], "county": [NASTY, "01", "B/c"]}
+    tree = tt.Hierarchy.from_levels(levels, ["state", "county"])
+    rows = pa.table({"home": list(range(90)) * 2, "county": [tree.names[-3:][n % 3] for n in range(90)] * 2})
+    private = tt.read(rows, group="home", region="county", hierarchy=tree, max_size=4)
+    return tt.release(private, budget=tt.Budget(epsilon=1), unit="one_entity", title=NASTY, **how)
+
+
+def by_two():
+    """Categories whose names need care: one is a column of SDMX-CSV, the other no variable of CSVW."""
+    names = {"tenure": "tenure (a)", "origin": "action"}
+    rows, _ = microdata()
+    rows = rows.rename_columns([names.get(name, name) for name in rows.column_names])
+    by = {names[name]: values for name, values in TWO.items()}
+    how = {"group": "home", "region": "county", "hierarchy": TREE, "max_size": 5}
+    private = tt.read(rows, **how, by=by, decided_by="group")
+    return tt.release(private, budget=tt.Budget(epsilon=1), unit="one_entity", intervals="guaranteed")
+
+
+RELEASES = {"plain": plain, "no intervals": lambda: plain(intervals="none"), "by two categories": by_two}
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def release(request):
+    return RELEASES[request.param]()
+
+
+def exported(release, to, folder):
+    names = release.export(folder / to, to=to)
+    assert {*names, "manifest.json"} == {path.name for path in (folder / to).iterdir()}
+    return folder / to
+
+
+def numbers(release, table):
+    """The number and the ends of intervals of every row that has them, by the codes of its dimensions."""
+    cube = next(cube for cube in cubes(release) if cube.name == table)
+    rows = BOTH[table](release).to_pylist()
+    keys, given_ = [one.name for one in cube.dimensions], [one.name for one in cube.given]
+    found = {tuple(str(row[key]) for key in keys): tuple(row[name] for name in given_) for row in rows}
+    assert len(found) == cube.cells == len(rows)
+    return found
+
+
+# -------------------------------------------------------------------- by their own readers
+
+
+@pytest.mark.parametrize("table", BOTH)
+def test_sdmx_reads_the_structure_and_every_observation(release, table, tmp_path):
+    folder = exported(release, "sdmx-csv", tmp_path)
+    message = sdmx.read_sdmx(folder / "structure.xml")
+    flow = message.dataflow[table.upper()]
+    structure = flow.structure
+    data = sdmx.read_sdmx(folder / f"{table}.csv", structure=flow).data[0]
+    expected = numbers(release, table)
+    cube = next(cube for cube in cubes(release) if cube.name == table)
+    ids = [dimension.id for dimension in structure.dimensions]
+    attributes = [one.id for one in structure.attributes]
+    assert attributes == [*(one.name.upper() for one in cube.given[1:]), "UNIT_MEASURE", "CONF_LEVEL"]
+    codes = [dimension.local_representation.enumerated for dimension in structure.dimensions]
+    back = [{sdmx_csv.code(text): text for text in dimension.codes} for dimension in cube.dimensions]
+    for listed, dimension in zip(codes, cube.dimensions, strict=True):
+        labels = {one.id: str(one.name) for one in listed.items.values()}
+        expected_labels = map(visible, dimension.labels)
+        assert labels == dict(zip(map(sdmx_csv.code, dimension.codes), expected_labels, strict=True))
+    seen = {}
+    for one in data.obs:
+        key = tuple(back[place][one.dimension[name].value] for place, name in enumerate(ids))
+        attached = [one.attached_attribute[name].value for name in attributes]
+        assert attached[-2:] == [cube.measures[0].unit.upper(), str(cube.confidence)]
+        seen[key] = (int(one.value), *map(int, attached[:-2]))
+    assert seen == expected
+    root, child = release.hierarchy.regions.ids[:2]
+    assert codes[0][sdmx_csv.code(child)].parent == codes[0][sdmx_csv.code(root)]
+
+
+@pytest.mark.parametrize("table", BOTH)
+def test_a_json_stat_reader_reads_every_value(release, table, tmp_path):
+    folder = exported(release, "json-stat", tmp_path)
+    text = (folder / f"{table}.json").read_text(encoding="utf-8")
+    frame = pyjstat.Dataset.read(text).write("dataframe", naming="id")
+    cube = next(cube for cube in cubes(release) if cube.name == table)
+    *keys, measure = json.loads(text)["id"]
+    assert keys == [one.name for one in cube.dimensions]
+    seen = {}
+    for row in frame.to_dict("records"):
+        seen.setdefault(tuple(row[key] for key in keys), {})[row[measure]] = row["value"]
+    expected = numbers(release, table)
+    assert {key: tuple(found[one.name] for one in cube.given) for key, found in seen.items()} == expected
+
+
+def test_a_json_stat_document_has_labels_units_and_what_lies_in_what(release, tmp_path):
+    found = json.loads((exported(release, "json-stat", tmp_path) / "counts.json").read_text(encoding="utf-8"))
+    region, regions = found["dimension"]["region"]["category"], release.hierarchy.regions
+    assert list(region["label"].values()) == list(regions.names)
+    below = {child: parent for parent, children in region["child"].items() for child in children}
+    parents = [regions.ids[parent] for parent in regions.parents[1:]]
+    assert below == dict(zip(regions.ids[1:], parents, strict=True))
+    assert {one["base"] for one in found["dimension"]["measure"]["category"]["unit"].values()} == {"groups"}
+    assert found["role"] == {"geo": ["region"], "metric": ["measure"]}
+
+
+def is_valid(folder):
+    """Does a CSVW validator find tables, kinds of values and keys in order?"""
+    try:
+        return csvw.CSVW(str(folder / "csv-metadata.json"), validate=True).is_valid
+    except ValueError:
+        return False
+
+
+def test_a_csvw_reader_finds_it_valid_and_reads_every_row(release, tmp_path):
+    folder = exported(release, "csvw", tmp_path)
+    assert is_valid(folder)
+    group = csvw.TableGroup.from_file(folder / "csv-metadata.json")
+    tables = {table.url.string.removesuffix(".csv"): table for table in group.tables}
+    assert set(tables) == {"counts", "entities", "regions"}
+    for name, made in BOTH.items():
+        columns = made(release).column_names
+        rows = [dict(zip(columns, row.values(), strict=True)) for row in tables[name]]
+        exact = [
+            {key: from_a_spreadsheet(text) if isinstance(text, str) else text for key, text in row.items()}
+            for row in rows
+        ]
+        assert exact == made(release).to_pylist()
+    units = {column.name: column.common_props.get("schema:unitText") for column in tables["counts"].tableSchema.columns}
+    assert units["count"] == "groups"
+
+
+def test_a_csvw_reader_finds_what_was_broken(tmp_path):
+    """The check above can fail: a text among numbers, and a region that is not there."""
+    folder = exported(plain(intervals="none"), "csvw", tmp_path)
+    counts = folder / "counts.csv"
+    right = counts.read_text(encoding="utf-8")
+    for was, now in ((",1,", ",one,"), ('"B%2Fc/B%2Fc"', '"elsewhere"')):
+        counts.write_text(right.replace(was, now, 1), encoding="utf-8")
+        assert not is_valid(folder)
+    counts.write_text(right, encoding="utf-8")
+    assert is_valid(folder)
+
+
+# -------------------------------------------------------------------- codes
+
+
+@given(st.lists(st.text(), unique=True, max_size=8))
+def test_codes_are_of_the_form_that_sdmx_wants_and_no_two_texts_share_one(texts):
+    codes = [sdmx_csv.code(text) for text in texts]
+    assert len(set(codes)) == len(texts)
+    assert all(re.fullmatch(r"[A-Za-z0-9_@$\-]+", code) and code[0] not in "-@" for code in codes)
+
+
+@given(st.lists(st.text(min_size=1), unique=True, max_size=8))
+def test_components_have_ids_of_their_own(names):
+    ids = list(sdmx_csv.component_ids(names).values())
+    assert len(set(ids)) == len(names)
+    assert all(re.fullmatch(r"[A-Z][A-Z0-9_]*", one) for one in ids)
+
+
+# -------------------------------------------------------------------- refusals
+
+
+def test_what_is_too_large_for_a_format_is_refused_and_nothing_is_left(monkeypatch, tmp_path):
+    release = plain(intervals="none")
+    monkeypatch.setattr(json_stat, "MOST_VALUES", 3)
+    monkeypatch.setattr(sdmx_csv, "MOST_OBSERVATIONS", 3)
+    for to in ("json-stat", "sdmx-csv"):
+        with pytest.raises(tt.ReleaseError, match="csvw"):
+            release.export(tmp_path / to, to=to)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_large_tables_leave_their_zeros_out_of_csvw_and_say_so(monkeypatch, tmp_path):
+    from tallytree.publish.export import csvw as ours
+
+    monkeypatch.setattr(ours, "CELLS_WITH_ZEROS", 3)
+    release = plain(intervals="none")
+    release.export(tmp_path / "out", to="csvw")
+    tables = {table.url.string: table for table in csvw.TableGroup.from_file(tmp_path / "out/csv-metadata.json").tables}
+    counts = [row["count"] for row in tables["counts.csv"]]
+    assert counts == [number for number in release.table()["count"].to_pylist() if number]
+    assert "left out" in tables["counts.csv"].common_props["dc:description"]
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_directory_that_is_there_is_left_alone(to, tmp_path):
+    with pytest.raises(tt.ReleaseError, match="is there already"):
+        plain(intervals="none").export(tmp_path, to=to)
+
+
+def test_a_release_of_the_first_version_can_be_exported(tmp_path):
+    older = next(
+        path for path in sorted((Path(__file__).parents[2] / "fixtures/version_0_1_0").rglob("counts.parquet"))
+    )
+    release = tt.Release.load(older.parent)
+    for to in FORMATS:
+        exported(release, to, tmp_path)

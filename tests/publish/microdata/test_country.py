@@ -1,0 +1,159 @@
+"""A synthetic country from beginning to end: agreement on every level, one budget, resumed, verified and forged."""
+
+import csv
+import shutil
+from fractions import Fraction
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tallytree import Budget, HouseholdNeighbours, HouseholdUnit, Ledger, Marginal, SpecError, synthesize, verify
+from tallytree.privacy.households.journal import RoundJournal
+from tests.publish.microdata.test_files import forge, statement
+from tests.synthesis.made_up import made_up, released_sizes
+
+HOMES = made_up(900)
+QUICK = {
+    "budget": Budget(rho=2, delta="1e-6"),
+    "options": {"rounds": 2, "components": 6, "steps": 5, "last_steps": 10},
+    "region": "county",
+    "regional": {"share": "0.25", "tables": [["tenure"], ["age"]], "worth": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def released():
+    return released_sizes(HOMES, public=False)
+
+
+@pytest.fixture(scope="module")
+def made(released):
+    return synthesize(HOMES, **QUICK, release=released)
+
+
+@pytest.fixture(scope="module")
+def saved(made, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("country") / "s"
+    made.save(folder)
+    return folder
+
+
+def test_households_agree_on_every_level_and_have_its_regions(saved, released):
+    found = verify(saved)
+    assert found.ok, found.faults
+    drawn = pq.read_table(saved / "households.parquet").to_pandas()
+    assert {"state", "county"} <= set(drawn.columns)
+    wanted = released.table().to_pandas()
+    for row in wanted.to_dict("records"):
+        here = drawn if row["level"] == "total" else drawn[drawn[row["level"]].astype(str) == row["name"]]
+        assert (here["persons"] == row["size"]).sum() == row["count"]
+    assert list(csv.reader((saved / "regions.csv").open())) == [
+        ["state", "county"],
+        ["A", "01"],
+        ["A", "02"],
+        ["B", "03"],
+    ]
+
+
+def test_one_budget_pays_for_the_whole_and_the_regions_and_the_statement_has_every_round(made, saved):
+    assert sum(past.cost for past in made.rounds) == 2
+    by_region = [row for row in made.workload if {"state", "county"} & set(row.household)]
+    assert Marginal("households", ("state", "tenure")) in by_region
+    assert Marginal("households", ("county",), ("age",)) in by_region
+    told = statement(saved)
+    costs = [Fraction(row["cost"]) for row in told["rounds"]]
+    regional = [row for row in told["rounds"] if row["words"] and ("state" in row["words"] or "county" in row["words"])]
+    assert len(regional) == len(by_region) == 4
+    assert sum(Fraction(row["cost"]) for row in regional) == Fraction(1, 2)
+    assert sum(costs) == 2
+    assert told["agreement"]["levels"] == ["state", "county"]
+    assert Fraction(told["agreement"]["rho"]) == 2 + 4 * Fraction(1, 20)
+    asked = list(csv.DictReader((saved / "questions.csv").open()))
+    assert {row["how"] for row in asked if row["household_attributes"].startswith("county")} == {"measured"}
+
+
+def test_a_cut_off_run_goes_on_in_the_regional_rounds_without_spending_twice(released, tmp_path, monkeypatch):
+    released.save(tmp_path / "release")
+    book = Ledger(tmp_path / "ledger.db")
+    book.open("homes", Budget(rho=3), HouseholdNeighbours(HouseholdUnit("one_group"), 3))
+    real = RoundJournal.record
+
+    class Cut(BaseException):
+        pass
+
+    def cut_in_a_regional_round(self, result):
+        if "state" in str(self.rounds[-1].request):
+            raise Cut
+        real(self, result)
+
+    again = {**QUICK, "release": tmp_path / "release", "ledger": book, "folder": tmp_path / "kept"}
+    with monkeypatch.context() as patched:
+        patched.setattr(RoundJournal, "record", cut_in_a_regional_round)
+        with pytest.raises(Cut):
+            synthesize(HOMES, **again)
+    made = synthesize(HOMES, **again, resume=True)
+    lost = [past for past in made.rounds if past.result is None]
+    assert len(lost) == 1
+    assert sum(past.cost for past in made.rounds) == 2
+    assert book.account("homes").spent == 2 + Fraction(1, 5)
+    made.save(tmp_path / "s")
+    assert verify(tmp_path / "s").ok
+
+
+def change_household(folder):
+    path = folder / "households.parquet"
+    table = pq.read_table(path)
+    column = table["state"].combine_chunks().dictionary_decode().to_pylist()
+    column[0] = "B" if column[0] == "A" else "A"
+    changed = table.set_column(table.column_names.index("state"), "state", [column])
+    pq.write_table(changed.cast(table.schema), path, row_group_size=table.num_rows)
+
+
+def change_regions(folder):
+    path = folder / "regions.csv"
+    path.write_text(path.read_text().replace("A,02", "B,02"))
+
+
+@pytest.mark.parametrize("change", [change_household, change_regions, lambda folder: (folder / "regions.csv").unlink()])
+def test_a_household_in_a_region_that_its_leaf_is_not_in_is_found(change, saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "copy")
+    change(folder)
+    if (folder / "regions.csv").exists():
+        forge(folder)
+    assert not verify(folder).ok
+
+
+def test_regions_differ_where_they_were_measured(released):
+    codes = HOMES.codes.open_at_the_privacy_border()
+    rich = {**QUICK, "budget": Budget(rho=2000, delta="1e-6")}
+    rich["options"] = {"rounds": 2, "components": 15, "steps": 20, "last_steps": 80}
+    made = synthesize(HOMES, **rich, release=released)
+    chunks = list(made.draw())
+    county = np.concatenate([chunk.household[:, 1] for chunk in chunks])
+    tenure = np.concatenate([chunk.household[:, 0] for chunk in chunks])
+    for code in range(3):
+        true = np.mean(codes.household["tenure"][codes.household["county"] == code])
+        assert abs(np.mean(tenure[county == code]) - true) < 0.08
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"release": None, "region": None}, "regional needs a release"),
+        ({"method": "mwem", "options": {"rounds": 2}}, "go with the method tallytree-marginals"),
+        ({"regional": {"tables": [["county"]]}}, "no attribute 'county'"),
+        ({"regional": {"share": 2}}, "between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_asked_by_region_is_refused(changes, message, released):
+    with pytest.raises(SpecError, match=message):
+        synthesize(HOMES, **{**QUICK, "release": released, **changes})
+
+
+def test_a_workload_by_region_says_where_it_belongs(released):
+    from tallytree import Workload
+
+    workload = Workload(HOMES.schema, (Marginal("households", ("county", "tenure")),))
+    with pytest.raises(SpecError, match="are named in regional"):
+        synthesize(HOMES, **QUICK, release=released, workload=workload)

@@ -1,0 +1,359 @@
+"""Partitioned releases: here small trees are taken for large ones."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from tallytree import (
+    Budget,
+    Hierarchy,
+    Ledger,
+    Release,
+    ReleaseError,
+    SpecError,
+    load_measurements,
+    one_entity,
+    release,
+    resume,
+    save_measurements,
+    verify,
+)
+from tallytree.command.query import run_query
+from tallytree.evaluate.blocks import blocks
+from tallytree.privacy import Neighbours
+from tallytree.publish.folder import MANIFEST, clear_unfinished, digest, files_in
+from tallytree.publish.recording import mark_of, record
+from tallytree.publish.release.keeping import Kept
+from tallytree.publish.release.large import layout
+from tallytree.publish.release.large.asking import one_region
+from tallytree.publish.release.large.layout import COUNTS, ENTITIES, parts
+from tallytree.publish.release.large.stored import ROWS_FOLLOW
+from tallytree.tables import GroupSizes, Sealed
+from tests.oracles.example import made_up
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_is_large():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "CELLS_IN_ONE_FILE", 20)
+        yield
+
+
+@pytest.fixture(scope="module")
+def data():
+    return blocks(scale=1 / 12_000).group_sizes()
+
+
+@pytest.fixture(scope="module")
+def made(data):
+    return release(data, budget=Budget(epsilon=1), unit=one_entity(), intervals="guaranteed")
+
+
+@pytest.fixture(scope="module")
+def original(made, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "release"
+    made.save(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "release")
+
+
+def sign_again(folder):
+    """What a forger would do: bring the manifest up to date."""
+    names = [name for name in files_in(folder) if name != MANIFEST]
+    (folder / MANIFEST).write_text(json.dumps({"files": {name: digest(folder / name) for name in names}}))
+
+
+def rewrite(path, change):
+    schema = pq.read_schema(path)
+    pq.write_table(pa.Table.from_pylist(change(pq.read_table(path).to_pylist()), schema=schema), path)
+
+
+def broken(folder):
+    return [check.promise for check in verify(folder).checks if check.faults]
+
+
+# -------------------------------------------------------------------- what is written is what is read
+
+
+@pytest.mark.parametrize("public_totals", [False, True])
+@pytest.mark.parametrize("intervals", ["guaranteed", "none", "all"])
+def test_a_partitioned_release_comes_back_and_keeps_its_promises(public_totals, intervals, tmp_path):
+    sizes = made_up(5, public_totals=public_totals)
+    made = release(sizes, budget=Budget(epsilon=1), unit=one_entity(), intervals=intervals)
+    made.save(tmp_path / "release")
+    assert not list((tmp_path / "release").glob("*.csv"))
+    again = Release.load(tmp_path / "release")
+    assert np.array_equal(again.counts, made.counts)
+    assert again.hierarchy.to_json() == made.hierarchy.to_json()
+    for name, cells in made.error_bars.columns.items():
+        some = made.counts > 0
+        assert np.array_equal(again.error_bars.columns[name][some], cells[some])
+        assert np.all((again.error_bars.columns[name] >= cells) | (name.endswith("lower")))
+    verification = verify(tmp_path / "release")
+    assert verification.faults == ()
+    assert ("typical intervals follow" in str(verification.checks)) == (intervals == "all")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "options"),
+    [("coc-matching", {"totals_share": "0.1"}), ("tallytree", {"leaves": "lists", "totals_share": "0.1"})],
+)
+def test_lists_of_sizes_and_settled_totals_are_kept_too(mechanism, options, tmp_path):
+    sizes = made_up(7, public_totals=False)
+    made = release(sizes, budget=Budget(epsilon=3), unit=one_entity(), mechanism=mechanism, options=options)
+    made.save(tmp_path / "release")
+    assert verify(tmp_path / "release", typical=False).faults == ()
+    save_measurements(made.measurements, tmp_path / "measurements.parquet")
+    again = load_measurements(tmp_path / "measurements.parquet")
+    assert mark_of(again) == mark_of(made.measurements)
+    for name in ("totals", "places"):
+        one, other = getattr(again.settled, name), getattr(made.measurements.settled, name)
+        assert (one is None and other is None) or np.array_equal(one, other)
+
+
+def test_other_tools_read_the_data_set_by_its_folders(made, original):
+    rows = ds.dataset(original / COUNTS, partitioning="hive").to_table()
+    assert rows.num_rows == np.count_nonzero(made.counts)
+    by_level = rows.group_by("level").aggregate([("count", "sum")]).to_pylist()
+    assert {row["count_sum"] for row in by_level} == {made.total}
+    assert pa.compute.min(rows["count"]).as_py() > 0
+
+
+def test_names_lead_nowhere_else(tmp_path):
+    tree = Hierarchy.from_levels({"a/b": ["..", "..", "x/y", "="], "c": ["1", "2", "3", "4"]}, ["a/b", "c"])
+    counts = np.arange(1, 25).reshape(4, 6)
+    sizes = GroupSizes(hierarchy=tree, max_size=6, counts=Sealed(counts), name="odd")
+    release(sizes, budget=Budget(epsilon=1), unit=one_entity(), intervals="none").save(tmp_path / "in" / "release")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["release"]
+    assert verify(tmp_path / "in" / "release").faults == ()
+
+
+def test_each_region_is_in_one_part(data, monkeypatch):
+    for most in (400, 0):
+        monkeypatch.setattr(layout, "MOST_FOLDERS", most)
+        regions = [region for part in parts(data.hierarchy) for region in part.regions]
+        assert regions == list(range(len(data.hierarchy)))
+        for part in parts(data.hierarchy):
+            assert {int(data.hierarchy.level_of[region]) for region in part.regions} == {part.level}
+
+
+def test_releases_are_replaced_and_what_is_left_behind_is_removed(made, folder):
+    before = digest(folder / MANIFEST)
+    (folder / COUNTS / "level=nation" / "mine.txt").write_text("x")
+    with pytest.raises(ReleaseError, match=r"mine.txt.*which is not part of its release"):
+        made.save(folder, replace=True)
+    (folder / COUNTS / "level=nation" / "mine.txt").unlink()
+    replace(made, title="another").save(folder, replace=True)
+    assert digest(folder / MANIFEST) != before
+    left = folder.with_name(f".{folder.name}.tallytree-x.writing")
+    shutil.copytree(folder, left)
+    clear_unfinished(folder)
+    assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name]
+
+
+# -------------------------------------------------------------------- what is forged is found
+
+
+def first(folder, table, level="block"):
+    return next((folder / table / f"level={level}").rglob("rows.parquet"))
+
+
+FORGERIES = {
+    "a count": (COUNTS, lambda rows: [{**rows[0], "count": rows[0]["count"] + 1}, *rows[1:]]),
+    "an end": (COUNTS, lambda rows: [*rows[:-1], {**rows[-1], "upper": rows[-1]["upper"] + 1}]),
+    "a row less": (COUNTS, lambda rows: rows[1:]),
+    "the last row less": (COUNTS, lambda rows: rows[:-1]),
+    "a row twice": (COUNTS, lambda rows: [*rows, rows[-1]]),
+    "another order": (COUNTS, lambda rows: rows[::-1]),
+    "another name": (COUNTS, lambda rows: [{**rows[0], "name": "x"}, *rows[1:]]),
+    "a number of entities": (ENTITIES, lambda rows: [{**rows[0], "entities": rows[0]["entities"] + 1}, *rows[1:]]),
+    "an end of entities": (ENTITIES, lambda rows: [{**rows[0], "lower": rows[0]["lower"] + 1}, *rows[1:]]),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_forged_rows_are_found(forgery, folder):
+    table, change = FORGERIES[forgery]
+    rewrite(first(folder, table), change)
+    assert broken(folder) == ["the files are those that the manifest lists, unchanged", ROWS_FOLLOW]
+    sign_again(folder)
+    assert broken(folder) == [ROWS_FOLLOW]
+
+
+def test_a_schema_that_says_something_else_is_found(folder):
+    path = first(folder, COUNTS)
+    rows = pq.read_table(path)
+    pq.write_table(rows.replace_schema_metadata({"note": "exact"}), path)
+    sign_again(folder)
+    assert broken(folder) == [ROWS_FOLLOW]
+
+
+def test_files_that_are_added_missing_or_links_are_found(folder):
+    path = first(folder, ENTITIES)
+    shutil.copy(path, path.with_name("more.parquet"))
+    assert broken(folder) == ["the files are those that the manifest lists, unchanged"]
+    sign_again(folder)
+    assert broken(folder) == ["the files are those that the manifest lists, unchanged"]
+    path.with_name("more.parquet").unlink()
+    path.unlink()
+    assert ROWS_FOLLOW in broken(folder)
+    path.symlink_to(first(folder, COUNTS))
+    assert broken(folder) == ["all files are regular ones of a sensible size"]
+
+
+@pytest.mark.parametrize("column", ["name", "parent", "total"])
+def test_forged_regions_are_found(column, folder):
+    value = {"name": "x", "parent": "01001", "total": 7}[column]
+    rewrite(folder / "regions.parquet", lambda rows: [*rows[:-1], {**rows[-1], column: value}])
+    sign_again(folder)
+    assert not verify(folder).ok
+
+
+def test_forged_measurements_are_found(folder):
+    path = folder / "measurements.parquet"
+    file = pq.ParquetFile(path)
+    groups = [file.read_row_group(group) for group in range(file.num_row_groups)]
+    rows = groups[-1].to_pylist()
+    rows[0]["values"][0] += 1
+    with pq.ParquetWriter(path, file.schema_arrow) as writer:
+        for group in (*groups[:-1], pa.Table.from_pylist(rows, schema=file.schema_arrow)):
+            writer.write_table(group)
+    sign_again(folder)
+    found = broken(folder)
+    assert ROWS_FOLLOW in found
+    rows[0]["region"] = rows[1]["region"]
+    with pq.ParquetWriter(path, file.schema_arrow) as writer:
+        for group in (*groups[:-1], pa.Table.from_pylist(rows, schema=file.schema_arrow)):
+            writer.write_table(group)
+    with pytest.raises(ReleaseError, match="not where its own description puts them"):
+        load_measurements(path)
+
+
+def test_a_statement_that_says_more_is_found(folder):
+    path = folder / "privacy.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "also": "exact"}))
+    sign_again(folder)
+    assert broken(folder) == [
+        "what is stated follows from measurements, counts and mechanism, and nothing else is stated"
+    ]
+
+
+# -------------------------------------------------------------------- nothing paid for is lost
+
+
+def test_a_run_that_was_stopped_goes_on_from_its_measurements(data, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.open(data.name, Budget(epsilon=1), Neighbours.of(data, one_entity()))
+    kept = tmp_path / "release.partial"
+    made = release(data, budget=Budget(epsilon=1), unit=one_entity(), intervals="none", ledger=ledger, keep=kept)
+    assert (kept / "regions.parquet").is_file()
+    again = resume(kept, intervals="none")
+    assert np.array_equal(again.counts, made.counts)
+    assert mark_of(Kept(kept).measurements()) == mark_of(made.measurements)
+    again.save(tmp_path / "release")
+    assert Kept(kept).in_place(tmp_path / "release")
+    Kept(kept).remove()
+    assert not kept.exists()
+    number, identity = record(tmp_path / "release", ledger)
+    assert identity == again.release_id
+    assert number == made.measurements.receipt.number
+
+
+def test_the_room_that_is_taken_is_enough(data, tmp_path, monkeypatch):
+    taken = []
+    monkeypatch.setattr(Kept, "_take_room", lambda self, size: taken.append(size))
+    kept = tmp_path / "kept"
+    release(data, budget=Budget(epsilon="1/1000000"), unit=one_entity(), intervals="none", keep=kept)
+    assert (kept / "measurements.parquet").stat().st_size <= taken[0]
+
+
+# -------------------------------------------------------------------- questions
+
+
+def test_each_region_is_found_alone_with_what_the_table_says_of_it(made, original):
+    tree = made.hierarchy
+    some = np.random.default_rng(0).permutation(len(tree))[:40]
+    for region in [0, 1, 2, *some.tolist()]:
+        alone = Release(**vars(one_region(original, tree.ids[region])))
+        assert np.array_equal(alone.counts[0], made.counts[region])
+        assert alone.hierarchy.levels == (tree.levels[tree.level_of[region]],)
+        size = 1 + int(np.argmax(made.counts[region]))
+        one, other = (each.estimate(tree.ids[region], size, typical=False) for each in (alone, made))
+        assert one.released == other.released
+        if one.released:
+            assert one.guaranteed == other.guaranteed
+        else:  # a cell without a row has what is said of all such cells of its level
+            assert one.guaranteed[0] == other.guaranteed[0] == 0
+            assert one.guaranteed[1] >= other.guaranteed[1]
+        part = made.measurements.on_level(int(tree.level_of[region]))
+        row = part.values[region - tree.level_slice(part.level).start]
+        assert alone.estimate(tree.ids[region], ">=3", typical=False).unbiased == row[2]
+        wide = alone.estimate(tree.ids[region], "2-4", typical=False)
+        assert wide.released == made.counts[region, 1:4].sum()
+        assert wide.guaranteed[0] <= wide.released <= wide.guaranteed[1]
+
+
+def test_an_interval_of_a_region_alone_holds_the_truth(data, made, original):
+    truth = blocks(scale=1 / 12_000).all_levels()
+    tree, missed = made.hierarchy, 0
+    some = np.random.default_rng(1).permutation(len(tree))[:200]
+    for region in some.tolist():
+        alone = Release(**vars(one_region(original, tree.ids[region])))
+        low, high = alone.estimate(tree.ids[region], ">=2", typical=False).guaranteed
+        missed += not low <= truth[region, 1:].sum() <= high
+    assert missed < 40  # of 200 at 95 %: more has a probability far below one in a million
+
+
+def test_unknown_regions_are_refused_in_words(original):
+    with pytest.raises(SpecError, match=r"there is no region 'nowhere'; regions.parquet lists"):
+        one_region(original, "nowhere")
+
+
+def query(folder, *, kind="sum", regions=None, sizes=None, other=None, level=None):
+    run_query(
+        folder,
+        kind,
+        regions,
+        sizes,
+        other,
+        level=level,
+        confidence=None,
+        typical=False,
+        as_json=False,
+        as_csv=False,
+        quiet=False,
+    )
+
+
+def test_the_command_asks_about_one_region_without_the_others(made, original, tmp_path, capsys):
+    needed = shutil.copytree(original, tmp_path / "some")
+    for path in [*needed.glob("entities/**/*.parquet"), *needed.glob("counts/level=block/**/*.parquet")]:
+        path.unlink()
+    state = made.hierarchy.ids[1]
+    query(needed, regions=[state], sizes=">=3")
+    shown = capsys.readouterr().out
+    assert f"{made.counts[1, 2:].sum():,}" in shown
+    assert "Only what the release holds of this region was read" in shown
+    query(original, kind="mean", regions=[state])
+    assert "Mean size" in capsys.readouterr().out
+    query(original, level="state", sizes="1")  # this reads all of it
+    assert "by state" in capsys.readouterr().out
+
+
+def test_verification_says_how_far_it_is(original):
+    told = []
+    assert verify(original, progress=told.append).ok
+    assert {"checking", "comparing counts", "comparing entities"} <= {stage.doing for stage in told}
+    ends = [stage for stage in told if stage.doing == "comparing counts"]
+    assert (ends[-1].done, ends[-1].unit) == (ends[-1].of, "%")

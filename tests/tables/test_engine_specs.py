@@ -1,0 +1,135 @@
+"""Specs whose tables are on an engine, through the command, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tallytree import SpecError
+from tallytree.command.release_spec import ReleaseSpec
+from tests.engines import PASSWORD, spark_standalone
+from tests.tables.conftest import ON_POSTGRES, ON_SPARK
+
+PEOPLE = pa.table(
+    {"person": range(60), "home": [n // 3 for n in range(60)], "county": [f"0{n // 30}" for n in range(60)]}
+)
+HOMES = pa.table({"home": range(25), "county": [f"0{n // 10 % 2}" for n in range(25)]})
+REGIONS = pa.table({"state": ["A", "B"], "county": ["00", "01"]})
+SECRET = "SECRET4711"
+
+
+def spec(people, homes, regions, ledger="false"):
+    return f"""
+[regions]
+table = {regions}
+levels = ["state", "county"]
+
+[data]
+source = {people}
+groups = {homes}
+group = "home"
+region = "county"
+max_size = 4
+
+[privacy]
+unit = "one_entity"
+epsilon = 1
+ledger = {ledger}
+"""
+
+
+def table(url, name):
+    return f"{{ url = {json.dumps(url)}, table = {json.dumps(name)} }}"
+
+
+@pytest.fixture
+def tallytree(tmp_path):
+    def run(*words, code=0):
+        done = subprocess.run([sys.executable, "-m", "tallytree", *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert PASSWORD not in done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_a_spec_of_a_duckdb_file_by_url(tmp_path):
+    with duckdb.connect(str(tmp_path / "census.duckdb")) as connection:
+        for name, rows in {"people": PEOPLE, "homes": HOMES, "regions": REGIONS}.items():
+            connection.register("given", rows)
+            connection.execute(f"create table {name} as from given")
+    url = "duckdb://census.duckdb"
+    path = tmp_path / "release.toml"
+    path.write_text(spec(table(url, "people"), table(url, "homes"), table(url, "regions")))
+    found = ReleaseSpec.load(path)
+    assert found.name == "people"
+    assert found.hierarchy().names == ("total", "A", "B", "00", "01")
+    sizes = found.read()
+    assert sizes.counts.open_at_the_privacy_border().tolist() == [[5, 0, 0, 10, 0], [0, 0, 0, 10, 0]]
+    assert sizes.fingerprint() is not None
+    assert found.public_regions()[1].tolist() == [15, 10]
+    for regions, homes in (("people", "homes"), ("regions", "people")):
+        path.write_text(spec(table(url, "people"), table(url, homes), table(url, regions)))
+        with pytest.raises(SpecError, match=r"is the table of the microdata|groups is the microdata themselves"):
+            ReleaseSpec.load(path).public_regions()
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (f'"postgresql://me:{SECRET}@host/census"', "a URL goes into a table of its own"),
+        (f'["postgresql://me:{SECRET}@host/census"]', "a URL goes into a table of its own"),
+        (f'{{ url = "postgresql://me:{SECRET}@host/census", table = "people" }}', "has a password in it"),
+        (f'{{ url = "postgresql://me:{SECRET}@host/census" }}', "has a password in it"),
+        (f'{{ url = ["postgresql://me:{SECRET}@host/census"], table = "people" }}', "valid string"),
+        (
+            f'{{ url = "postgresql://me@host/census", table = "people", password = "{SECRET}" }}',
+            "unknown key 'password'",
+        ),
+        (f'{{ ulr = "postgresql://me:{SECRET}@host/census", table = "people" }}', "did you mean 'url'"),
+        ('{ url = "postgresql://me@host/census" }', "needs a table"),
+    ],
+)
+def test_a_secret_in_a_spec_is_refused_and_not_repeated(tmp_path, source, words):
+    path = tmp_path / "release.toml"
+    for written in (spec(source, '"homes.csv"', '"regions.csv"'), spec('"people.csv"', source, '"regions.csv"')):
+        path.write_text(written)
+        with pytest.raises(SpecError) as caught:
+            ReleaseSpec.load(path)
+        assert SECRET not in str(caught.value)
+        assert words in str(caught.value) or "groups: input should be a valid string" in str(caught.value)
+
+
+@pytest.mark.parametrize("_", [pytest.param("", marks=ON_POSTGRES)])
+def test_a_release_from_postgres_leaves_no_password_and_no_address_anywhere(postgres, tallytree, tmp_path, _):
+    there = [table(postgres.url, postgres.load(rows).table) for rows in (PEOPLE, HOMES, REGIONS)]
+    (tmp_path / "release.toml").write_text(
+        spec(there[0], there[1], there[2], '"ledger.db"').replace("group =", 'name = "people"\ngroup =')
+    )
+    tallytree("validate", "release.toml")
+    tallytree("ledger", "open", "release.toml", "--epsilon", "2")
+    tallytree("release", "release.toml", "--out", "out")
+    tallytree("verify", "out")
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.name != "release.toml":
+            content = path.read_bytes()
+            assert PASSWORD.encode() not in content
+            assert b"postgresql://" not in content, path
+
+
+@pytest.mark.parametrize("_", [pytest.param("", marks=ON_SPARK)])
+def test_a_spec_counts_on_a_cluster_by_its_url(tallytree, tmp_path, _):
+    for name, rows in {"people": PEOPLE, "homes": HOMES, "regions": REGIONS}.items():
+        parquet.write_table(rows, tmp_path / f"{name}.parquet")
+    with spark_standalone(tmp_path) as url:
+        people = table(url, f"parquet.`{tmp_path}/people.parquet`")
+        (tmp_path / "release.toml").write_text(spec(people, '"homes.parquet"', '"regions.parquet"'))
+        tallytree("validate", "release.toml")
+        tallytree("release", "release.toml", "--out", "out")
+    tallytree("verify", "out")
