@@ -18,8 +18,8 @@ from tallytree.privacy.budget import exact
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.country.levels import RegionLevels
+from tallytree.synthesis.methods.affording import MEAN_SIZE
 from tallytree.synthesis.methods.asking import Asking, share
-from tallytree.synthesis.methods.marginals import MEAN_SIZE
 from tallytree.synthesis.models.model import Measured
 
 Bound = Callable[[Marginal], Sensitivity]
