@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tallytree.version import VERSION
 
 if TYPE_CHECKING:
+    from tallytree.attributes import Attribute as Attribute
     from tallytree.categories import Categories as Categories
     from tallytree.categories import Category as Category
     from tallytree.errors import BudgetError as BudgetError
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from tallytree.publish.release.measurements_file import save_measurements as save_measurements
     from tallytree.publish.release.value import Release as Release
     from tallytree.publish.verify import verify as verify
-    from tallytree.schema import Attribute as Attribute
     from tallytree.schema import Marginal as Marginal
     from tallytree.schema import Schema as Schema
     from tallytree.structure.roles import Role as Role
@@ -71,7 +71,7 @@ _HOME = {
     "Categories": "categories",
     "Category": "categories",
     "Hierarchy": "hierarchy",
-    "Attribute": "schema",
+    "Attribute": "attributes",
     "Marginal": "schema",
     "Schema": "schema",
     "Role": "structure.roles",

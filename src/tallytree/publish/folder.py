@@ -224,7 +224,7 @@ class Stored:
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """The names of all that is in a release's folder, from there on; of folders, all but partitioned ones with files."""
+    """The names of all in a release's folder, from there on; of folders, all but partitioned ones that have files."""
     for path in folder.rglob("*"):
         first, *others = path.relative_to(folder).parts
         partitioned = first in PARTITIONED and all("=" in name for name in others)
