@@ -64,25 +64,23 @@ class DataSet:
     kind: str
     half: Half
     read: Callable[[Path, bool], Truth]
-
-    @property
-    def most_runs(self) -> int:
-        """No more than these, whatever is asked for: with many sizes a round of all contenders takes minutes."""
-        return 1000 if self.kind == HOUSEHOLDS else 10
+    most_runs: int = 1000  # whatever is asked for: with many sizes a round of all contenders takes minutes
 
     def truth(self, folder: Path, public: bool) -> Truth:
         """The counts, under the name that tables have."""
         return replace(self.read(folder, public), name=self.name)
 
 
-def from_file(name: str, kind: str, half: Half, file: str, **options: Any) -> DataSet:
+def from_file(name: str, kind: str, half: Half, file: str, most_runs: int = 1000, **options: Any) -> DataSet:
     """A file that `named_files` knows."""
-    return DataSet(name, kind, half, lambda folder, public: load(folder / file, public_totals=public, **options))
+    return DataSet(
+        name, kind, half, lambda folder, public: load(folder / file, public_totals=public, **options), most_runs
+    )
 
 
-def made_up(name: str, kind: str, dataset: str, **options: Any) -> DataSet:
+def made_up(name: str, kind: str, dataset: str, most_runs: int = 1000, **options: Any) -> DataSet:
     """Made in code, so to tune on."""
-    return DataSet(name, kind, "tune", lambda _, public: make(dataset, public_totals=public, **options))
+    return DataSet(name, kind, "tune", lambda _, public: make(dataset, public_totals=public, **options), most_runs)
 
 
 HOUSEHOLDS, SPARSE, MANY = "households", "sparse", "many sizes"
@@ -94,17 +92,17 @@ DATA_SETS = (
     from_file("us-counties", HOUSEHOLDS, "tune", "us2010_county_household_size_2plus.csv"),
     from_file("atlanta", HOUSEHOLDS, "held", "atlanta_arc_households.parquet"),
     from_file("cps", HOUSEHOLDS, "held", "us_cps_2012_2014_households.parquet"),
-    from_file("bay-area", HOUSEHOLDS, "held", "bayarea_2010_maz_household_size.csv"),
-    made_up("race (made up)", SPARSE, "race", scale=0.05),
-    from_file("ri-asian", SPARSE, "tune", RHODE_ISLAND, race="asian"),
-    from_file("ri-white", SPARSE, "tune", RHODE_ISLAND, race="white"),
-    from_file("hawaiian-blocks", SPARSE, "tune", "us2010_block_hawaiian_national_hist.csv"),
-    from_file("ri-black", SPARSE, "held", RHODE_ISLAND, race="black"),
-    from_file("ri-hisp", SPARSE, "held", RHODE_ISLAND, race="hisp"),
-    from_file("vtd-nhpi", SPARSE, "held", DISTRICTS, race="nhpi", max_size=1000),
-    made_up("taxi-263 (made up)", MANY, "taxi", scale=0.2, max_size=1000),
-    made_up("taxi-28 (made up)", MANY, "taxi", zones=28, scale=0.2, max_size=4000),
-    from_file("medallions", MANY, "held", "nyc_taxi_medallion_pickups.csv"),
+    from_file("bay-area", HOUSEHOLDS, "held", "bayarea_2010_maz_household_size.csv", 4),
+    made_up("race (made up)", SPARSE, "race", 2, scale=0.05),
+    from_file("ri-asian", SPARSE, "tune", RHODE_ISLAND, 6, race="asian"),
+    from_file("ri-white", SPARSE, "tune", RHODE_ISLAND, 2, race="white"),
+    from_file("hawaiian-blocks", SPARSE, "tune", "us2010_block_hawaiian_national_hist.csv", 4),
+    from_file("ri-black", SPARSE, "held", RHODE_ISLAND, 4, race="black"),
+    from_file("ri-hisp", SPARSE, "held", RHODE_ISLAND, 2, race="hisp"),
+    from_file("vtd-nhpi", SPARSE, "held", DISTRICTS, 2, race="nhpi", max_size=1000),
+    made_up("taxi-263 (made up)", MANY, "taxi", 2, scale=0.2, max_size=1000),
+    made_up("taxi-28 (made up)", MANY, "taxi", 2, zones=28, scale=0.2, max_size=4000),
+    from_file("medallions", MANY, "held", "nyc_taxi_medallion_pickups.csv", 2),
 )
 
 
