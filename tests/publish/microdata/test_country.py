@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,15 +13,19 @@ from tallytree import (
     Budget,
     HouseholdNeighbours,
     HouseholdUnit,
+    Implies,
     Ledger,
     Marginal,
     ReleaseError,
+    Role,
     SpecError,
+    Structure,
     population_files,
     synthesize,
     verify,
 )
 from tallytree.privacy.households.journal import RoundJournal
+from tallytree.tables import Sealed
 from tests.publish.microdata.test_files import forge, statement
 from tests.synthesis.made_up import made_up, released_sizes
 
@@ -65,6 +70,27 @@ def test_households_agree_on_every_level_and_have_its_regions(saved, released):
         ["A", "02"],
         ["B", "03"],
     ]
+
+
+def test_roles_and_rules_hold_in_every_region(tmp_path):
+    """The first person is the head, no head is young, and who rents has nobody old: no region breaks that."""
+    never_old = Implies(when={"tenure": ["rented"]}, then={"age": ["young", "mid"]})
+    structure = Structure((Role("head", position=1, may={"age": ["mid", "old"]}),), (never_old,))
+    homes = made_up(900)
+    homes = replace(homes, schema=replace(homes.schema, structure=structure), codes=with_schema(homes.codes, structure))
+    made = synthesize(homes, **QUICK, release=released_sizes(homes, public=False))
+    made.save(tmp_path / "s")
+    found = verify(tmp_path / "s")
+    assert found.ok, found.faults
+    persons = pq.read_table(tmp_path / "s" / "persons.parquet").to_pandas()
+    rented = pq.read_table(tmp_path / "s" / "households.parquet").to_pandas().query("tenure == 'rented'")
+    assert not (persons.groupby("household_id").first()["age"] == "young").any()
+    assert not (persons[persons["household_id"].isin(rented["household_id"])]["age"] == "old").any()
+
+
+def with_schema(codes, structure):
+    opened = codes.open_at_the_privacy_border()
+    return Sealed(replace(opened, schema=replace(opened.schema, structure=structure)))
 
 
 def test_one_budget_pays_for_the_whole_and_the_regions_and_the_statement_has_every_round(made, saved):
