@@ -12,6 +12,9 @@ from tallytree.privacy.budget import exact
 LISTS: Leaves = "lists"
 BELIEFS: Leaves = "beliefs"
 AT_LEAST: Leaves = "at_least"
+SIZES_PER_GROUP = 4  # with fewer groups in a leaf than a largest size divided by this, lists are measured
+FEWEST_SIZES = 40  # with a smaller largest size lists hardly pay, however few groups there are
+MOST_STATES = 1 << 26  # sizes × groups of a leaf that beliefs may have to go through
 
 
 class Settings(NamedTuple):
@@ -24,6 +27,14 @@ class Settings(NamedTuple):
     entities_share: Fraction | None = None  # of the budget, for the number of entities of each region
     lists_below: Fraction | None = None  # with fewer measured groups in a leaf on average, lists; else at_least
     all_share: Fraction | None = None  # of the budget, for sums over categories; members' categories need them
+
+
+def way_of_leaves(groups: float, most_groups: int, sizes: int) -> Leaves:
+    """How leaves are measured, by how many groups they have on average and at most."""
+    if SIZES_PER_GROUP * groups < sizes:
+        return LISTS
+    many = sizes >= FEWEST_SIZES and groups <= SIZES_PER_GROUP * sizes and most_groups * sizes <= MOST_STATES
+    return BELIEFS if many else AT_LEAST
 
 
 def read_option(option: str, value: Any) -> Any:

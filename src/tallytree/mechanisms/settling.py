@@ -14,7 +14,6 @@ from math import inf
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
 from tallytree.estimate.intervals.replicate_noise import chances, digest_of
 from tallytree.estimate.settled import counted
 from tallytree.estimate.settled.borrowed import borrowed
@@ -35,7 +34,7 @@ from tallytree.mechanisms.by_category import (
 )
 from tallytree.mechanisms.leaf_totals import LEAST_VARIANCE, measured_totals, noise_of, weigh_totals, with_totals
 from tallytree.mechanisms.mechanism import Estimate
-from tallytree.mechanisms.settings import BELIEFS, Settings
+from tallytree.mechanisms.settings import BELIEFS, Settings, way_of_leaves
 from tallytree.mechanisms.tails import sharpened
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.size_lists import list_starts
@@ -54,11 +53,22 @@ def settled_from_the_top(settings: Settings, measurements: Measurements) -> Esti
     measurements = _with_listed(measurements)
     last = measurements.hierarchy.depth - 1
     lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
-    way = _from_lists if lists else _from_beliefs if settings.leaves == BELIEFS else _from_at_least
+    way = _from_lists if lists else _from_beliefs if _as_beliefs(settings, measurements) else _from_at_least
     values, words = way(settings, measurements)
     if settings.lists_below is not None:
         words += f"; {'lists were' if lists else 'at_least was'} measured, as the numbers of groups measured first told"
     return _estimate(measurements, values, words)
+
+
+def _as_beliefs(settings: Settings, measurements: Measurements) -> bool:
+    """Are `at_least` counts of leaves read as beliefs? If that was asked for, or measured totals say that it pays."""
+    if settings.leaves == BELIEFS or settings.lists_below is None:
+        return settings.leaves == BELIEFS
+    first = measured_totals(measurements)
+    if first is None or any(part.view == "sorted_sizes" for part in measurements.measured):
+        return False
+    groups = np.maximum(first.values[:, 0], 0)
+    return way_of_leaves(float(groups.mean()), int(groups.max()), measurements.max_size) == BELIEFS
 
 
 def _with_sums_besides(settings: Settings, measurements: Measurements) -> Estimate:
@@ -226,6 +236,8 @@ def _from_beliefs(settings: Settings, measurements: Measurements) -> tuple[Integ
     unbiased, spread = subtree_estimates(values, noise, tree)
     rounds = ROUNDS if settings.borrow else 1
     found = counted.believed(_counted(measurements), tree, rounds=rounds)
+    if (first := measured_totals(measurements)) is not None:
+        weigh_totals(found.mean, found.variance, first)
     mean, variance = (added_up(leaf, tree) for leaf in (found.mean, found.variance))
     for level in range(tree.depth - 1):
         rows = tree.level_slice(level)
@@ -243,7 +255,7 @@ def played(settings: Settings, measurements: Measurements, counts: Integers) -> 
     """
     if any(part.view == "sorted_sizes" for part in measurements.measured):
         return _played_lists(settings, measurements, counts)
-    if settings.leaves == BELIEFS:
+    if _as_beliefs(settings, measurements):
         return _played_beliefs(settings, measurements)
     if not settings.borrow or any(part.summed for part in measurements.measured):
         return lambda replicate: counts
@@ -357,14 +369,19 @@ def _lists(measurements: Measurements) -> Lists:
 
 
 def _counted(measurements: Measurements) -> Counted:
+    """The leaves' noisy counts; where totals are private, numbers of groups are what was measured of them in all."""
     tree, totals = measurements.hierarchy, measurements.region_totals
-    last = tree.depth - 1
-    part = next(part for part in measurements.measured if part.view == "at_least" and part.level == last)
+    leaves = tree.level_slice(tree.depth - 1)
+    part = next(part for part in measurements.measured if part.view == "at_least" and part.level == tree.depth - 1)
     if totals is None:
-        raise SpecError("beliefs about counts need public totals")
+        values, _ = with_totals(measurements, *_measured(measurements))
+        groups = np.maximum(np.floor(values[leaves, 0] + 0.5), 1)
+    else:
+        groups = totals[leaves]
     return Counted(
         values=part.values.astype(np.float64),
-        groups=np.ascontiguousarray(totals[tree.level_slice(last)], np.int64),
+        groups=np.ascontiguousarray(groups, np.int64),
         scale=max(float(part.scale), LEAST_VARIANCE),
         gaussian=part.noise == "discrete_gaussian",
+        certain=totals is not None,
     )

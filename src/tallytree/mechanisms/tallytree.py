@@ -27,17 +27,24 @@ from tallytree.mechanisms.by_category import ALL_SHARE, check_by_category, plan_
 from tallytree.mechanisms.dividing import balanced_shares, hardly_noisy
 from tallytree.mechanisms.leaf_totals import measured_totals, places_for
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism
-from tallytree.mechanisms.settings import AT_LEAST, BELIEFS, LISTS, Settings, read_option
+from tallytree.mechanisms.settings import (
+    AT_LEAST,
+    BELIEFS,
+    FEWEST_SIZES,
+    LISTS,
+    MOST_STATES,
+    SIZES_PER_GROUP,
+    Settings,
+    read_option,
+    way_of_leaves,
+)
 from tallytree.mechanisms.settling import played, settled_from_the_top
 from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import EitherWay, Fork, Plan, Question, Shares, level_shares, priority_shares
 
-SIZES_PER_GROUP = 4  # with fewer groups in a leaf than a largest size divided by this, lists are measured
 FIRST_SHARE = Fraction(1, 50)  # of the budget, to find out whether there are
-FEWEST_SIZES = 40  # with a smaller largest size lists hardly pay, however few groups there are
-MOST_STATES = 1 << 26  # sizes × groups of a leaf that beliefs may have to go through
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ class Tallytree(Mechanism):
             leaves = hierarchy.level_slice(hierarchy.depth - 1)
             groups = float(totals[leaves].mean())
             return self._set(
-                self.settings._replace(leaves=_way(groups, int(totals[leaves].max()), neighbours.max_size))
+                self.settings._replace(leaves=way_of_leaves(groups, int(totals[leaves].max()), neighbours.max_size))
             )
         if self.settings.lists_below is None:
             if self.settings.bands is not None or neighbours.max_size < FEWEST_SIZES:
@@ -274,14 +281,6 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, bud
     if priority == "leaves":
         return [9] + [1] * (depth - 2) + [100 - 9 - (depth - 2)] if depth <= 12 else [1] * (depth - 1) + [9 * depth]
     return balanced_shares(hierarchy, budget)
-
-
-def _way(groups: float, most_groups: int, sizes: int) -> Leaves:
-    """How leaves are measured, by how many groups they have on average and at most."""
-    if SIZES_PER_GROUP * groups < sizes:
-        return LISTS
-    many = sizes >= FEWEST_SIZES and groups <= SIZES_PER_GROUP * sizes and most_groups * sizes <= MOST_STATES
-    return BELIEFS if many else AT_LEAST
 
 
 ROWS: Sequence[Mechanism] = (

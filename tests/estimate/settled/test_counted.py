@@ -68,6 +68,16 @@ def test_where_numbers_of_groups_are_guesses_nothing_bounds_the_counts() -> None
         np.testing.assert_allclose(found.variance[0], weights @ rows**2 - (weights @ rows) ** 2, atol=1e-5)
 
 
+def test_draws_have_the_means_that_are_believed_where_numbers_of_groups_are_guesses() -> None:
+    runs, shape = 40_000, np.array([0.1, 0.5, 0.3, 0.1])
+    counted = Counted(np.array([[6.0, 3.0, 1.0]]).repeat(runs, axis=0), np.full(runs, 5), 1.5, False, certain=False)
+    drawn, lots = np.zeros((runs, 3), dtype=np.int64), np.random.default_rng(4).random((runs, 3))
+    _draws(counted, np.zeros(runs, np.int64), shape[None, :], lots, drawn, 0, runs)
+    found = in_the_light_of(shape, counted)
+    error = np.sqrt(found.variance[0] / runs)
+    assert np.all(np.abs(drawn.mean(axis=0) - found.mean[0]) < 5 * error)
+
+
 def test_rows_with_wide_gaps_between_sizes_are_read_as_exactly() -> None:
     """What lies between two windows is passed in one step: as good as all rows that are near the measured ones."""
     values, shape = np.array([[900.0, 40.0, 38.0, 0.0]]), np.array([0.1, 0.5, 0.2, 0.1, 0.1])

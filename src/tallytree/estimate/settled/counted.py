@@ -116,14 +116,15 @@ def _draws(
             first, begin = low[size], starts[size]
             last = min(most, high[size])
             total, weight = 0.0, 1.0  # from the largest down, each step further weighs by q
+            ratio = prior[size] if size > 0 or counted.certain else 1.0
             for count in range(last, first - 1, -1):
                 total += forward[begin + count - first] * weight
-                weight *= prior[size]
+                weight *= ratio
             left, weight = lots[region, size] * total, 1.0
             chosen = min(first, most)
             for count in range(last, first - 1, -1):
                 left -= forward[begin + count - first] * weight
-                weight *= prior[size]
+                weight *= ratio
                 if left < 0.0:
                     chosen = count
                     break
