@@ -54,7 +54,9 @@ def test_large_budgets_go_to_the_leaves_and_a_single_level_has_all():
     assert not hardly_noisy(Budget(epsilon=1))
 
 
-@pytest.mark.parametrize("budget", [Budget(epsilon=10**6), Budget(rho=10**6), Budget(epsilon="1e-9")], ids=str)
+@pytest.mark.parametrize(
+    "budget", [Budget(epsilon=10**6), Budget(rho=10**6), Budget(epsilon="1e-9"), Budget(epsilon="1e-50")], ids=str
+)
 def test_budgets_beyond_all_measure_are_divided_too(budget):
     assert sum(_balanced((1, 51, 3143), budget)) == PARTS
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import exp, inf, sqrt
+from math import exp, expm1, inf, sqrt
 
 import numpy as np
 
@@ -30,6 +30,7 @@ MOST_LEVELS = 16  # beyond, the search would take seconds
 STEPS = (1, 2, 4, 8)  # parts that change levels at a time
 NEGLIGIBLE = 1e-9  # a gain that is not one
 LEAST_ERROR = 1e-6  # of a group: smaller ones are as good as none, and ratios of them say nothing
+LEAST_COST, MOST_COST = 1e-12, 300.0  # beyond, floats would hold nothing or everything
 FEW_ERRORS = 0.25  # a variance: as many whole numbers in a hundred are off by one, or fewer
 
 
@@ -122,10 +123,10 @@ def _noise(budget: Budget) -> Callable[[float], float]:
     def variance(share: float) -> float:
         if share <= 0:
             return inf
+        cost = min(max(amount * share, LEAST_COST), MOST_COST)
         if budget.currency == "rho":
-            return 1 / (2 * amount * share)
-        ratio = exp(-min(amount * share, 300.0))
-        return 2 * ratio / (1 - ratio) ** 2
+            return 1 / (2 * cost)
+        return 2 * exp(-cost) / expm1(-cost) ** 2
 
     return variance
 
