@@ -82,7 +82,7 @@ def test_what_is_believed_lies_nearer_the_truth_than_its_variance_would_let_it_s
 
 
 def test_with_measured_totals_and_as_many_sizes_as_groups_counts_are_read_as_beliefs():
-    """Private totals: 60 leaves of about 100 groups, 100 sizes. Errors are a quarter smaller than least squares' or more."""
+    """Private totals: 60 leaves of about 100 groups, 100 sizes. Errors are a quarter smaller or more."""
     rng = np.random.default_rng(8)
     sizes = np.minimum(rng.geometric(0.03, (60, 100)), 100)
     truth = Truth(
