@@ -237,7 +237,7 @@ def joined(chunks: list[Any], truth: HouseholdTruth) -> HouseholdCodes:
 
 def main() -> None:
     """Run what is asked for and append lines."""
-    parser = argparse.ArgumentParser(description="NOT PRIVATE: how plausible synthetic households are")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", default=list(CASES), choices=list(CASES))

@@ -36,6 +36,7 @@ def test_these_are_the_experiments():
         "interval_coverage",
         "pgsr",
         "picture",
+        "plausible",
         "root_bias",
     ]
 

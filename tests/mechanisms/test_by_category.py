@@ -18,7 +18,7 @@ from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.decomposition import PARTS, MeasuredMargin, margins_least_squares
 
 TREE = Hierarchy.from_levels({"state": ["x", "x", "y"], "county": ["A", "B", "C"]}, ["state", "county"])
-BY = {who: Categories.of({"kind": ["a", "b", "c"]}, who) for who in ("group", "members")}
+BY = {who: Categories.of({"sort": ["a", "b", "c"]}, who) for who in ("group", "members")}
 
 
 def prepared(who, **options):

@@ -99,7 +99,7 @@ def test_lists_are_predicted_and_promise_no_widths():
     report = plan(TREE, **facts, mechanisms=["tallytree", "joint-cumulative"], replicates=4)
     lists = [row for row in report.of(split="balanced") if row.mechanism == "tallytree"]
     assert [row.half_width for row in lists] == [None] * 3
-    assert [float(share) for share in lists[0].shares] == [0.1, 0, 0.9]
+    assert [float(share) for share in lists[0].shares] == [0.2, 0, 0.8]
     assert lists[2].emd < next(row.emd for row in report.of(split="balanced") if row.mechanism != "tallytree")
     with pytest.raises(SpecError, match="measures no counts of the smallest regions here"):
         report.suggest("county within 20 at 95%")

@@ -16,7 +16,7 @@ from tallytree.privacy import Budget, Neighbours, Plan, Question, Sensitivity, m
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import categories as oracle
 
-BY = {who: Categories.of({"kind": ["a", "b"]}, who) for who in ("group", "members")}
+BY = {who: Categories.of({"sort": ["a", "b"]}, who) for who in ("group", "members")}
 RELATIONS = [
     Neighbours(unit, max_size, public, quantity_bound, categories=BY[who])
     for unit, max_size, public, quantity_bound, who in product(
@@ -159,7 +159,7 @@ def test_members_go_with_neither_a_public_list_nor_dropped_rows():
 def test_the_relation_says_who_decides_and_comes_back_from_plain_values(who):
     relation = Neighbours(one_group(), 3, False, categories=BY[who])
     assert ("which the group decides" if who == "group" else "which its members decide") in relation.describe()
-    assert ("within its region and kind" in relation.describe()) == (who == "group")
+    assert ("within its region and sort" in relation.describe()) == (who == "group")
     assert Neighbours.from_json(relation.to_json()) == relation
     assert relation != Neighbours(one_group(), 3, False)
     assert "categories" not in Neighbours(one_group(), 3, False).to_json()

@@ -173,7 +173,7 @@ REFUSALS = {
     "type": (ROWS, {"quantity": "day", "quantity_bound": 9}),
 }
 OF_HOUSEHOLDS = {"number_type", "unknown_value", "not_a_number", "empty_cell", "no_order", "no_household"}
-OF_HOUSEHOLDS |= {"repeated_household", "unknown_household", "too_many_persons"}
+OF_HOUSEHOLDS |= {"repeated_household", "unknown_household", "too_many_persons", "broken_rule"}
 
 
 def refused(rows, options):

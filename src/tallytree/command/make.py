@@ -26,6 +26,7 @@ from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeErro
 from tallytree.evaluate.people import make_country
 from tallytree.privacy.accounts import Relation
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.households.journal import FILE as JOURNAL
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.progress import Progress, Stage
@@ -474,6 +475,9 @@ def _told(error: BaseException, kept: Path, again: str) -> BaseException:
     try:
         past = kept_run(kept)
     except (TallytreeError, OSError):  # a disk that is full, say, so that the journal cannot even be opened
+        if not _was_begun(kept):
+            told.__notes__ = ["Nothing was spent."]
+            return told
         told.__notes__ = [f"The budget may be reserved and spent; what was drawn is kept in {kept}."]
         told.add_note(f"Go on with:\n  {again} --resume")
         return told
@@ -485,6 +489,14 @@ def _told(error: BaseException, kept: Path, again: str) -> BaseException:
     if past.state in ("begun", "reserved", "saved"):
         told.add_note(f"Go on with:\n  {again} --resume")
     return told
+
+
+def _was_begun(kept: Path) -> bool:
+    """May the ledger have been asked? It is asked once the journal's first line is on the disk, and not before."""
+    try:
+        return b"\n" in (kept / JOURNAL).read_bytes()
+    except OSError:
+        return True
 
 
 def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> Validated:

@@ -124,9 +124,13 @@ def named(schema: Schema, sets: Iterable[Sequence[str]]) -> Workload:
     known = {attribute.name for attribute in (*schema.household, *schema.person)}
     roles = {role.name for role in schema.structure.roles} if schema.structure is not None else set()
     found: list[Marginal] = []
+    seen: set[frozenset[str]] = set()
     for names in sets:
         if isinstance(names, str):
             raise SpecError(f"a set of attributes is a list of names, not the text {names!r}")
+        if frozenset(names) in seen:
+            raise SpecError(f"the set {', '.join(names)} is named twice")
+        seen.add(frozenset(names))
         if len(set(names)) != len(names):
             raise SpecError(f"the set {', '.join(names)} names an attribute twice")
         pairs = {}

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
+from tallytree.notebook import briefly
 from tallytree.schema import Schema
 from tallytree.structure.roles import Condition, Role
 from tallytree.structure.rules import Below, Has, Implies, SizeClass, may_be_below
@@ -34,6 +35,8 @@ class Rows:
     starts: Integers
     household: Columns
     person: Columns
+
+    __repr__ = briefly
 
     @property
     def structure(self) -> Structure:

@@ -58,7 +58,7 @@ def test_an_area_that_is_drawn_towards_its_neighbours_is_named():
     counts[17, -1] = 60  # an area of large groups alone
     truth = Truth("odd", even_tree(4, 60), counts, True)
     chosen = MECHANISMS["tallytree"].configured({"leaves": "at_least"})
-    plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.1"), tt.one_entity())
+    plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.1"), tt.one_entity(), [1, 1, 3])
     measurements = seeded_measurements(truth, plan, "odd")
     drawn = chosen.estimate(measurements)
     assert "borrow" in drawn.certificate
