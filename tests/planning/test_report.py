@@ -427,10 +427,10 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
     neighbours = Neighbours(ENTITY, 8, False)
     prior = Prior.named("households", groups=7_000)
     assert choose("auto", neighbours).name == "tallytree"
-    # Entities of four: sensitivities tip it to counts, and errors in entities are smaller by cumulative counts.
-    fours = Neighbours(ENTITY, 8, False, quantity_bound=4)
-    assert choose("auto", fours).name == "pgsr-hierarchical-dp"
-    assert predicted_best(tree, fours, budget=ONE, prior=prior).view == "at_least"
+    # Entities of five: sensitivities tip it to counts, and errors in entities are smaller by cumulative counts.
+    fives = Neighbours(ENTITY, 12, False, quantity_bound=5)
+    assert choose("auto", fives).name == "pgsr-hierarchical-dp"
+    assert predicted_best(tree, fives, budget=ONE, prior=prior).view == "at_least"
     groups = Neighbours(one_group(), 8, False)
     best = predicted_best(tree, groups, budget=ONE, prior=prior)
     assert choose("auto", groups).name == best.name == "pgsr-hierarchical-dp"
