@@ -438,8 +438,8 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
 
 def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_path):
     tree, prior = grown([12] * 6), Prior.named("households", groups=7000)
-    counts = prior.fitted(tree, first_size=1, max_size=8).sample(np.arange(tree.leaf_count))
-    data = Truth("made up", tree, counts, False, quantity_bound=4).group_sizes()
+    counts = prior.fitted(tree, first_size=1, max_size=12).sample(np.arange(tree.leaf_count))
+    data = Truth("made up", tree, counts, False, quantity_bound=5).group_sizes()
     options = {"budget": ONE, "unit": ENTITY, "prior": prior}
 
     def interrupt(stage):
