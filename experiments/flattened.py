@@ -70,7 +70,15 @@ class Dpsynth:
             np.save(source, rows)
             asked: dict[str, Any] = {"source": str(source), "target": str(target), "sizes": sizes, "rho": rho}
             (Path(folder) / "asked.json").write_text(json.dumps(asked | {"records": records, "seed": seed}))
-            command = [self.python, "-W", "ignore", "-c", PROGRAM, Path(folder) / "asked.json", self.sources]
+            command: list[str | Path] = [
+                self.python,
+                "-W",
+                "ignore",
+                "-c",
+                PROGRAM,
+                Path(folder) / "asked.json",
+                self.sources,
+            ]
             ran = subprocess.run(command, capture_output=True, text=True, check=False)
             if ran.returncode:
                 raise SystemExit(f"{ran.stderr}\ndpsynth did not run to its end")

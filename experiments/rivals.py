@@ -2,6 +2,7 @@
 
     python -m experiments.rivals --data DIRECTORY --out rows.jsonl [--sets oregon atlanta cps] [--methods h-gem]
         [--epsilon 0.25 1 4] [--runs 1] [--python PYTHON] [--sources FOLDER]
+    python -m experiments.rivals --out rows.jsonl --table     errors of the runs so far, and ratios to the best rival
 
 H-GEM and MWEM are this project's own, after their paper, without roles and rules: MWEM with 400 passes over its cells
 at the end (`settled`), for the sets called small alone, since it holds a number for every possible household. `mst` is
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,8 @@ from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import all_sets
 from tallytree.tables.contingency import HouseholdCodes
 
-METHODS = ("mst", "mst-persons", "mwem", "h-gem", "tallytree-marginals")
+OURS = "tallytree-marginals"
+METHODS = ("mst", "mst-persons", "mwem", "h-gem", OURS)
 OPTIONS: dict[str, dict[str, Any]] = {"mwem": {"iterate": "settled"}}
 Row = dict[str, Any]
 
@@ -108,17 +111,44 @@ def run(name: str, case: Case, which: str, epsilon: str, number: int, program: D
         if program is None:
             raise SystemExit("mst is another program: --python names an interpreter that has it")
         found = run_mst(name, case, which, epsilon, number, program)
-    elif which == "tallytree-marginals" and name in CASES:
+    elif which == OURS and name in CASES:
         found = run_ours(name, case, epsilon, number, True, {})
     else:
         found = run_method(name, case, which, epsilon, number)
     return {"data": name, "method": which, "epsilon": epsilon, "run": number, **found}
 
 
+def table(rows: list[Row]) -> Iterator[str]:
+    """Lines of a table: means over runs of largest and mean errors, and the default's as parts of the best other's."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        if "max_error" in row:
+            found.setdefault((row["data"], row["epsilon"], row["method"]), []).append(row)
+    means = {
+        key: [float(np.mean([row[error] for row in runs])) for error in ("max_error", "mean_error")]
+        for key, runs in found.items()
+    }
+    others = [which for which in METHODS if any(key[2] == which for key in found) and which != OURS]
+    yield f"| | ε | {' | '.join((OURS, *others))} | of the best |"
+    yield f"|---|--:|{'--:|' * (len(others) + 2)}"
+    for name, epsilon in sorted({key[:2] for key in found}, key=lambda key: (key[0], float(key[1]))):
+        here = {which: means.get((name, epsilon, which)) for which in (OURS, *others)}
+        cells = [
+            "–" if errors is None else f"{errors[0]:.4f}, {errors[1]:.5f} ({len(found[name, epsilon, which])})"
+            for which, errors in here.items()
+        ]
+        rivals = [errors for which, errors in here.items() if which != OURS and errors is not None]
+        ours = here[OURS]
+        best = "–" if ours is None or not rivals else ", ".join(
+            f"{ours[place] / min(errors[place] for errors in rivals):.2f}" for place in range(2)
+        )  # fmt: skip
+        yield f"| {name} | {epsilon} | {' | '.join(cells)} | {best} |"
+
+
 def main() -> None:
     """Run what is asked for and not there yet, and append lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", default=[*CASES, *SMALL], choices=[*CASES, *SMALL])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
@@ -126,9 +156,15 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--python", type=Path, help="an interpreter that has dpsynth")
     parser.add_argument("--sources", default="", help="a folder that holds dpsynth, if it is not installed")
+    parser.add_argument("--table", action="store_true", help="show the rows of --out, and run nothing")
     given = parser.parse_args()
     program = None if given.python is None else Dpsynth(given.python, given.sources)
     lines = given.out.read_text(encoding="utf-8").splitlines() if given.out.exists() else []
+    if given.table:
+        print(*table([json.loads(line) for line in lines]), sep="\n")
+        return
+    if given.data is None:
+        raise SystemExit("--data DIRECTORY: where the sets are")
     done = {tuple(json.loads(line)[key] for key in ("data", "method", "epsilon", "run")) for line in lines}
     for number in range(given.runs):
         for name in given.sets:
