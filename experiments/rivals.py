@@ -3,6 +3,7 @@
     python -m experiments.rivals --data DIRECTORY --out rows.jsonl [--sets oregon atlanta cps] [--methods h-gem]
         [--epsilon 0.25 1 4] [--runs 1] [--python PYTHON] [--sources FOLDER]
     python -m experiments.rivals --out rows.jsonl --table     errors of the runs so far, and ratios to the best rival
+                                                              (lines of experiments.plausible may be added to the file)
 
 H-GEM and MWEM are this project's own, after their paper, without roles and rules: MWEM with 400 passes over its cells
 at the end (`settled`), for the sets called small alone, since it holds a number for every possible household. `mst` is
@@ -119,11 +120,15 @@ def run(name: str, case: Case, which: str, epsilon: str, number: int, program: D
 
 
 def table(rows: list[Row]) -> Iterator[str]:
-    """Lines of a table: means over runs of largest and mean errors, and the default's as parts of the best other's."""
+    """Lines of a table: means over runs of largest and mean errors, and the default's as parts of the best other's.
+
+    Rows of `experiments.plausible` with roles and rules are the default's too.
+    """
     found: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        if "max_error" in row:
-            found.setdefault((row["data"], row["epsilon"], row["method"]), []).append(row)
+        which = row.get("method", OURS if row.get("structure") else None)
+        if "max_error" in row and which is not None:
+            found.setdefault((row["data"], row["epsilon"], which), []).append(row)
     means = {
         key: [float(np.mean([row[error] for row in runs])) for error in ("max_error", "mean_error")]
         for key, runs in found.items()
