@@ -1,12 +1,12 @@
 """NOT PRIVATE: are synthetic households plausible? Roles and rules against the same method without them.
 
     python -m experiments.plausible --data DIRECTORY --out rows.jsonl [--sets oregon atlanta cps] [--epsilon 0.25 1 4]
-        [--runs 3]
+        [--runs 3] [--with yes|no|both]
 
-A line of JSON for each run: rules broken, how many households were drawn again, errors of drawn households over all
-sets of three attributes (as in `tallytree.evaluate.microdata`), and what no such table shows: how the ages of the first
-two persons go together, couples of one sex, children by the age of the head. Three generations under one roof are named
-by no rule and no table.
+A line of JSON for each run that is not in the file yet, one of everything first: rules broken, how many households were
+drawn again, errors of drawn households over all sets of three attributes (as in `tallytree.evaluate.microdata`), and
+what no such table shows: how the ages of the first two persons go together, couples of one sex, children by the age of
+the head. Three generations under one roof are named by no rule and no table.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def oregon_case(directory: Path) -> Case:
     rules = (
         Implies(when={"age": SMALL}, then={"worked": "too young"}),
         Implies(when={"age": ADULT}, then={"worked": ("yes", "no")}),
-        Implies(when={"worked": "too young"}, then={"own income": "below 1"}),
+        Implies(when={"age": SMALL}, then={"own income": "below 1"}),
     )
     roles = (Role("head", position=1, may={"age": GROWN}), Role("second", position=2))
     return Case(oregon(directory, small=False), Structure(roles, rules, empty=False), ("head", "second"))
@@ -235,6 +235,13 @@ def joined(chunks: list[Any], truth: HouseholdTruth) -> HouseholdCodes:
     )
 
 
+def done(file: Path) -> set[tuple[str, str, int, bool]]:
+    """The runs that a file has lines of."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    rows = [json.loads(line) for line in lines]
+    return {(row["data"], row["epsilon"], row["run"], row["structure"]) for row in rows}
+
+
 def main() -> None:
     """Run what is asked for and append lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -247,11 +254,14 @@ def main() -> None:
     parser.add_argument("--options", type=json.loads, default={})
     given = parser.parse_args()
     chosen = {"yes": [True], "no": [False], "both": [False, True]}[given.with_structure]
+    there = done(given.out)
     for number in range(given.runs):
         for name in given.sets:
             case = CASES[name](given.data)
             for epsilon in given.epsilon:
                 for with_structure in chosen:
+                    if (name, epsilon, number, with_structure) in there:
+                        continue
                     row = run(name, case, epsilon, number, with_structure, given.options if with_structure else {})
                     with given.out.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(row | ({"options": given.options} if with_structure else {})) + "\n")
