@@ -2,11 +2,13 @@
 
     python -m experiments.plausible --data DIRECTORY --out rows.jsonl [--sets oregon atlanta cps] [--epsilon 0.25 1 4]
         [--runs 3] [--with yes|no|both]
+    python -m experiments.plausible --out rows.jsonl --tables
 
 A line of JSON for each run that is not in the file yet, one of everything first: rules broken, how many households were
 drawn again, errors of drawn households over all sets of three attributes (as in `tallytree.evaluate.microdata`), and
 what no such table shows: how the ages of the first two persons go together, couples of one sex, children by the age of
-the head. Three generations under one roof are named by no rule and no table.
+the head. Three generations under one roof are named by no rule and no table. With `--tables` nothing is run, and the
+lines that are there are shown as tables in Markdown.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.hqr import assemble, atlanta, bins, kinds, oregon, read
+from experiments.plausible_tables import markdown
 from tallytree.evaluate.microdata import HouseholdTruth
 from tallytree.evaluate.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
@@ -235,26 +238,31 @@ def joined(chunks: list[Any], truth: HouseholdTruth) -> HouseholdCodes:
     )
 
 
-def done(file: Path) -> set[tuple[str, str, int, bool]]:
-    """The runs that a file has lines of."""
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file, if there is one."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    rows = [json.loads(line) for line in lines]
-    return {(row["data"], row["epsilon"], row["run"], row["structure"]) for row in rows}
+    return [json.loads(line) for line in lines]
 
 
 def main() -> None:
     """Run what is asked for and append lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="the folder of the public data; needed for runs")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tables", action="store_true", help="show the lines of the file as tables")
     parser.add_argument("--sets", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--epsilon", nargs="+", default=["0.25", "1", "4"])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--with", dest="with_structure", choices=["yes", "no", "both"], default="both")
     parser.add_argument("--options", type=json.loads, default={})
     given = parser.parse_args()
+    if given.tables:
+        print(markdown(read_rows(given.out)))
+        return
+    if given.data is None:
+        parser.error("--data is needed for runs")
     chosen = {"yes": [True], "no": [False], "both": [False, True]}[given.with_structure]
-    there = done(given.out)
+    there = {(row["data"], row["epsilon"], row["run"], row["structure"]) for row in read_rows(given.out)}
     for number in range(given.runs):
         for name in given.sets:
             case = CASES[name](given.data)
