@@ -19,7 +19,7 @@ from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
-from tallytree.progress import Progress, Stage, silent
+from tallytree.progress import Progress, Stage, in_percent, silent
 from tallytree.publish.folder import place_of
 from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.areas import Area, areas_to_publish
@@ -106,8 +106,9 @@ def release(
             if book is not None and ((state := kept.state()) is None or not state.spent):
                 book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), same_data=same_data)
             regions = partial(regions_beside, group_sizes.hierarchy, neighbours, group_sizes.region_totals)
-            token = kept.begin(chosen, budget, book, group_sizes.name, room, regions)
-            measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token))
+            token = kept.begin(chosen, budget, book, group_sizes.name, room, regions, progress=progress)
+            progress(Stage("measuring"))
+            measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token), progress)
     return estimated(
         measurements,
         chosen,
@@ -134,8 +135,7 @@ def estimated(
     Where the mechanism fails another one takes over, and the release says so (`fallback`).
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
-    progress(Stage("estimating"))
-    made = surely_estimated(measurements, mechanism)
+    made = surely_estimated(measurements, mechanism, in_percent("estimating", progress))
     bars = error_bars(
         measurements,
         made.estimate.counts,
@@ -259,11 +259,11 @@ def _refuse_measured(kept: Kept) -> None:
         )
 
 
-def _measured_and_kept(kept: Kept, measured: Callable[[], Measurements]) -> Measurements:
+def _measured_and_kept(kept: Kept, measured: Callable[[], Measurements], progress: Progress) -> Measurements:
     """Measure, keep the result and tell the ledger."""
     try:
         measurements = measured()
-        kept.put(measurements)
+        kept.put(measurements, progress)
         _settle_on(measurements)
     except (OSError, MemoryError, BudgetError) as error:
         state = kept.state()
