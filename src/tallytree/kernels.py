@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import numba
 
+from tallytree.progress import Tell, nobody
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -44,12 +46,17 @@ def blocks(length: int, most: int) -> list[tuple[int, int]]:
     return [(start, min(start + most, length)) for start in range(0, length, most)]
 
 
-def in_threads(work: Callable[[int, int], Any], pieces: Sequence[tuple[int, int]]) -> list[Any]:
+def in_threads(work: Callable[[int, int], Any], pieces: Sequence[tuple[int, int]], tell: Tell = nobody) -> list[Any]:
     """Run `work(start, stop)` for every block on all cores; results in the blocks' order.
 
-    Plain threads, not Numba's own pool: they survive a fork and leave nothing running behind.
+    Plain threads, not Numba's own pool: they survive a fork and leave nothing running behind. `tell` is called by the
+    thread that waits for them.
     """
     if len(pieces) <= 1:
         return [work(*piece) for piece in pieces]
+    found: list[Any] = []
     with ThreadPoolExecutor(max_workers=min(len(pieces), cpu_count() or 1)) as pool:
-        return list(pool.map(lambda piece: work(*piece), pieces))
+        for result in pool.map(lambda piece: work(*piece), pieces):
+            found.append(result)
+            tell(len(found) / len(pieces))
+    return found

@@ -247,7 +247,6 @@ Validated = tuple[dict[str, Any], RenderableType, dict[str, str]]  # for program
 @sessions_kept()
 def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
     weak = _warned(spec.budget)
-    progress(Stage("reading the data"))
     group_sizes = spec.read(progress)
     weak += _warned(spec.budget, group_sizes, but=weak)
     neighbours = Neighbours.of(group_sizes, spec.unit)
@@ -383,7 +382,6 @@ def _released(
         if state is None or not state.spent:
             _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
         weak = _warned(spec.budget)
-        progress(Stage("reading the data"))
         group_sizes = spec.read(progress)
         _warned(spec.budget, group_sizes, but=weak)
         if not resumed:

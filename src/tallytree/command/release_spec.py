@@ -35,7 +35,7 @@ from tallytree.histogram import size_label
 from tallytree.names import did_you_mean
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
-from tallytree.progress import Progress, silent
+from tallytree.progress import Progress, Stage, silent
 from tallytree.tables import GroupSizes, read
 from tallytree.tables.address import Source
 from tallytree.tables.codebook import values_from_codebook
@@ -289,10 +289,13 @@ class ReleaseSpec(Spec):
     @sessions_kept()
     def read(self, progress: Progress = silent) -> GroupSizes:
         """Read and check the microdata."""
+        progress(Stage("reading the regions"))
+        hierarchy = self.hierarchy()
+        progress(Stage("reading the data"))
         return read(
             self.placed(self.data.source),
             groups=None if self.data.groups is None else self.placed(self.data.groups),
-            hierarchy=self.hierarchy(),
+            hierarchy=hierarchy,
             name=self.name,
             by=self.categories(),
             progress=progress,

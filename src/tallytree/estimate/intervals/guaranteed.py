@@ -41,15 +41,22 @@ from tallytree.estimate.layout import row_blocks
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.kernels import in_threads, kernel
 from tallytree.privacy.measurements import Measurements
+from tallytree.progress import Tell, nobody, piece
 
 WINDOWS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 WINDOW_PART = 0.2  # of the error probability
 FEWEST_SIZES = 16  # with fewer sizes windows gain nothing, and all of the error probability goes to the direct bound
 CELLS_PER_BLOCK = 1 << 16
+FITTED = 0.6  # so much of the work is done by then
 
 
 def guaranteed(
-    measurements: Measurements, counts: NDArray[Any], *, level: float = 0.95, simultaneous: bool = False
+    measurements: Measurements,
+    counts: NDArray[Any],
+    *,
+    level: float = 0.95,
+    simultaneous: bool = False,
+    tell: Tell = nobody,
 ) -> Intervals | None:
     """Intervals for the true counts behind released ones; None where the measurements allow none.
 
@@ -68,7 +75,9 @@ def guaranteed(
     window_error = error * WINDOW_PART if cumulative and measurements.max_size >= FEWEST_SIZES else 0.0
     single, pair = (half_widths(view, copies, (error - window_error) / 2) for copies in (1, 2))
     reaches, reach_of = _window_reaches(view, window_error)
-    fitted = tree_least_squares(view.values, measurements.hierarchy, view.law.region_weights)
+    fitted = tree_least_squares(
+        view.values, measurements.hierarchy, view.law.region_weights, tell=piece(tell, 0.2, FITTED)
+    )
     lower, upper = np.empty_like(counts), np.empty_like(counts)
     most = most_groups(measurements)
     public = measurements.region_totals is not None
@@ -82,7 +91,7 @@ def guaranteed(
         else:
             _bound_cells(fitted, counts, most, single, lower, upper, start, stop)
 
-    in_threads(work, row_blocks(counts, CELLS_PER_BLOCK))
+    in_threads(work, row_blocks(counts, CELLS_PER_BLOCK), piece(tell, FITTED, 1.0))
     return Intervals(lower, upper, level, "guaranteed", simultaneous)
 
 

@@ -26,6 +26,7 @@ from tallytree.estimate.layout import row_blocks
 from tallytree.estimate.settled.prices import pooled, prices
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.progress import Tell, nobody
 
 MOST_TURNS, MOST_SLOPES = 100, 6
 
@@ -39,12 +40,14 @@ def settled(
     orderly_leaves: bool = False,
     top: Integers | None = None,
     through: int | None = None,
+    tell: Tell = nobody,
 ) -> Integers:
     """Whole numbers `[regions, sizes]` near `mean`: non-increasing, adding up, from 0 to the region's total.
 
     `deviation` is positive and has the shape of `mean`. Without `totals` nothing bounds a row but its parent's. With
     `orderly_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top` has
     the rows of the first levels, if they are settled already; levels below that numbered `through` are left out.
+    `tell` hears of the leaves, which are nearly all of the work.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> settled(np.array([[9.2, 5.0], [5.4, 6.0], [3.1, -2.0]]), np.ones((3, 2)), tree, np.array([10, 6, 4]))
@@ -71,7 +74,7 @@ def settled(
         def work(start: int, stop: int, start_of: int = start_of, relax: bool = relax) -> None:
             _settle(values, mean, deviation, bounds, hierarchy.child_starts, relax, start_of + start, start_of + stop)
 
-        in_threads(work, blocks(count, max(1, count // 16)))
+        in_threads(work, blocks(count, max(1, count // 16)), tell if level == last - 1 else nobody)
     return values
 
 

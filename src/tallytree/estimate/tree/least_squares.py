@@ -23,6 +23,7 @@ from tallytree.errors import SpecError
 from tallytree.estimate.layout import tiles
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
+from tallytree.progress import Tell, nobody
 
 
 class Pulls(NamedTuple):
@@ -47,7 +48,7 @@ class Pulls(NamedTuple):
 
 
 def tree_least_squares(
-    values: NDArray[Any], hierarchy: Hierarchy, region_weights: NDArray[Any] | None = None
+    values: NDArray[Any], hierarchy: Hierarchy, region_weights: NDArray[Any] | None = None, *, tell: Tell = nobody
 ) -> Floats:
     """The real numbers `[regions, sizes]` nearest to `values` for which children add up to their parent.
 
@@ -67,7 +68,7 @@ def tree_least_squares(
     def fit(start: int, stop: int) -> None:
         nearest[:, start:stop] = fit_tile(given, pulls, start, stop)
 
-    in_threads(fit, tiles(given.shape[1]))
+    in_threads(fit, tiles(given.shape[1]), tell)
     return nearest
 
 
