@@ -179,7 +179,7 @@ def _context(url: str) -> tuple[Any, Callable[[], None]]:
         conf.set(name, value)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
-        gateway = given or launch_gateway(conf, popen_kwargs=quiet)
+        gateway = given or launch_gateway(conf, popen_kwargs=quiet)  # type: ignore[no-untyped-call]
     except PySparkRuntimeError:
         raise SpecError(
             "Spark needs Java (17 or later), and it did not start: install it, or say in JAVA_HOME where it is"
