@@ -93,6 +93,9 @@ def test_a_spec_of_a_duckdb_file_by_url(tmp_path):
         ),
         (f'{{ ulr = "postgresql://me:{SECRET}@host/census", table = "people" }}', "did you mean 'url'"),
         ('{ url = "postgresql://me@host/census" }', "needs a table"),
+        (f'"md:census?motherduck_token={SECRET}"', "it is a URL of MotherDuck"),
+        (f'{{ url = "md:census?motherduck_token={SECRET}", table = "people" }}', "one of MotherDuck"),
+        (f'{{ url = "sc://host:1/;token={SECRET}", table = "people" }}', "more than a host and a port"),
     ],
 )
 def test_a_secret_in_a_spec_is_refused_and_not_repeated(tmp_path, source, words):

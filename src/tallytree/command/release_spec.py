@@ -44,6 +44,7 @@ from tallytree.tables.options import Options, region_columns
 from tallytree.tables.reading import lists_categories, public_rows, read_groups
 from tallytree.tables.regions import region_keys
 from tallytree.tables.same_source import refuse_own_list, refuse_private_file
+from tallytree.tables.spark import sessions_kept
 
 if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
@@ -219,6 +220,7 @@ class ReleaseSpec(Spec):
             refuse_private_file(path, self.placed(self.data.source), f"[areas.{kind}] file")
         return found
 
+    @sessions_kept()
     def public_regions(self) -> tuple[Hierarchy, Integers | None]:
         """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""
         hierarchy = self.hierarchy()
@@ -284,6 +286,7 @@ class ReleaseSpec(Spec):
         np.add.at(weights, found, numbers([str(cell) for cell in table[column].to_pylist()], column))
         return weights
 
+    @sessions_kept()
     def read(self, progress: Progress = silent) -> GroupSizes:
         """Read and check the microdata."""
         progress(Stage("reading the regions"))
@@ -299,6 +302,7 @@ class ReleaseSpec(Spec):
             **self.data.model_dump(exclude={"source", "groups", "name"}),
         )
 
+    @sessions_kept()
     def left_out(self) -> dict[str, str]:
         """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
         data = self.data
