@@ -3,7 +3,7 @@
     python benchmarks/bench_engines.py --rows 10000000 [--engines duckdb postgres spark]
 
 The same persons in households in 3,144 counties are on DuckDB (a file), on PostgreSQL (a throw-away server) and on
-Spark (Parquet, two workers, each a process of its own). Counts must agree to the last one. Seconds are the best of
+Spark (Parquet, a cluster with a master and two workers). Counts must agree to the last one. Seconds are the best of
 alternating repeats, by the clock and of CPU in this process and the engine's; only ratios are worth comparing.
 """
 
@@ -123,17 +123,18 @@ def on_postgres(folder: Path, rows: int) -> Iterator[Engine]:
 
 @contextmanager
 def on_spark(folder: Path, rows: int) -> Iterator[Engine]:
-    columns = COLUMNS.format(whole="(i * 2 div 5)", text="string")
-    with engines.spark_cluster(folder) as session:
-        made = session.range(rows).withColumnRenamed("id", "i")
-        made.selectExpr(*columns.split(", ", 2)[:2], columns.split(", ", 2)[2]).write.parquet(str(folder / "people"))
-        people = session.read.parquet(str(folder / "people"))
-        people.createTempView("people")
+    columns = COLUMNS.format(whole="(i * 2 div 5)", text="string").split(", ", 2)
+    settings = engines.spark_settings(folder, java="", spark_driver_memory="1g", spark_executor_memory="1g")
+    os.environ |= {"SPARK_CONF_DIR": str(settings), "SPARK_LOCAL_IP": "127.0.0.1"}
+    with engines.spark_cluster(folder, java="") as cluster, engines.spark_session(cluster.url) as session:
+        path = folder / "people.parquet"
+        session.range(rows).withColumnRenamed("id", "i").selectExpr(*columns).write.parquet(str(path))
+        session.read.parquet(str(path)).createTempView("people")
 
         def bare() -> None:
             session.sql(BARE.format(table="people")).toArrow()
 
-        yield session.version, people, bare, lambda: [psutil.Process()]
+        yield session.version, tt.Source(cluster.url, f"parquet.`{path}`"), bare, lambda: [psutil.Process()]
 
 
 ENGINES = {"duckdb": on_duckdb, "postgres": on_postgres, "spark": on_spark}

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from common import best_of, drawn, even_tree, made_up_counts, peak_bytes
 from tallytree.arrays import Integers
@@ -76,7 +77,9 @@ def grown_tree(levels: int, leaves: int) -> Hierarchy:
     width = [max(1, round(leaves ** (level / (levels - 1)))) for level in range(levels)]
     leaf = np.arange(leaves)
     columns = {
-        f"level {level}": pa.array(np.char.add(f"{level}.", (leaf * count // leaves).astype(str)))
+        f"level {level}": pc.binary_join_element_wise(
+            str(level), pc.cast(pa.array(leaf * count // leaves), pa.string()), "."
+        )
         for level, count in enumerate(width)
     }
     return Hierarchy.from_levels(pa.table(columns), list(columns))

@@ -1,4 +1,4 @@
-"""Engines for the tests, started by them: a PostgreSQL server and a Spark cluster, both thrown away afterwards.
+"""Engines for the tests, started by them and thrown away: PostgreSQL, a Spark cluster, and Spark Connect.
 
 Servers are shared by all tests of a worker; tests that use one are in its `xdist_group`, so that there is one of each.
 """
@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 PASSWORD = "correct-horse-4711"  # of the throw-away server
 NAMES = count()
 
 JAVA = shutil.which("java")
+QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 NO_JAVA = "NOT TESTED ON SPARK: there is no Java; install it with: sudo apt-get install default-jre-headless"
 POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))), None) or shutil.which("initdb")
 NO_POSTGRES = "NOT TESTED ON POSTGRES: there is no server; install it with: sudo apt-get install postgresql"
@@ -83,30 +88,101 @@ def to_postgres(connection: Any, name: str, table: pa.Table) -> None:
     connection.commit()
 
 
-def to_spark(session: Any, table: pa.Table) -> Any:
-    """A data frame of these rows."""
+def to_parquet(path: Path, table: pa.Table) -> str:
+    """A file of these rows, as Spark names it."""
     kinds = [pa.string() if pa.types.is_null(field.type) else field.type for field in table.schema]
     schema = pa.schema([field.with_type(kind) for field, kind in zip(table.schema, kinds, strict=True)])
-    return session.createDataFrame(table.cast(schema))
+    pq.write_table(table.cast(schema), path)
+    return f"parquet.`{path}`"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A standalone cluster of Spark: its URL, and the processes of the master and of its workers."""
+
+    url: str
+    processes: tuple[subprocess.Popen[bytes], ...]
+
+
+def started(folder: Path, name: str, words: Sequence[str], *, says: str, **environment: str) -> tuple[Any, str]:
+    """A program of PySpark's, and what it says in its log about where it is."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    given = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", **environment}
+    with open(folder / f"{name}.log", "wb") as log:
+        program = [str(home / "bin" / words[0]), *words[1:]]
+        process = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=given)
+    until = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < until:
+        if found := re.search(says, (folder / f"{name}.log").read_text()):
+            return process, found[1]
+        time.sleep(0.2)
+    ended([process])
+    raise RuntimeError(f"{name} of Spark did not start:\n" + (folder / f"{name}.log").read_text()[-2000:])
+
+
+def ended(processes: Sequence[Any]) -> None:
+    """End processes that were started here."""
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def spark_settings(folder: Path, java: str = QUICK_TO_START, **settings: str) -> Path:
+    """A folder for SPARK_CONF_DIR: small processes on this machine, for sessions that a URL opens too."""
+    always = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "640m",
+        "spark.driver.extraJavaOptions": java,
+        "spark.executor.memory": "640m",
+        "spark.executor.cores": "1",
+        "spark.executor.extraJavaOptions": java,
+        "spark.cores.max": "1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    made = folder / "conf"
+    made.mkdir(exist_ok=True)
+    whole = always | {name.replace("_", "."): value for name, value in settings.items()}
+    lines = (f"{name} {value}\n" for name, value in whole.items() if value)
+    (made / "spark-defaults.conf").write_text("".join(lines))
+    return made
 
 
 @contextmanager
-def spark_cluster(folder: Path) -> Iterator[Any]:
-    """A session on a cluster with two workers, whose executors are processes of their own."""
+def spark_cluster(folder: Path, java: str = QUICK_TO_START) -> Iterator[Cluster]:
+    """A master and two workers, on ports that are free."""
+    here = ("--host", "127.0.0.1", "--webui-port", "0")
+    small = {"SPARK_DAEMON_JAVA_OPTS": java, "SPARK_DAEMON_MEMORY": "128m"}
+    processes: list[Any] = []
+    try:
+        words = ("spark-class", "org.apache.spark.deploy.master.Master", "--port", "0", *here)
+        master, url = started(folder, "master", words, says=r"Starting Spark master at (\S+)", **small)
+        processes.append(master)
+        for number in range(2):
+            room = ("--cores", "2", "--memory", "2g", "--work-dir", str(folder / f"work {number}"))
+            words = ("spark-class", "org.apache.spark.deploy.worker.Worker", *room, *here, url)
+            says = r"Successfully registered with master (\S+)"
+            processes.append(started(folder, f"worker {number}", words, says=says, **small)[0])
+        yield Cluster(url, tuple(processes))
+    finally:
+        ended(processes[::-1])
+
+
+@contextmanager
+def spark_session(url: str) -> Iterator[Any]:
+    """A session of this process on a cluster, with an executor on each of two workers."""
     from pyspark.sql import SparkSession
 
     settings = {
+        "spark.cores.max": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "768m",
-        "spark.executor.memory": "640m",
         "spark.log.level": "OFF",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
+    builder = SparkSession.builder.master(url)
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -114,3 +190,23 @@ def spark_cluster(folder: Path) -> Iterator[Any]:
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[tuple[str, Any]]:
+    """A server of Spark Connect that asks for the password as a token: its URL and its process."""
+    wanted = {
+        "spark.ui.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",  # to compile queries takes longer than to answer them
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+    }
+    settings = [word for name, value in wanted.items() for word in ("--conf", f"{name}={value}")]
+    words = ["spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    words += ["--master", "local[2]", *settings, "spark-internal"]
+    says = r"Connect server started at: 127.0.0.1:(\d+)"
+    server, port = started(folder, "connect", words, says=says, SPARK_CONNECT_AUTHENTICATE_TOKEN=PASSWORD)
+    try:
+        yield f"sc://localhost:{port}", server
+    finally:
+        ended([server])

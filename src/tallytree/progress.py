@@ -1,7 +1,8 @@
 """How long work says where it is: one value, told to one kind of listener. Words are put on the screen at the very end.
 
 Whoever works calls `progress(Stage("estimating", 3, 25))`; whoever shows it (a bar, a log, a test) is a function of a
-`Stage`. Everything in a stage is public.
+`Stage`. Everything in a stage is public. Who works on a piece of a stage does not know which, and says what part of its
+own work is done: `tell(0.5)`.
 """
 
 from __future__ import annotations
@@ -36,3 +37,30 @@ Progress = Callable[[Stage], None]
 
 def silent(stage: Stage) -> None:
     """Show nothing."""
+
+
+Tell = Callable[[float], None]  # what part of the work is done, from 0 to 1
+STEPS = 1000  # that a stage in parts has
+
+
+def nobody(part: float) -> None:
+    """Tell nobody."""
+
+
+def in_percent(doing: str, progress: Progress) -> Tell:
+    """Tells of a stage by the part of it that is done; the stage begins now."""
+
+    def tell(part: float) -> None:
+        progress(Stage(doing, int(STEPS * part), STEPS, unit="%"))
+
+    tell(0.0)
+    return tell
+
+
+def piece(tell: Tell, start: float, stop: float) -> Tell:
+    """For who does the work between two parts of a larger one.
+
+    >>> piece(print, 0.5, 0.75)(0.5)
+    0.625
+    """
+    return lambda part: tell(start + (stop - start) * part)

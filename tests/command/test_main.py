@@ -41,6 +41,8 @@ def test_the_demo_makes_a_release_that_verifies_and_can_be_run_again(tmp_path):
     assert "csv-metadata.json" in run("export", "demo-release", "--to", "csvw", folder=tmp_path)
     assert (tmp_path / "demo-release-csvw" / "csv-metadata.json").is_file()
     assert "did you mean 'csvw'?" in run("export", "demo-release", "--to", "csv", folder=tmp_path, code=2)
+    assert "holds no synthetic" in run("export", "demo-release", "--to", "activitysim", folder=tmp_path, code=2)
+    assert not (tmp_path / "demo-release-activitysim").exists()
     run("demo", "--households", 2000, "--quiet", folder=tmp_path)
     account = json.loads(run("ledger", "show", "demo-data/demo-ledger.db", "--json", folder=tmp_path))[0]
     assert [spending["cost"] for spending in account["spendings"]] == ["1"]

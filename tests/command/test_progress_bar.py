@@ -3,12 +3,13 @@
 import re
 import warnings
 from fractions import Fraction
+from io import StringIO
 
 import numba
 import pytest
 
 from tallytree.command.main import showing_warnings
-from tallytree.command.progress_bar import shown
+from tallytree.command.progress_bar import _Log, shown
 from tallytree.progress import Stage
 
 STAGES = [
@@ -55,6 +56,18 @@ def test_a_line_says_how_much_is_done_spent_and_left(lines):
 
 def test_the_next_stage_takes_the_place_of_the_last(lines):
     assert "fitting" not in " ".join(lines(*STAGES[2:4])[-1:])
+
+
+def test_a_log_says_how_long_it_takes_still(monkeypatch, capsys):
+    seconds = iter([0.0, 0.0, 60.0, 100.0, 200.0])  # it looks twice when it begins
+    log = _Log(clock=lambda: next(seconds))
+    log.show(Stage("estimating", 0, 1000, unit="%"))
+    log.show(Stage("estimating", 250, 1000, unit="%"))
+    assert capsys.readouterr().err.splitlines() == ["estimating  0 %  0:00", "estimating  25 %  0:40, 2:00 left"]
+    closed = StringIO()
+    closed.close()
+    monkeypatch.setattr("sys.stderr", closed)
+    log.show(Stage("estimating", 500, 1000, unit="%"))  # nobody listens, and nothing happens
 
 
 def test_nothing_is_shown_in_silence_or_in_a_file(lines):

@@ -37,6 +37,7 @@ def test_these_are_the_experiments():
         "pgsr",
         "picture",
         "plausible",
+        "rivals",
         "root_bias",
     ]
 

@@ -15,7 +15,7 @@ from tallytree.estimate.baselines.cost_tables import MOST_ENTRIES
 from tallytree.estimate.baselines.solvers import MOST_CELLS
 from tallytree.evaluate import Truth
 from tallytree.evaluate.truth import seeded_measurements
-from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism, choose, mechanism_named, prepare
+from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism, choose, leans_to_at_least, mechanism_named, prepare
 from tallytree.mechanisms.baselines import domain_reach, hierarchical_tables
 from tallytree.privacy import Neighbours
 from tests.oracles.example import made_up
@@ -208,10 +208,27 @@ def test_auto_decides_by_unit_totals_and_quantity_bound():
     for public in (False, True):
         assert chosen(one_entity(), public) == "tallytree"
         assert chosen(one_entity(), public, rows_per_entity=3) == "tallytree"
-    assert chosen(one_entity(), True, quantity_bound=5) == "joint-counts"
+        assert chosen(one_entity(), public, quantity_bound=2, rows_per_entity=3) == "tallytree"
+    assert chosen(one_entity(), False, quantity_bound=4) == "tallytree"
+    assert chosen(one_entity(), True, quantity_bound=3) == "joint-counts"
     assert chosen(one_entity(), False, quantity_bound=5) == "pgsr-hierarchical-dp"
     assert chosen(one_group(), True) == "joint-counts"
     assert chosen(one_group(), False) == "pgsr-hierarchical-dp"
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_survival_counts_are_measured_where_they_come_out_better_than_sums_of_noisy_counts(public):
+    for max_size in (12, 60, 200):
+        # Sums from each size up of numbers with variance 4; with a public total, their best estimate given their sum.
+        noise = 4 * np.eye(max_size + public)
+        noise -= 4 / len(noise) if public else 0
+        upward = np.triu(np.ones_like(noise))[int(public) :]
+        from_counts = np.diag(upward @ noise @ upward.T).mean()
+        for bound in range(1, max_size + 1):
+            at_least = bound**2
+            if not 0.9 < at_least / from_counts < 1.1:
+                relation = Neighbours(one_entity(), max_size, public, quantity_bound=bound)
+                assert leans_to_at_least(relation) == (at_least < from_counts)
 
 
 def add_up_the_leaves(measurements):

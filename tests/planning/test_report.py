@@ -427,10 +427,10 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
     neighbours = Neighbours(ENTITY, 8, False)
     prior = Prior.named("households", groups=7_000)
     assert choose("auto", neighbours).name == "tallytree"
-    # Entities of two: sensitivities are alike, and errors in entities are far smaller by cumulative counts.
-    pairs = Neighbours(ENTITY, 8, False, quantity_bound=2)
-    assert choose("auto", pairs).name == "pgsr-hierarchical-dp"
-    assert predicted_best(tree, pairs, budget=ONE, prior=prior).view == "at_least"
+    # Entities of five: sensitivities tip it to counts, and errors in entities are smaller by cumulative counts.
+    fives = Neighbours(ENTITY, 12, False, quantity_bound=5)
+    assert choose("auto", fives).name == "pgsr-hierarchical-dp"
+    assert predicted_best(tree, fives, budget=ONE, prior=prior).view == "at_least"
     groups = Neighbours(one_group(), 8, False)
     best = predicted_best(tree, groups, budget=ONE, prior=prior)
     assert choose("auto", groups).name == best.name == "pgsr-hierarchical-dp"
@@ -438,8 +438,8 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
 
 def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_path):
     tree, prior = grown([12] * 6), Prior.named("households", groups=7000)
-    counts = prior.fitted(tree, first_size=1, max_size=8).sample(np.arange(tree.leaf_count))
-    data = Truth("made up", tree, counts, False, quantity_bound=2).group_sizes()
+    counts = prior.fitted(tree, first_size=1, max_size=12).sample(np.arange(tree.leaf_count))
+    data = Truth("made up", tree, counts, False, quantity_bound=5).group_sizes()
     options = {"budget": ONE, "unit": ENTITY, "prior": prior}
 
     def interrupt(stage):

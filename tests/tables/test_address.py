@@ -29,6 +29,17 @@ SECRET = "SECRET4711"
         (f"postgresql://host/census?{SECRET}", "cannot be read"),
         (f"spark://me:{SECRET}@host:7077", "more than a host and a port"),
         (f"spark://host:7077/?token={SECRET}", "more than a host and a port"),
+        ("spark://", "lacks its host or port"),
+        ("spark://host", "lacks its host or port"),
+        (f"sc://me:{SECRET}@host", "more than a host and a port"),
+        (f"sc://host:15002/;token={SECRET}", "more than a host and a port.*SPARK_CONNECT_AUTHENTICATE_TOKEN"),
+        (f"sc://host:15002/;use_ssl=true;token={SECRET}", "more than a host and a port"),
+        (f"sc://host:15002/;x-secret={SECRET}", "more than a host and a port"),
+        (f"sc://host:15002/{SECRET}", "more than a host and a port"),
+        (f"sc://host:15002?token={SECRET}", "more than a host and a port"),
+        (f"sc://host:{SECRET}", "cannot be read"),
+        (f"md:census?motherduck_token={SECRET}", "one of MotherDuck. It is not opened here"),
+        (f"MotherDuck:census?motherduck_token={SECRET}", "one of MotherDuck. It is not opened here"),
         (f"mysql://me:{SECRET}@host/census", "of no known kind"),
         (f"{SECRET}", "of no known kind"),
         ("duckdb://", "has no path"),
@@ -52,6 +63,9 @@ def test_a_url_that_is_refused_is_not_repeated(url, words):
         "postgresql:///?service=census",
         "postgres://%2Frun%2Fpostgresql/census",
         "spark://master:7077",
+        "sc://server",
+        "sc://server:15002/",
+        "sc://server:443/;use_ssl=true",
     ],
 )
 def test_a_url_without_a_secret_is_taken(url):
@@ -67,10 +81,30 @@ def test_a_duckdb_url_is_a_path():
     assert tt.Source("duckdb:///data/census.duckdb", "people").path == "/data/census.duckdb"
 
 
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        ("parquet.`/data/people`", "people"),
+        ("parquet.`/data/people.parquet/`", "people"),
+        ("parquet.`hdfs://node/data/people/*.parquet`", "people"),
+        ("orc.`s3a://bucket/the people.orc`", "the people"),
+        ("census.`the people`", "the people"),
+        ("catalog.census.people", "people"),
+        ('"census"."people"', "people"),
+    ],
+)
+def test_files_on_spark_are_named_by_their_path(table, name):
+    assert tt.Source("spark://master:7077", table).name == name
+
+
 def test_a_url_where_a_path_is_expected_is_not_repeated():
     tree = tt.Hierarchy.from_levels({"county": ["1"]}, ["county"])
     for given in (f"postgresql://me:{SECRET}@host/census", [f"postgresql://me:{SECRET}@host/census"]):
         with pytest.raises(tt.SpecError, match=r"expected; a table of an engine is Source\(url, table\)") as caught:
+            tt.read(given, group="home", region="county", hierarchy=tree, max_size=3)
+        assert SECRET not in str(caught.value)
+    for given in (f"md:census?motherduck_token={SECRET}", [f"md:census?motherduck_token={SECRET}"]):
+        with pytest.raises(tt.SpecError, match=r"is a URL of MotherDuck\. It is not opened here") as caught:
             tt.read(given, group="home", region="county", hierarchy=tree, max_size=3)
         assert SECRET not in str(caught.value)
 

@@ -217,12 +217,14 @@ def received(monkeypatch):
         monkeypatch.setattr(of, name, call)
 
     spied(source.Opened, "fetch")
-    psycopg, dataframe = pytest.importorskip("psycopg"), pytest.importorskip("pyspark.sql.classic.dataframe").DataFrame
+    psycopg = pytest.importorskip("psycopg")
     for cursor in (psycopg.Cursor, psycopg.ServerCursor):
         for name in ("fetchone", "fetchmany", "fetchall"):
             spied(cursor, name)
-    for name in ("collect", "toPandas", "toArrow", "_collect_as_arrow"):
-        spied(dataframe, name)
+    for way in ("classic", "connect"):
+        dataframe = pytest.importorskip(f"pyspark.sql.{way}.dataframe").DataFrame
+        for name in ("collect", "toPandas", "toArrow", *(["_collect_as_arrow"] if way == "classic" else [])):
+            spied(dataframe, name)
     return found
 
 

@@ -365,28 +365,29 @@ def report(
 
 @app.command()
 def export(
-    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release directory.")],
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="sdmx-csv, json-stat or csvw.")],
+    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="FORMAT",
+            help="sdmx-csv, json-stat or csvw for a release, activitysim or populationsim for synthetic households.",
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(help="The directory to write, which must not exist yet; RELEASE-FORMAT if left out."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a release for other software: SDMX-CSV, JSON-stat or CSV on the Web.
+    """Write a release, or synthetic households, for other software. Nothing is spent.
 
-    Counts and numbers of entities, with labels, units and both kinds of intervals. Nothing is spent.
+    A release as SDMX-CSV, JSON-stat or CSV on the Web: counts and numbers of entities, with labels, units and both
+    kinds of intervals. Synthetic households and persons as CSV files under the names that ActivitySim reads or
+    PopulationSim writes.
     """
-    from tallytree.command import screen
-    from tallytree.command.progress_bar import shown
-    from tallytree.progress import Stage
-    from tallytree.publish.release.value import Release
+    from tallytree.command.export import run_export
 
-    target = out or directory.resolve().with_name(f"{directory.resolve().name}-{to}")
-    with shown(quiet) as progress:
-        progress(Stage("reading the release"))
-        names = Release.load(directory).export(target, to=to, progress=progress)  # type: ignore[arg-type]
-    screen.show(f"{target}: {', '.join(names)}", quiet=quiet)
+    run_export(directory, to=to, out=out, quiet=quiet)
 
 
 @app.command()

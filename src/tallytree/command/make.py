@@ -45,6 +45,7 @@ from tallytree.publish.report.page import Page
 from tallytree.publish.strength import WeakPromise, weaknesses
 from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.spark import sessions_kept
 
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
@@ -243,9 +244,9 @@ def _demo_ledger(spec: ReleaseSpec) -> Path:
 Validated = tuple[dict[str, Any], RenderableType, dict[str, str]]  # for programs, for people, for the data holder alone
 
 
+@sessions_kept()
 def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
     weak = _warned(spec.budget)
-    progress(Stage("reading the data"))
     group_sizes = spec.read(progress)
     weak += _warned(spec.budget, group_sizes, but=weak)
     neighbours = Neighbours.of(group_sizes, spec.unit)
@@ -381,7 +382,6 @@ def _released(
         if state is None or not state.spent:
             _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
         weak = _warned(spec.budget)
-        progress(Stage("reading the data"))
         group_sizes = spec.read(progress)
         _warned(spec.budget, group_sizes, but=weak)
         if not resumed:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TextColumn
@@ -71,8 +71,13 @@ class _Log:
             if now - self._told < BETWEEN_LINES:
                 return
             self._told = now
-            parts = [stage.doing, amount(stage), _clock(now - self._began), stage.about or ""]
-            print(visible("  ".join(part for part in parts if part)), file=sys.stderr, flush=True)
+            gone = now - self._began
+            left = stage.seconds_left
+            if left is None and not stage.resumed:
+                left = at_this_pace(stage, gone)
+            parts = [stage.doing, amount(stage), times(gone, left), stage.about or ""]
+            with suppress(OSError, ValueError):  # a log that cannot be written stops no work
+                print(visible("  ".join(part for part in parts if part)), file=sys.stderr, flush=True)
 
 
 class _Screen:
@@ -145,7 +150,19 @@ def seconds_left(task: Task) -> float | None:
     stage: Stage = task.fields["stage"]
     if stage.seconds_left is not None or stage.resumed:
         return stage.seconds_left
-    return task.time_remaining if stage.done < stage.of else None
+    if stage.done >= stage.of:
+        return None
+    known = task.time_remaining
+    return at_this_pace(stage, task.elapsed or 0) if known is None else known
+
+
+def at_this_pace(stage: Stage, gone: float) -> float | None:
+    """How many seconds are left if the rest is done as fast as what is done; None where nothing is.
+
+    >>> at_this_pace(Stage("writing", 20, 100), 5.0)
+    20.0
+    """
+    return gone * (stage.of - stage.done) / stage.done if 0 < stage.done < stage.of else None
 
 
 def times(elapsed: float, left: float | None) -> str:

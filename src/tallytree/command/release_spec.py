@@ -35,7 +35,7 @@ from tallytree.histogram import size_label
 from tallytree.names import did_you_mean
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
-from tallytree.progress import Progress, silent
+from tallytree.progress import Progress, Stage, silent
 from tallytree.tables import GroupSizes, read
 from tallytree.tables.address import Source
 from tallytree.tables.codebook import values_from_codebook
@@ -44,6 +44,7 @@ from tallytree.tables.options import Options, region_columns
 from tallytree.tables.reading import lists_categories, public_rows, read_groups
 from tallytree.tables.regions import region_keys
 from tallytree.tables.same_source import refuse_own_list, refuse_private_file
+from tallytree.tables.spark import sessions_kept
 
 if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
@@ -219,6 +220,7 @@ class ReleaseSpec(Spec):
             refuse_private_file(path, self.placed(self.data.source), f"[areas.{kind}] file")
         return found
 
+    @sessions_kept()
     def public_regions(self) -> tuple[Hierarchy, Integers | None]:
         """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""
         hierarchy = self.hierarchy()
@@ -284,18 +286,23 @@ class ReleaseSpec(Spec):
         np.add.at(weights, found, numbers([str(cell) for cell in table[column].to_pylist()], column))
         return weights
 
+    @sessions_kept()
     def read(self, progress: Progress = silent) -> GroupSizes:
         """Read and check the microdata."""
+        progress(Stage("reading the regions"))
+        hierarchy = self.hierarchy()
+        progress(Stage("reading the data"))
         return read(
             self.placed(self.data.source),
             groups=None if self.data.groups is None else self.placed(self.data.groups),
-            hierarchy=self.hierarchy(),
+            hierarchy=hierarchy,
             name=self.name,
             by=self.categories(),
             progress=progress,
             **self.data.model_dump(exclude={"source", "groups", "name"}),
         )
 
+    @sessions_kept()
     def left_out(self) -> dict[str, str]:
         """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
         data = self.data

@@ -47,7 +47,8 @@ from tallytree.publish.release.truncation import truncation
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
 from tallytree.publish.verify import Verification
-from tallytree.schema import Attribute, Schema
+from tallytree.schema import Attribute, Marginal, Schema
+from tallytree.synthesis.explaining import ASKED, REASONS, Explaining
 from tallytree.tables.group_sizes import GroupSizes
 
 LONGEST_BAR = 26  # characters
@@ -285,6 +286,7 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
     known = "public" if synthesis.neighbours.number_is_public else "with noise"
     rows = {
         "asked": _rounds_in_words(synthesis),
+        **_unasked(synthesis),
         "privacy": in_words(
             synthesis.budget, synthesis.neighbours, both, ledgered=True, same_data_as=synthesis.same_data_as
         ),
@@ -358,6 +360,15 @@ def _rounds_in_words(synthesis: Synthesis) -> str:
     if synthesis.exact:
         text += f"; {len(synthesis.exact):,} tables that the unit does not protect were taken exactly"
     return text
+
+
+def _unasked(synthesis: Synthesis) -> dict[str, str]:
+    """How many tables were measured that the workload does not name, by why."""
+    reasons = Explaining(synthesis.workload)
+    tables = [past.request["table"] for past in synthesis.rounds if past.request["kind"] == "measure"]
+    found = Counter(reasons.why(Marginal.from_json(table)) for table in tables)
+    told = [f"{found[reason]:,} × {reason}" for reason in REASONS if found[reason] and reason != ASKED]
+    return {"unasked": f"tables that the workload does not name: {'; '.join(told)}"} if told else {}
 
 
 def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation: str, ledger: str) -> RenderableType:

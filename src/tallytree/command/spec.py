@@ -28,7 +28,7 @@ from tallytree.names import did_you_mean
 from tallytree.numbers import exact_number, short
 from tallytree.privacy.budget import Budget
 from tallytree.publish.report.words import Words
-from tallytree.tables.address import Source
+from tallytree.tables.address import NO_MOTHERDUCK, Source, of_motherduck
 from tallytree.tables.source import stem
 
 Number = int | Decimal | str
@@ -40,6 +40,8 @@ def _path(text: str) -> str:
         raise ValueError("input should be a path")
     if "://" in text:
         raise ValueError('a URL goes into a table of its own: { url = "…", table = "…" }')
+    if of_motherduck(text):
+        raise ValueError(f"it is a URL of MotherDuck. {NO_MOTHERDUCK}")
     return text
 
 
@@ -300,7 +302,7 @@ def _instead(value: Any) -> str:
     """What is there instead; tables and URLs are not repeated, for they may hold a password."""
     if isinstance(value, dict):
         return ""
-    return "" if "://" in str(value) else f", not {short(value)}"
+    return "" if "://" in str(value) or of_motherduck(str(value)) else f", not {short(value)}"
 
 
 def _keys(place: list[str], whole: type[Section]) -> list[str]:

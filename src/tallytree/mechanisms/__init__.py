@@ -35,7 +35,16 @@ from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
 from tallytree.privacy.neighbours import Neighbours, View
 from tallytree.privacy.plan import Plan, Shares
 
-__all__ = ["MECHANISMS", "Estimate", "Mechanism", "choose", "instead_of", "mechanism_named", "prepare"]
+__all__ = [
+    "MECHANISMS",
+    "Estimate",
+    "Mechanism",
+    "choose",
+    "instead_of",
+    "leans_to_at_least",
+    "mechanism_named",
+    "prepare",
+]
 
 MECHANISMS: dict[str, Mechanism] = {
     row.name: row for family in (tallytree, pgsr, joint, baselines, rivals, count_of_counts) for row in family.ROWS
@@ -55,20 +64,33 @@ def mechanism_named(name: str) -> Mechanism:
 def choose(mechanism: str | Mechanism, neighbours: Neighbours, options: Mapping[str, Any] | None = None) -> Mechanism:
     """A mechanism to release with, by name or as it is; one that these data or this unit rule out is refused.
 
-    `auto` decides from public facts alone. Survival counts need less noise than counts where one entity changes few of
-    them: 1 cell against 2 when people are counted, but z_max cells when an entity may add z_max, and K under one_group.
-    Then counts are measured; jointly with every region's total where totals are public. (Where there is a public prior,
-    predicted errors decide instead: `planning.report.predicted_best`.)
+    `auto` decides from public facts alone: `tallytree` where `leans_to_at_least` says so, otherwise counts, jointly
+    with every region's total where totals are public. (Where there is a public prior, predicted errors decide instead:
+    `planning.report.predicted_best`.)
     """
     if mechanism == "auto":
-        cumulative = neighbours.sensitivity("at_least", summed=True).l1 < neighbours.sensitivity("counts").l1
         counts = "joint-counts" if neighbours.public_totals else "pgsr-hierarchical-dp"
-        mechanism = "tallytree" if cumulative else counts
+        mechanism = "tallytree" if leans_to_at_least(neighbours) else counts
     chosen = mechanism if isinstance(mechanism, Mechanism) else mechanism_named(mechanism)
     if options:
         chosen = chosen.configured(options)
     chosen.check(neighbours)
     return chosen
+
+
+def leans_to_at_least(neighbours: Neighbours) -> bool:
+    """Do noisy survival counts say more than noisy counts of how many groups there are of each size and above?
+
+    Let one entity change survival counts by a and counts by c in all (L1), so that numbers have noise of variance a² v
+    and c² v. A survival count got from counts is the sum of those from its size up, about K/2 of them on average:
+    c² v K/2. If the total is public, it may as well be the total less those below, and the best of both has about
+    c² v K/6 on average, as a bridge has that is tied at both ends. So counts are better from a² = c² K/2, or c² K/6,
+    on: where an entity may add much to its group, and for whole groups, which change all K survival counts.
+    """
+    survival = neighbours.sensitivity("at_least", summed=True).l1
+    counts = neighbours.sensitivity("counts").l1
+    added = 6 if neighbours.public_totals else 2
+    return survival < counts or added * survival**2 < neighbours.max_size * counts**2
 
 
 def prepare(

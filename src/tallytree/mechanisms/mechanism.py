@@ -19,6 +19,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question, Shares, divided, every_level
+from tallytree.progress import Tell, nobody
 
 PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Census Data (2021)"
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
@@ -97,6 +98,10 @@ class Mechanism:
         These are the released ones, unless a mechanism knows better.
         """
         return lambda replicate: counts
+
+    def estimated(self, measurements: Measurements, tell: Tell = nobody) -> Estimate:
+        """What `estimate` gives; one that takes long and knows how far it is tells of it."""
+        return self.estimate(measurements)
 
     def divided(
         self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None, budget: Budget

@@ -16,7 +16,7 @@ import numpy as np
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.intervals.replicate_noise import chances, digest_of
 from tallytree.estimate.settled import counted
-from tallytree.estimate.settled.borrowed import borrowed
+from tallytree.estimate.settled.borrowed import borrowed, can_borrow
 from tallytree.estimate.settled.counted import Counted
 from tallytree.estimate.settled.entities import keeping_sums, with_measured_sums
 from tallytree.estimate.settled.families import settled
@@ -38,23 +38,28 @@ from tallytree.mechanisms.settings import BELIEFS, Settings, way_of_leaves
 from tallytree.mechanisms.tails import sharpened
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.size_lists import list_starts
+from tallytree.progress import Tell, nobody, piece
 
 LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
 FEWEST_BETWEEN = (
     3  # regions of a level between root and leaves: two differ by one number at each size, which tells nothing
 )
+AT = {"tails": 0.05, "levels above": 0.4, "leaves": 0.93}  # how much of the work is done when these begin
+BORROWING = AT["leaves"] - AT["levels above"]
 SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
 
 
-def settled_from_the_top(settings: Settings, measurements: Measurements) -> Estimate:
+def settled_from_the_top(settings: Settings, measurements: Measurements, tell: Tell = nobody) -> Estimate:
     """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
     if any(part.summed for part in measurements.measured):
         return _with_sums_besides(settings, measurements)
     measurements = _with_listed(measurements)
     last = measurements.hierarchy.depth - 1
     lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
-    way = _from_lists if lists else _from_beliefs if _as_beliefs(settings, measurements) else _from_at_least
-    values, words = way(settings, measurements)
+    if lists or _as_beliefs(settings, measurements):
+        values, words = (_from_lists if lists else _from_beliefs)(settings, measurements)
+    else:
+        values, words = _from_at_least(settings, measurements, tell=tell)
     if settings.lists_below is not None:
         words += f"; {'lists were' if lists else 'at_least was'} measured, as the numbers of groups measured first told"
     return _estimate(measurements, values, words)
@@ -109,8 +114,12 @@ def _from_at_least(
     known: tuple[Floats, Floats] | None = None,
     *,
     apart_as_true: bool = False,
+    tell: Tell = nobody,
 ) -> tuple[Integers, str]:
-    """Settled rows; from `known` means and variances `[regions, sizes]` instead of those of `at_least`, if given."""
+    """Settled rows; from `known` means and variances `[regions, sizes]` instead of those of `at_least`, if given.
+
+    What part of the work each step is (`AT`) was measured on eight million cells; where steps are left out it is less.
+    """
     tree, totals = measurements.hierarchy, measurements.known_totals
     values, noise = with_totals(measurements, *_measured(measurements))
     mean, variance = subtree_estimates(values, noise, tree) if known is None else known
@@ -118,7 +127,9 @@ def _from_at_least(
     if summed:
         mean, variance = _with_entities(measurements, values, noise, mean, variance)
     del values
-    noisy, sharp = None, None if summed or known is not None else sharpened(measurements, mean, variance, _weigh)
+    noisy, sharp, light = None, None, piece(tell, AT["tails"], AT["levels above"])
+    if not summed and known is None:
+        sharp = sharpened(measurements, mean, variance, _weigh, light)
     if sharp is not None:
         leaves = tree.level_slice(tree.depth - 1)
         noisy = mean[leaves], np.broadcast_to(noise[-1], mean[leaves].shape)
@@ -133,10 +144,15 @@ def _from_at_least(
     if not settings.borrow or not levels:
         return settled(mean, deviation, tree, totals), "regions borrow nothing from those above them"
     whole, parts = settled(mean, deviation, tree, totals, through=0), []
-    for level in levels:
+    for number, level in enumerate(levels):
+        start, stop = (AT["levels above"] + BORROWING * at / len(levels) for at in (number, number + 1))
+        tell(start)
         whole = settled(mean, deviation, tree, totals, top=whole, through=level - 1)
-        parts.append(_borrow(mean, deviation, tree, totals, whole, level, noisy, apart_as_true=apart_as_true))
-    whole = settled(mean, deviation, tree, totals, top=whole)
+        borrowing = piece(tell, start, stop)
+        parts.append(
+            _borrow(mean, deviation, tree, totals, whole, level, noisy, apart_as_true=apart_as_true, tell=borrowing)
+        )
+    whole = settled(mean, deviation, tree, totals, top=whole, tell=piece(tell, AT["leaves"], 1.0))
     if not any(parts):
         return whole, "regions borrow nothing from those above them: it would not pay"
     told = f"leaves borrow {100 * parts[-1]:.0f} %"
@@ -168,30 +184,34 @@ def _borrow(
     noisy: tuple[Floats, Floats] | None,
     *,
     apart_as_true: bool,
+    tell: Tell,
 ) -> float:
     """Draw the rows of a level towards those settled above, in place; the part of them that is borrowed.
 
     `noisy` are means and variances of the leaves before their tails were read as beliefs, if they were: what is drawn
     from these takes the place of a belief where it is sharper.
     """
+    # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
+    begin = 0 if totals is not None else 1
+    if not can_borrow(mean.shape[1] - begin):
+        return 0.0
     rows = tree.level_slice(level)
     parents, own = tree.parents[rows], totals
     if own is None:  # private numbers of groups are read from the rows as they are settled without borrowing
-        own = settled(mean, deviation, tree, None, top=settled_above, through=level)[:, 0]
+        own = settled(mean, deviation, tree, None, top=settled_above, through=level)[:, 0].copy()
     groups, groups_above = own[rows].astype(np.float64), own[parents].astype(np.float64)
-    # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
-    begin = 0 if totals is not None else 1
     believed_mean, believed_deviation = mean[rows, begin:], deviation[rows, begin:]
     given, variance = (believed_mean, believed_deviation**2) if noisy is None else (each[:, begin:] for each in noisy)
     drawn = borrowed(
         given,
         variance,
         groups,
-        settled_above[parents, begin:].astype(np.float64),
+        settled_above[:, begin:].astype(np.float64)[parents],
         groups_above,
         kinds=1 if tree.by is None else len(tree.by),
         in_common=level < tree.depth - 1,
         apart_as_true=apart_as_true,
+        tell=piece(tell, 0.1, 1.0),
     )
     if drawn.part == 0:
         return 0.0

@@ -20,9 +20,10 @@ import numpy as np
 from tallytree.arrays import Floats
 from tallytree.estimate.settled.counted import NEAR, Counted, in_the_light_of
 from tallytree.estimate.settled.families import orderly
-from tallytree.estimate.settled.subtrees import added_up
+from tallytree.estimate.settled.subtrees import add_up, added_up
 from tallytree.mechanisms.leaf_totals import LEAST_VARIANCE, measured_totals, weigh_totals
 from tallytree.privacy.measurements import Measurements
+from tallytree.progress import Tell, nobody
 
 MOST_SCALE = 2.0  # of Laplace noise on the leaves; Gaussian noise with the same variance counts alike
 SPARSE = 4.0  # with fewer groups of the largest size than this many scales, a leaf's row has a tail
@@ -34,7 +35,7 @@ Weigh = Callable[[Floats, Floats, Floats, Floats], None]
 
 
 def sharpened(
-    measurements: Measurements, unbiased: Floats, variances: Floats, weigh: Weigh
+    measurements: Measurements, unbiased: Floats, variances: Floats, weigh: Weigh, tell: Tell = nobody
 ) -> tuple[Floats, Floats] | None:
     """Means and variances `[regions, sizes]`: beliefs about leaves, added up and weighed against unbiased estimates.
 
@@ -51,13 +52,16 @@ def sharpened(
         return None
     groups = float(totals[0]) if totals is not None else max(float(root[0]), 1.0)
     shape = -np.diff(root, prepend=max(groups, float(root[0])), append=0.0) / groups
-    found = in_the_light_of(np.maximum(shape, LEAST_PART / len(root)), counted)
+    mean, variance = np.empty(unbiased.shape), np.empty(unbiased.shape)
+    in_the_light_of(np.maximum(shape, LEAST_PART / len(root)), counted, (mean[leaves], variance[leaves]), tell)
+    del counted
     if (first := measured_totals(measurements)) is not None:
-        weigh_totals(found.mean, found.variance, first)
-    spread = found.variance + LEAST_SPREAD
-    mean, variance = added_up(found.mean, tree), added_up(spread, tree)
+        weigh_totals(mean[leaves], variance[leaves], first)
+    variance[leaves] += LEAST_SPREAD
+    add_up(mean, tree)
+    add_up(variance, tree)
     upper = slice(0, leaves.start)
-    variance[upper] += (ALIKE * added_up(np.sqrt(spread), tree)[upper]) ** 2
+    variance[upper] += (ALIKE * added_up(np.sqrt(variance[leaves]), tree)[upper]) ** 2
     for level in range(tree.depth - 1):
         rows = tree.level_slice(level)
         weigh(mean[rows], variance[rows], unbiased[rows], variances[rows])

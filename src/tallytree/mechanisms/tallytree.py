@@ -43,6 +43,7 @@ from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import EitherWay, Fork, Plan, Question, Shares, level_shares, priority_shares
+from tallytree.progress import Tell, nobody
 
 FIRST_SHARE = Fraction(1, 50)  # of the budget, to find out whether there are
 
@@ -224,6 +225,10 @@ class Tallytree(Mechanism):
         return (
             [settings.leaves] if settings.bands is None else [band.leaves or settings.leaves for band in settings.bands]
         )
+
+    def estimated(self, measurements: Measurements, tell: Tell = nobody) -> Estimate:
+        """What `estimate` gives."""
+        return self.estimate(measurements, tell=tell)
 
     def played(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
         """Leaves that are as different as they are believed to be."""

@@ -28,7 +28,7 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - These are checked from the first to the last before they are used, so that an edited, cut or older file is noticed:
      `Chain`.
 
-3. **The noise** (`noise/`, about 700 lines; docs/noise.md has the proofs): `keystream`, `thresholds`, `inversion`,
+3. **The noise** (`noise/`, about 750 lines; docs/noise.md has the proofs): `keystream`, `thresholds`, `inversion`,
    `samplers`, `draws`, `opendp`, `randomness`.
 
    *If words are uniform and independent, every draw has exactly the stated distribution over all integers (one of 2^62

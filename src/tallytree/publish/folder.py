@@ -196,6 +196,10 @@ class Stored:
             raise ReleaseError(f"{name} cannot be used: {reason(found)}")
         return found  # type: ignore[no-any-return]
 
+    def forget(self, name: str) -> None:
+        """Let go of what `once` keeps under this name."""
+        self._known.pop(name, None)
+
     def unchecked(self) -> Iterator[Unchecked]:
         """What is said and cannot be checked from the files."""
         yield from ()

@@ -118,9 +118,10 @@ def verify(
     sound = not any(check.faults for check in checks)
     if sound and isinstance(stored, StoredRelease) and stored.typical_can_follow:
         if typical:
-            checks.append(Check(TYPICAL, tuple(_found(partial(typical_follow, stored, progress)))))
+            checks.append(Check(TYPICAL, tuple(_found(partial(_typical_check(folder), stored, progress)))))
         else:
-            tables = ["counts.parquet", *(["areas.parquet"] if stored.areas else [])]
+            counts = "counts" if is_partitioned(folder) else "counts.parquet"
+            tables = [counts, *(["areas.parquet"] if stored.areas else [])]
             columns = "typical_lower, typical_upper"
             unchecked += [Unchecked(f"{table}: {columns}", "typical intervals, as asked") for table in tables]
     manifest = folder / MANIFEST
@@ -153,8 +154,17 @@ def _stored(folder: Path, progress: Progress) -> tuple[Stored, dict[str, Callabl
         from tallytree.publish.release.large import stored as large
 
         return large.StoredLarge(folder, progress), large.PROMISES
-    stored = StoredRelease(folder)
+    stored = StoredRelease(folder, progress)
     return stored, release.promises_of(stored)
+
+
+def _typical_check(folder: Path) -> Callable[[Any, Progress], Iterator[str]]:
+    """How typical intervals are checked: with all cells at hand, or file by file."""
+    if is_partitioned(folder):
+        from tallytree.publish.release.large import stored as large
+
+        return large.typical_follow
+    return typical_follow
 
 
 def _found(check: Callable[[], Iterator[str]]) -> Iterator[str]:

@@ -15,8 +15,9 @@ from tallytree.errors import SpecError
 from tallytree.tables.guard import from_outside
 
 POSTGRES = ("postgresql", "postgres")
-SCHEMES = (*POSTGRES, "spark", "duckdb")
-EXPECTED = "postgresql://[USER@]HOST[:PORT]/DATABASE, spark://HOST:PORT or duckdb://PATH"
+SPARK = {"spark": "spark://HOST:PORT", "sc": "sc://HOST[:PORT][/;use_ssl=true]"}  # a cluster, and Spark Connect
+SCHEMES = (*POSTGRES, *SPARK, "duckdb")
+EXPECTED = f"postgresql://[USER@]HOST[:PORT]/DATABASE, {SPARK['spark']}, {SPARK['sc']} or duckdb://PATH"
 
 # What a PostgreSQL URL may say behind its question mark: whatever libpq takes that is not itself a secret.
 SETTINGS = (
@@ -24,6 +25,11 @@ SETTINGS = (
     *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "gssencmode", "krbsrvname", "channel_binding"),
     *("require_auth", "target_session_attrs", "keepalives", "application_name"),
 )
+NO_MOTHERDUCK = (
+    "It is not opened here: give a file that was exported from it (COPY people TO 'people.parquet'), or, in Python, a "
+    "table of an Ibis connection of yours"
+)
+TOKEN = "A token for Spark Connect is taken from the variable SPARK_CONNECT_AUTHENTICATE_TOKEN"
 WHERE = (
     "Put the password where PostgreSQL's programs look for it: in the variable PGPASSWORD, in the file ~/.pgpass, or "
     "in a service file that the URL names with ?service=NAME"
@@ -34,8 +40,9 @@ WHERE = (
 class Source:
     """A table of an engine: `Source("postgresql://steward@census.example/census", "people")`.
 
-    `url` is of PostgreSQL, of a Spark cluster (`spark://HOST:PORT`) or of a DuckDB file (`duckdb://PATH`: behind the
-    two strokes is the path, absolute if it begins with a third). `table` may have its schema before it.
+    `url` is of PostgreSQL, of a Spark cluster (`spark://HOST:PORT`), of Spark Connect (`sc://HOST:PORT`) or of a DuckDB
+    file (`duckdb://PATH`: behind the two strokes is the path, absolute if it begins with a third). `table` may have its
+    schema before it; on Spark it may also be files, as in ``parquet.`/data/people` ``.
     """
 
     url: str
@@ -60,16 +67,29 @@ class Source:
 
     @property
     def name(self) -> str | None:
-        """What the table is called, without its schema."""
-        return None if self.table is None else self.table.rpartition(".")[2].strip('"`')
+        """What the table is called, without its schema; files by their name, without folder and ending."""
+        if self.table is None:
+            return None
+        kind, files, path = self.table.partition(".`")
+        if files and kind.isidentifier() and "/" in path:
+            parts = [part for part in path.rstrip("`").split("/") if part and "*" not in part]
+            return parts[-1].removesuffix(f".{kind}") if parts else None
+        return self.table.rpartition(".")[2].strip('"`')
 
 
 # Wrapped, so that no frame of a traceback holds a URL that was refused.
 Source.__init__ = from_outside("Making a source")(Source.__init__)  # type: ignore[method-assign]
 
 
+def of_motherduck(text: str) -> bool:
+    """Is it a URL of MotherDuck, which may have a token in it?"""
+    return text.strip().lower().startswith(("md:", "motherduck:"))
+
+
 def refuse_url(text: Any, option: str) -> None:
     """Refuse a URL where a path is expected, without repeating it: it may have a password in it."""
+    if isinstance(text, str) and of_motherduck(text):
+        raise SpecError(f"{option} is a URL of MotherDuck. {NO_MOTHERDUCK}")
     if isinstance(text, str) and "://" in text:
         raise SpecError(
             f"{option} is a URL, where a path is expected; a table of an engine is Source(url, table) in Python, and "
@@ -79,6 +99,8 @@ def refuse_url(text: Any, option: str) -> None:
 
 def _check(url: str) -> None:
     scheme = url.partition("://")[0]
+    if of_motherduck(url):
+        raise SpecError(f"the source's URL is one of MotherDuck. {NO_MOTHERDUCK}")
     if "://" not in url or scheme not in SCHEMES:
         raise SpecError(f"the source's URL is of no known kind; expected {EXPECTED}")
     if scheme == "duckdb":
@@ -94,9 +116,14 @@ def _check(url: str) -> None:
         raise SpecError(
             f"the source's URL cannot be read (it is not repeated here, for it may hold a secret); expected {EXPECTED}"
         ) from None
-    if scheme == "spark":
-        if at or asked or parts.fragment or parts.path not in ("", "/"):
-            raise SpecError("the source's URL has more than a host and a port; expected spark://HOST:PORT")
+    if scheme in SPARK:
+        path, _, settings = parts.path.partition(";") if scheme == "sc" else (parts.path, "", "")
+        known = all(setting in ("use_ssl=true", "use_ssl=false") for setting in settings.split(";") if setting)
+        if at or asked or parts.fragment or path not in ("", "/") or not known:
+            also = f". {TOKEN}" if scheme == "sc" else ""
+            raise SpecError(f"the source's URL has more than a host and a port; expected {SPARK[scheme]}{also}")
+        if not parts.hostname or (parts.port is None and scheme == "spark"):
+            raise SpecError(f"the source's URL lacks its host or port; expected {SPARK[scheme]}")
         return
     if ":" in unquote(user) or "@" in unquote(user) or any("password" in name for name, _ in asked):
         raise SpecError(f"the source's URL has a password in it, which is not repeated here. {WHERE}")

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import secrets
 import sys
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tallytree.errors import DataError, SpecError
+from tallytree.tables import spark
 from tallytree.tables.address import POSTGRES, WHERE, Source
 from tallytree.tables.duckdb_sql import Column, DuckDB, Table, quoted
 from tallytree.tables.guard import guarded
 
-OURS = ("tallytree_", "ibis_")  # how names of views begin
+Result = TypeVar("Result")
 
 # What Postgres, which has no TRY_CAST, takes for a number: of a size that it can hold.
 NUMBER = r"^[+-]?([0-9]{1,100}(\.[0-9]{0,100})?|\.[0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
@@ -104,15 +107,22 @@ class Remote:
     backend: Any
     close: Callable[[], None]
     locate: Callable[[str], tuple[Any, Any]]  # from a table's name to an Ibis table, and what tells it from others
+    ask: Callable[[Callable[[], Any]], Any] = lambda work: work()  # how work that queries it is done
+    why: Callable[[Exception], str | None] = lambda error: None  # what an error of it means, in our words
 
     def table(self, name: str) -> tuple[Any, Any]:
         """The table of that name, and what it is known by, whatever it is called; None if that cannot be told."""
-        found = guarded("Looking for the table", lambda: self.locate(name))
+        found = guarded("Looking for the table", lambda: self.locate(name), self.why)
         if found is None:
             raise SpecError(
                 f"the engine has no table {name!r}, or it may not be read; give its schema too, if it has one"
             )
         return found
+
+    def run(self, doing: str, work: Callable[[], Result]) -> Result:
+        """Work that queries the engine, behind the guard."""
+        done: Result = guarded(doing, lambda: self.ask(work), self.why)
+        return done
 
 
 def connected(source: Source) -> Remote:
@@ -153,7 +163,7 @@ def _postgres(url: str) -> Remote:
         schema, relation, number = found
         return backend.table(relation, database=schema), _server(connection, number)
 
-    return Remote(backend, connection.close, locate)
+    return Remote(backend, connection.close, locate, why=_what_failed)
 
 
 def _server(connection: Any, number: int) -> Any:
@@ -187,6 +197,23 @@ def _why_not(message: str) -> str:
     return next(found, "try the same URL with PostgreSQL's own program psql, which says why")
 
 
+def _what_failed(error: Exception) -> str | None:
+    """What PostgreSQL's code of an error means, which holds no value of a row."""
+    code = getattr(error, "sqlstate", None) or ""
+    classes = {
+        "08": "the connection to PostgreSQL was lost",
+        "42501": "this user may not read the table",
+        "42P01": "the table is not there any more",
+        "53100": "PostgreSQL has no disk left",
+        "53200": "PostgreSQL is out of memory",
+        "57014": "PostgreSQL cancelled the query; it may have a limit of time for this user",
+        "57P": "the server ended the connection, or is ending itself",
+    }
+    found = (words for start, words in classes.items() if code.startswith(start))
+    lost = not code and type(error).__name__ in ("OperationalError", "InterfaceError")
+    return next(found, classes["08"] if lost else None)
+
+
 def _psycopg() -> Any:
     try:
         import psycopg
@@ -218,34 +245,35 @@ def _postgres_backend() -> Any:
 
 
 def _spark(url: str) -> Remote:
-    """A session on a cluster, made here and stopped afterwards; what it would log is not shown."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise SpecError("Spark needs PySpark: pip install 'tallytree[engines]'") from None
-    running = SparkSession.getActiveSession()
-    if running is not None and running.sparkContext.master != url:
-        raise SpecError(
-            "this process has another Spark session; give a data frame of it: read(session.table('people'))"
-        )
-    silent = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
-    builder = SparkSession.builder.master(url).appName("tallytree")
-    for name, value in silent.items():
-        builder = builder.config(name, value)
-    session = guarded("Connecting to Spark", builder.getOrCreate)
+    """A session on a cluster or of Spark Connect, opened here and ended afterwards with all views in it."""
+    session = guarded("Connecting to Spark", lambda: spark.opened(url))
+    backend = _spark_backend(session.session)
 
     def locate(name: str) -> Any:
         from pyspark.errors import AnalysisException
 
         try:
-            frame = session.table(name)
+            frame = session.session.table(name)
             frame.columns  # noqa: B018  (Spark Connect looks for the table only now)
         except AnalysisException:
             return None
-        return _viewed(frame, backend), None
+        return _viewed(frame, backend), _SameFrame(frame)
 
-    backend = ibis().pyspark.connect(session)
-    return Remote(backend, (lambda: None) if running is not None else session.stop, locate)
+    return Remote(backend, session.close, locate, session.ask, spark.why)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _SameFrame:
+    """Equal to another if Spark says that both frames are of the same rows, by whatever name."""
+
+    frame: Any
+
+    def __eq__(self, other: object) -> bool:
+        with suppress(Exception):  # of different sessions
+            return isinstance(other, _SameFrame) and bool(self.frame.sameSemantics(other.frame))
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def is_spark(source: Any) -> bool:
@@ -253,29 +281,42 @@ def is_spark(source: Any) -> bool:
     return type(source).__module__.startswith("pyspark.sql.") and type(source).__name__ == "DataFrame"
 
 
-def of_spark(frame: Any) -> tuple[Remote, Any]:
-    """The session of a data frame, left as it was afterwards, and the frame as an Ibis table."""
+def of_spark(frame: Any) -> Remote:
+    """The session of a data frame, left as it was afterwards; its one table is the frame."""
     conf, catalog = frame.sparkSession.conf, frame.sparkSession.catalog
-    before = _views(catalog)
     kept = {name: conf.get(name) for name in ("spark.sql.session.timeZone", "spark.sql.mapKeyDedupPolicy")}
-    backend = ibis().pyspark.connect(frame.sparkSession)
+    backend = _spark_backend(frame.sparkSession)
     table = _viewed(frame, backend)
 
     def close() -> None:
-        for name in _views(catalog) - before:
+        for name in backend.views:
             catalog.dropTempView(name)
         for name, value in kept.items():
             conf.set(name, value)
 
-    return Remote(backend, close, lambda name: (table, None)), table
-
-
-def _views(catalog: Any) -> set[str]:
-    """The views that were made here or by Ibis, as for tables in memory."""
-    return {each.name for each in catalog.listTables() if each.isTemporary and each.name.startswith(OURS)}
+    return Remote(backend, close, lambda name: (table, _SameFrame(frame)), why=spark.why)
 
 
 def _viewed(frame: Any, backend: Any) -> Any:
-    name = f"{OURS[0]}{secrets.token_hex(8)}"
+    name = f"tallytree_{secrets.token_hex(8)}"
     frame.createTempView(name)
+    backend.views.append(name)
     return backend.table(name)
+
+
+def _spark_backend(session: Any) -> Any:
+    """Ibis's backend, which keeps a list of the views that were made."""
+    ibis().pyspark  # noqa: B018  (so that it has its options)
+    from ibis.backends.pyspark import Backend
+
+    class Spark(Backend):  # type: ignore[misc]
+        def _register_in_memory_table(self, op: Any) -> None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of Spark Connect, about an option that Ibis gives it
+                super()._register_in_memory_table(op)
+            self.views.append(op.name)
+
+    backend = Spark()
+    backend.views = []
+    backend.do_connect(session)
+    return backend

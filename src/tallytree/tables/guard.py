@@ -23,9 +23,11 @@ class EngineError(DataError):
     """An engine refused; its own message is withheld."""
 
 
-def guarded(doing: str, call: Callable[[], Result]) -> Result:
-    """Run what may make an engine complain: its words become a `DataError` with its class."""
-    return _outside(call, lambda error: _engine_error(doing, error))()
+def guarded(
+    doing: str, call: Callable[[], Result], why: Callable[[Exception], str | None] = lambda error: None
+) -> Result:
+    """Run what may make an engine complain: its words become a `DataError` with its class, or with what `why` says."""
+    return _outside(call, lambda error: _engine_error(doing, error, why))()
 
 
 def from_outside(doing: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
@@ -51,9 +53,11 @@ def _outside(function: Callable[Given, Result], instead: Callable[[Exception], E
     return outside
 
 
-def _engine_error(doing: str, error: Exception) -> Exception:
+def _engine_error(doing: str, error: Exception, why: Callable[[Exception], str | None]) -> Exception:
     if isinstance(error, MemoryError):
         return MemoryError(f"{doing} ran out of memory")
+    if words := why(error):
+        return EngineError(f"{doing} failed: {words}. The engine's own message is withheld, because it may quote rows")
     return EngineError(
         f"{doing} failed with {type(error).__name__}. The engine's message is withheld, because it may quote private "
         "rows; check that the input is complete and of the kind its name says, or open it with the engine itself"

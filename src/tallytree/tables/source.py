@@ -20,6 +20,7 @@ from tallytree.csv_files import cell_separator, csv_problem, is_utf_16
 from tallytree.errors import DataError, SpecError
 from tallytree.numbers import short
 from tallytree.progress import Progress, Stage, silent
+from tallytree.tables import spark
 from tallytree.tables.address import Source, refuse_url
 from tallytree.tables.duckdb_sql import DuckDB, literal, quoted
 from tallytree.tables.engines import Remote, backend_of, connected, ibis_on, in_memory, is_ibis, is_spark, of_spark
@@ -54,6 +55,7 @@ class Opened:
     table: Any  # a table of ours, or an Ibis table
     progress: Progress = silent
     identity: Any = None  # what tells a table of an engine from all others, if the engine says so
+    remote: Remote | None = None  # if it was opened here
 
     def fetch(self, doing: str, expression: Callable[[], Any]) -> Any:
         """The rows of a small result as a pyarrow table; the expression is built inside the guard, too."""
@@ -64,7 +66,7 @@ class Opened:
         about = f"{doing[0].lower()}{doing[1:]}"
         if self.backend.name != "duckdb":
             self.progress(Stage(READING, 0, 0, about, unit="%"))
-            return guarded(doing, work)
+            return guarded(doing, work) if (remote := self.remote) is None else remote.run(doing, work)
 
         def tell(percent: float) -> None:
             of = 100 if 0 <= percent <= 100 else 0  # otherwise it is not known
@@ -110,7 +112,7 @@ def workspace(memory_limit: str | None) -> Iterator[Workspace]:
                 raise DataError(found) from None
             raise
         finally:
-            for remote in connect.remotes:
+            for remote in reversed(connect.remotes):  # the first one knows how a session was
                 guarded("Closing the connection", remote.close)
             if connect.backend is not None:
                 guarded("Closing DuckDB", connect.backend.disconnect)
@@ -155,8 +157,8 @@ def open_source(source: Any, table: str | None, connect: Workspace, progress: Pr
     """The microdata, where they are."""
     source, table = named(source, table, "table")
     if (elsewhere := _elsewhere(source, table, "table", connect)) is not None:
-        backend, found, identity = elsewhere
-        return Opened(backend or ibis_on(connect()), found, progress, identity)
+        remote, backend, found, identity = elsewhere
+        return Opened(backend or ibis_on(connect()), found, progress, identity, remote)
     return Opened(connect(), _load(connect, source, table, "source"), progress)
 
 
@@ -164,18 +166,19 @@ def open_groups(groups: Any, table: str | None, beside: Opened, connect: Workspa
     """The public groups table, on the engine of the microdata; it is moved there through memory if need be."""
     groups, table = named(groups, table, "groups_table")
     if (elsewhere := _elsewhere(groups, table, "groups_table", connect)) is not None:
-        backend, found, identity = elsewhere
+        remote, backend, found, identity = elsewhere
         if identity is not None and identity == beside.identity:
             raise SpecError(OWN_LIST)
         if backend is beside.backend or (backend is None and beside.backend is not connect.backend):
-            return Opened(beside.backend, found, beside.progress)
+            return Opened(beside.backend, found, beside.progress, remote=beside.remote)
         backend = backend or ibis_on(connect())
     else:
-        backend, found = connect(), _load(connect, groups, table, "groups")
+        remote, backend, found = None, connect(), _load(connect, groups, table, "groups")
         if backend is beside.backend:
             return Opened(backend, found, beside.progress)
-    moved = guarded("Reading the groups table", lambda: backend.to_pyarrow(found))
-    return Opened(beside.backend, in_memory(beside.backend, moved), beside.progress)
+    run = guarded if remote is None else remote.run
+    moved = run("Reading the groups table", lambda: backend.to_pyarrow(found))
+    return Opened(beside.backend, in_memory(beside.backend, moved), beside.progress, remote=beside.remote)
 
 
 def named(source: Any, table: str | None, option: str) -> tuple[Any, str | None]:
@@ -187,19 +190,19 @@ def named(source: Any, table: str | None, option: str) -> tuple[Any, str | None]
     return source, table
 
 
-def _elsewhere(source: Any, table: str | None, option: str, connect: Workspace) -> tuple[Any, Any, Any] | None:
-    """Backend, table and identity of what is on another engine than our DuckDB; None if it is not."""
+def _elsewhere(source: Any, table: str | None, option: str, connect: Workspace) -> tuple[Any, Any, Any, Any] | None:
+    """Engine, backend, table and identity of what is on another engine than our DuckDB; None if it is not."""
     if not isinstance(source, Source) and not is_ibis(source) and not is_spark(source):
         return None
     _refuse_table_name(table, option)
     if isinstance(source, Source):
         remote = connect.remote(source)
-        return remote.backend, *remote.table(source.table or "")
+        return remote, remote.backend, *remote.table(source.table or "")
     if is_spark(source):
-        remote, frame = guarded("Opening the data frame", lambda: of_spark(source))
+        remote = guarded("Opening the data frame", lambda: of_spark(source), spark.why)
         connect.remotes.append(remote)
-        return remote.backend, frame, None
-    return backend_of(source), source, None
+        return remote, remote.backend, *remote.table("")
+    return None, backend_of(source), source, None
 
 
 def open_in_order(source: Any, option: str, connect: Workspace, progress: Progress = silent) -> Opened:

@@ -13,7 +13,7 @@ import tallytree as tt
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_of
-from tallytree.estimate.intervals.typical import factor_for, remeasured, typical, views_of
+from tallytree.estimate.intervals.typical import factor_for, remeasured, typical, without_noise
 from tallytree.evaluate.datasets import make
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose
@@ -52,9 +52,8 @@ def test_the_ends_are_those_of_all_replicates_kept_and_squared(sizes, budget):
     found = typical(
         measurements, counts, chosen.estimate, replicates=7, functions=[lambda each: each[:, 2:5].sum(axis=1)]
     )
-    views = views_of(counts, measurements)
     noises = [ReplicateNoise(digest_of(measurements), number) for number in range(7)]
-    all_of_them = [chosen.estimate(remeasured(measurements, counts, views, noise)).counts for noise in noises]
+    all_of_them = [chosen.estimate(remeasured(measurements, counts, noise)).counts for noise in noises]
     squares = np.mean([(each - counts) ** 2 for each in all_of_them], axis=0)
     if sizes == 30:
         padded = np.pad(squares, ((0, 0), (2, 2)), constant_values=np.nan)
@@ -71,8 +70,8 @@ def test_replicates_have_the_law_of_the_measurement():
     """A mean of squares within 6 standard errors of the stated variance (fourth moment of a Laplace: 6 variance²)."""
     truth = make("census", scale=0.02, max_size=200)
     chosen, measurements, counts = released(truth, tt.Budget(epsilon=1), "law")
-    views = views_of(counts, measurements)
-    first, second = (remeasured(measurements, counts, views, ReplicateNoise(b"law", number)) for number in (0, 1))
+    views = [without_noise(part, counts, measurements) for part in measurements.measured]
+    first, second = (remeasured(measurements, counts, ReplicateNoise(b"law", number)) for number in (0, 1))
     for view, after in zip(views, first.measured, strict=True):
         noise = (after.values - view).astype(float)
         error = 6 * math.sqrt(5.1 / noise.size)
@@ -110,10 +109,8 @@ def test_lists_of_sizes_are_measured_again_with_their_totals(public_totals):
     chosen = MECHANISMS["coc-matching"].configured(options)
     measurements = measured(truth, chosen, "lists")
     counts = chosen.estimate(measurements).counts
-    views = views_of(counts, measurements)
     again = [
-        remeasured(measurements, counts, views, ReplicateNoise(b"lists", number), settle=chosen.settle)
-        for number in range(2)
+        remeasured(measurements, counts, ReplicateNoise(b"lists", number), settle=chosen.settle) for number in range(2)
     ]
     lists = [part for part in again[0].measured if part.view == "sorted_sizes"]
     assert [part.view for part in again[0].measured] == [part.view for part in measurements.measured]

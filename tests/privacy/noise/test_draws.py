@@ -150,6 +150,26 @@ def test_wide_gaussians_fit_in_equally_likely_bins(variance: int) -> None:
     assert stats.chisquare(counts, expected).pvalue > UNLIKELY
     low_bits = np.bincount(draws & 15, minlength=16)
     assert stats.chisquare(low_bits).pvalue > UNLIKELY
+    for deviations in (3, 4, 4.5):
+        far = int((np.abs(draws) > deviations * deviation).sum())
+        assert stats.binomtest(far, len(draws), 2 * float(stats.norm.sf(deviations))).pvalue > UNLIKELY
+
+
+@pytest.mark.parametrize("variance", [20_000, 100_000])
+def test_wide_gaussians_fit_integer_by_integer(variance: int) -> None:
+    """Blocks of two and of four integers: the places within a block are not alike, and rejection shows it."""
+    reach = 7 * math.isqrt(variance) // 2
+    counts = histogram(lambda size: discrete_gaussian(variance, size), 10_000_000, reach)
+    assert_fits(counts, gaussian_masses(variance, reach))
+
+
+def test_wide_noise_has_the_same_law_at_each_place() -> None:
+    """At the first and at the last as in between, whichever of the others were rejected, read whole or in doubt."""
+    sampler, source = gaussian_sampler(Fraction(9), 8, 1), ShortWords(8)
+    drawn = np.array([sampler.draw(source, 3) for _ in range(10_000)])
+    for place in range(3):
+        counts = np.bincount(np.clip(drawn[:, place], -8, 8) + 8, minlength=17)
+        assert_fits(counts, gaussian_masses(9, 7))
 
 
 def two_samples(ours: np.ndarray, theirs: np.ndarray, cells: int) -> float:

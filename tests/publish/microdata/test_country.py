@@ -1,11 +1,13 @@
 """A synthetic country from beginning to end: agreement on every level, one budget, resumed, verified and forged."""
 
 import csv
+import json
 import shutil
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -196,6 +198,17 @@ def test_a_workload_by_region_says_where_it_belongs(released):
         synthesize(HOMES, **QUICK, release=released, workload=workload)
 
 
+def test_a_table_that_is_to_be_measured_is_with_regions_too(released):
+    from tallytree import Workload
+    from tallytree.publish.microdata.making import check
+
+    table = Marginal("persons", ("tenure",), ("age", "sex"))
+    workload = Workload(HOMES.schema, (Marginal("households", ("tenure",)), table), (table,))
+    given = {"workload": workload, "method": "tallytree-marginals", "number": None, "release": released}
+    ready = check(HOMES, unit="one_group", **QUICK, **given)
+    assert ready.workload.measured == (table,)
+
+
 @pytest.mark.parametrize("form", ["activitysim", "populationsim"])
 def test_population_models_get_their_names_and_every_row(form, saved, tmp_path):
     homes, people = (pq.read_table(saved / name).to_pandas() for name in ("households.parquet", "persons.parquet"))
@@ -208,9 +221,55 @@ def test_population_models_get_their_names_and_every_row(form, saved, tmp_path):
     assert [int(row[number]) for row in persons] == people["person"].tolist()
     assert [int(row["person_id"]) for row in persons] == list(range(1, len(people) + 1))
     if form == "activitysim":
+        assert [*found[0]] == ["household_id", "tenure", "county", "state", "hhsize", "home_zone_id"]
+        assert [*persons[0]] == ["person_id", "household_id", "PNUM", "age", "sex"]
         assert [int(row["home_zone_id"]) for row in found] == [int(county) for county in homes["county"]]
+    else:
+        assert [*found[0]] == ["household_id", "tenure", "county", "state", "NP"]
+        assert [*persons[0]] == ["person_id", "household_id", "state", "county", "per_num", "age", "sex"]
+        of_home = {row["household_id"]: (row["state"], row["county"]) for row in found}
+        assert [(row["state"], row["county"]) for row in persons] == [of_home[row["household_id"]] for row in persons]
     with pytest.raises(ReleaseError, match="is there already"):
         population_files(saved, tmp_path / "out", form=form)
+
+
+def test_zones_are_numbered_alike_whatever_order_a_group_of_rows_lists_them_in(saved, tmp_path):
+    """Regions with names are numbered by their place in the schema, not in a file."""
+    copy = shutil.copytree(saved, tmp_path / "copy")
+    schema = json.loads((copy / "schema.json").read_text())
+    counties = next(each for each in schema["household"] if each["name"] == "county")
+    named = dict(zip(counties["values"], ("X", "Y", "Z"), strict=True))
+    counties["values"] = [*named.values()]
+    (copy / "schema.json").write_text(json.dumps(schema))
+    homes = pq.read_table(copy / "households.parquet")
+    labels = [named[value] for value in homes["county"].to_pylist()]
+    turned = pa.array([["Z", "Y", "X"].index(label) for label in labels], pa.int32())
+    place = homes.column_names.index("county")
+    pq.write_table(
+        homes.set_column(place, "county", pa.DictionaryArray.from_arrays(turned, ["Z", "Y", "X"])),
+        copy / "households.parquet",
+    )
+    path, _ = population_files(copy, tmp_path / "out")
+    found = [(row["county"], int(row["home_zone_id"])) for row in csv.DictReader(path.open())]
+    assert found == [(label, "XYZ".index(label) + 1) for label in labels]
+
+
+def test_an_attribute_with_the_name_of_another_column_is_refused(saved, tmp_path):
+    copy = shutil.copytree(saved, tmp_path / "copy")
+    schema = json.loads((copy / "schema.json").read_text())
+    schema["person"][0]["name"] = "PNUM"
+    (copy / "schema.json").write_text(json.dumps(schema))
+    with pytest.raises(SpecError, match="two columns 'PNUM'"):
+        population_files(copy, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_two_syntheses_are_refused(saved, tmp_path):
+    copy = shutil.copytree(saved, tmp_path / "copy")
+    persons = pq.read_table(copy / "persons.parquet")
+    pq.write_table(persons, copy / "persons.parquet", row_group_size=10)
+    with pytest.raises(ReleaseError, match="not those of one synthesis"):
+        population_files(copy, tmp_path / "out")
 
 
 def test_no_other_form_and_no_other_folder_is_taken(saved, tmp_path):

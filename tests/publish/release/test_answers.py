@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tallytree import Answer, Budget, Hierarchy, Release, ReleaseError, SpecError, one_entity, one_group, release
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.replicate_noise import digest_of
-from tallytree.estimate.intervals.typical import views_of
+from tallytree.estimate.intervals.typical import without_noise as view_without_noise
 from tallytree.evaluate.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.progress import Stage
@@ -236,8 +236,9 @@ def without_noise(data):
     """The release that would follow if all noise happened to be zero: what the intervals say of it is then fixed."""
     made = release(data, budget=Budget(epsilon=2), unit=one_entity(), intervals="none")
     truth = data.hierarchy.aggregate(data.counts.open_at_the_privacy_border())
-    parts = zip(made.measurements.measured, views_of(truth, made.measurements), strict=True)
-    measured = tuple(replace(part, values=values) for part, values in parts)
+    measured = tuple(
+        replace(part, values=view_without_noise(part, truth, made.measurements)) for part in made.measurements.measured
+    )
     return estimated(replace(made.measurements, measured=measured), made.made_by, intervals="none")
 
 

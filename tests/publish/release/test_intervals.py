@@ -226,13 +226,20 @@ def test_the_spec_says_which_intervals_and_at_which_level(tmp_path):
 def test_progress_tells_of_the_replicates_and_of_a_long_wait(tmp_path):
     steps = []
     made = released(progress=steps.append, keep=tmp_path / "kept")
-    assert steps[-1] == Stage("typical intervals", 25, 25)
-    assert Stage("guaranteed intervals") in steps
+    assert Stage("typical intervals", 25, 25) in steps
+    for doing in ("making room for the measurements", "keeping the measurements", "estimating", "guaranteed intervals"):
+        done = [(stage.done, stage.of, stage.unit) for stage in steps if stage.doing == doing]
+        assert done[0] == (0, 1000, "%")
+        assert done == sorted(done)
+    assert len({stage.done for stage in steps if stage.doing == "estimating"}) > 2
     again = resume(tmp_path / "kept", intervals="guaranteed", confidence=0.8)
     assert (again.error_bars.which, again.error_bars.confidence) == ("guaranteed", 0.8)
     long = []
     release_intervals.error_bars(made.measurements, made.counts, made.made_by, seconds=24.0, progress=long.append)
-    assert long[-1] == Stage("typical intervals", 25, 25, 'about 10 min; intervals = "guaranteed" leaves them out')
+    waiting = [stage for stage in long if stage.doing == "typical intervals"]
+    about = 'about 10 min; intervals = "guaranteed" leaves them out'
+    assert waiting[0] == Stage("typical intervals", 0, 25, about, seconds_left=600.0)
+    assert waiting[-1] == Stage("typical intervals", 25, 25, about)
 
 
 def test_an_estimator_that_fails_on_fresh_noise_does_not_lose_the_release(tmp_path, monkeypatch):

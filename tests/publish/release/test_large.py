@@ -35,6 +35,8 @@ from tallytree.publish.release.large import layout
 from tallytree.publish.release.large.asking import one_region
 from tallytree.publish.release.large.layout import COUNTS, ENTITIES, parts
 from tallytree.publish.release.large.stored import ROWS_FOLLOW
+from tallytree.publish.release.making import estimated
+from tallytree.publish.verify import TYPICAL as TYPICAL_FOLLOW
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 
@@ -192,6 +194,60 @@ def test_forged_rows_are_found(forgery, folder):
     assert broken(folder) == [ROWS_FOLLOW]
 
 
+@pytest.fixture(scope="module")
+def with_typical(tmp_path_factory):
+    """A small release with typical intervals, whole and in parts, and what it was made of."""
+    made = release(made_up(5, public_totals=False), budget=Budget(epsilon=1), unit=one_entity(), intervals="all")
+    made.save(folder := tmp_path_factory.mktemp("typical") / "release")
+    return made, folder
+
+
+def test_typical_intervals_are_those_that_a_small_release_has(with_typical, tmp_path, monkeypatch):
+    made, folder = with_typical
+    save_measurements(made.measurements, tmp_path / "measurements.parquet")
+    measured = load_measurements(tmp_path / "measurements.parquet")
+    monkeypatch.setattr(layout, "CELLS_IN_ONE_FILE", 1 << 40)
+    estimated(measured, made.made_by, intervals="all").save(tmp_path / "whole")
+    one, other = Release.load(tmp_path / "whole"), Release.load(folder)
+    assert (tmp_path / "whole" / "counts.csv").is_file()
+    assert np.array_equal(one.counts, other.counts)
+    some = one.counts > 0
+    for name, ends in one.error_bars.columns.items():
+        assert np.array_equal(ends[some], other.error_bars.columns[name][some])
+    for name, ends in one.error_bars.entity_columns.items():
+        assert np.array_equal(ends, other.error_bars.entity_columns[name])
+
+
+TYPICAL_FORGERIES = {
+    "an end of a count": (COUNTS, "typical_upper"),
+    "a beginning of a count": (COUNTS, "typical_lower"),
+    "an end of entities": (ENTITIES, "typical_upper"),
+}
+
+
+@pytest.mark.parametrize("forgery", TYPICAL_FORGERIES)
+def test_forged_typical_intervals_are_found_file_by_file(forgery, with_typical, tmp_path):
+    table, column = TYPICAL_FORGERIES[forgery]
+    folder = shutil.copytree(with_typical[1], tmp_path / "release")
+    levels = with_typical[0].hierarchy.levels
+    rewrite(first(folder, table, levels[-1]), lambda rows: [{**rows[0], column: rows[0][column] + 1}, *rows[1:]])
+    sign_again(folder)
+    verification = verify(folder)
+    assert [check.promise for check in verification.checks if check.faults] == [TYPICAL_FOLLOW]
+    assert f"{column} is " in verification.faults[0]
+    assert verify(folder, typical=False).ok  # as asked
+
+
+def test_what_is_said_of_typical_intervals_of_cells_without_a_row_is_checked(with_typical, tmp_path):
+    folder = shutil.copytree(with_typical[1], tmp_path / "release")
+    path, last = folder / "privacy.json", with_typical[0].hierarchy.levels[-1]
+    statement = json.loads(path.read_text())
+    statement["intervals"]["left_out_at_most"][last]["typical_upper"] += 1
+    path.write_text(json.dumps(statement))
+    sign_again(folder)
+    assert broken(folder) == [TYPICAL_FOLLOW]
+
+
 def test_a_schema_that_says_something_else_is_found(folder):
     path = first(folder, COUNTS)
     rows = pq.read_table(path)
@@ -273,7 +329,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_measurements(data, tmp_path):
 
 def test_the_room_that_is_taken_is_enough(data, tmp_path, monkeypatch):
     taken = []
-    monkeypatch.setattr(Kept, "_take_room", lambda self, size: taken.append(size))
+    monkeypatch.setattr(Kept, "_take_room", lambda self, size, tell: taken.append(size))
     kept = tmp_path / "kept"
     release(data, budget=Budget(epsilon="1/1000000"), unit=one_entity(), intervals="none", keep=kept)
     assert (kept / "measurements.parquet").stat().st_size <= taken[0]
@@ -367,6 +423,8 @@ def test_the_command_asks_about_one_region_without_the_others(made, original, tm
 def test_verification_says_how_far_it_is(original):
     told = []
     assert verify(original, progress=told.append).ok
-    assert {"checking", "comparing counts", "comparing entities"} <= {stage.doing for stage in told}
+    assert {"checking", "estimating again", "guaranteed intervals again", "comparing counts", "comparing entities"} == {
+        stage.doing for stage in told
+    }
     ends = [stage for stage in told if stage.doing == "comparing counts"]
     assert (ends[-1].done, ends[-1].unit) == (ends[-1].of, "%")

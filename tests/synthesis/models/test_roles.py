@@ -8,19 +8,21 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tallytree.attributes import Attribute
 from tallytree.errors import SpecError
 from tallytree.evaluate.truth import SeededWords
-from tallytree.schema import Marginal
+from tallytree.schema import Marginal, Schema
 from tallytree.structure.possible import possible_sizes
 from tallytree.structure.roles import Role
 from tallytree.structure.rules import Below, Has
 from tallytree.structure.structure import Structure
 from tallytree.synthesis.models.fitting import fit, loss, loss_and_gradient, slopes_by_logits, target_of
 from tallytree.synthesis.models.histogram import Histogram
-from tallytree.synthesis.models.mixture import Mixture, softmax
+from tallytree.synthesis.models.mixture import Mixture, joined, softmax
 from tallytree.synthesis.models.model import Measured, Wanted
 from tallytree.synthesis.models.network import Generator
 from tallytree.synthesis.models.sampling import counted, draw
+from tallytree.synthesis.models.slots import variants
 from tallytree.synthesis.structural import structural_tables, zero_tables
 from tests.oracles.rules import AREA, keeps, schema_with, structures
 from tests.oracles.synthesis import expected_table, mixture_chances
@@ -173,6 +175,43 @@ def test_a_fit_with_zeros_leaves_them_nearly_no_chance():
     zeros = Measured(zero.marginal, np.zeros(zero.impossible.shape), np.where(zero.impossible, 10.0, np.inf))
     after = fit(model, [sizes], 1000, zeros=[zeros], noise_explains=0, rate=0.05).model
     assert after.answers(zero.marginal)[zero.impossible].sum() < before / 10
+
+
+def test_at_the_start_head_and_spouse_are_alike_in_age_and_nothing_else_is():
+    ages = Attribute("age", ("0", "20", "40", "60", "80"), cuts=(20, 40, 60, 80))
+    for roles, together in [
+        ((Role("head", position=1), Role("spouse", position=2, household={"kind": "pair"})), True),
+        ((Role("head", position=1),), False),
+    ]:
+        schema = Schema(
+            (Attribute("kind", ("pair", "other")),), (ages, Attribute("work", ("no", "yes"))), 3, Structure(roles)
+        )
+        model = Mixture.start(schema, components=200, spread=0.2)
+        age, work = (model.chances[f"person {name}"] for name in ("age", "work"))
+        pairs = np.arange(200) % len(variants(schema)) == 0
+        alike = np.corrcoef(age[pairs, 0].ravel(), age[pairs, 1].ravel())[0, 1]
+        assert (alike > 0.9) if together else (abs(alike) < 0.2)
+        assert np.abs(age[:, 2] - 1 / 5).max() < 0.2
+        assert np.abs(work - 1 / 2).max() < 0.3
+        if together:
+            assert np.abs(age[~pairs] - 1 / 5).max() < 0.2
+
+
+@pytest.mark.parametrize("schema", [*SCHEMAS, replace(SCHEMAS[0], structure=None)], ids=["place", "value", "none"])
+@pytest.mark.parametrize("part", [0.5, 2 / 3])
+def test_joined_mixtures_answer_with_their_mean(schema, part):
+    one, other = (Mixture.start(schema, components=6, seed_text=text) for text in ("one", "other"))
+    both = joined(one, other, part)
+    assert both.components == 12
+    for table in TABLES if schema.structure is not None else [Marginal("persons", ("h0",), ("p0", "p1"))]:
+        mean = part * one.answers(table) + (1 - part) * other.answers(table)
+        assert both.answers(table) == pytest.approx(mean, abs=1e-6)
+
+
+def test_mixtures_whose_kinds_of_household_do_not_come_in_whole_turns_are_not_joined():
+    one = Mixture.start(SCHEMAS[0], components=5)
+    with pytest.raises(SpecError, match="as many components of each kind"):
+        joined(one, one, 0.5)
 
 
 def test_fewer_components_than_kinds_of_household_are_refused():

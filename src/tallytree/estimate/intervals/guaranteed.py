@@ -39,17 +39,24 @@ from tallytree.estimate.intervals.noise_tails import NORMAL, quantile
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.estimate.layout import row_blocks
 from tallytree.estimate.tree.least_squares import tree_least_squares
-from tallytree.kernels import in_threads, kernel
+from tallytree.kernels import in_threads, kernel, part_of_kernels
 from tallytree.privacy.measurements import Measurements
+from tallytree.progress import Tell, nobody, piece
 
 WINDOWS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 WINDOW_PART = 0.2  # of the error probability
 FEWEST_SIZES = 16  # with fewer sizes windows gain nothing, and all of the error probability goes to the direct bound
 CELLS_PER_BLOCK = 1 << 16
+FITTED = 0.6  # so much of the work is done by then
 
 
 def guaranteed(
-    measurements: Measurements, counts: NDArray[Any], *, level: float = 0.95, simultaneous: bool = False
+    measurements: Measurements,
+    counts: NDArray[Any],
+    *,
+    level: float = 0.95,
+    simultaneous: bool = False,
+    tell: Tell = nobody,
 ) -> Intervals | None:
     """Intervals for the true counts behind released ones; None where the measurements allow none.
 
@@ -68,7 +75,9 @@ def guaranteed(
     window_error = error * WINDOW_PART if cumulative and measurements.max_size >= FEWEST_SIZES else 0.0
     single, pair = (half_widths(view, copies, (error - window_error) / 2) for copies in (1, 2))
     reaches, reach_of = _window_reaches(view, window_error)
-    fitted = tree_least_squares(view.values, measurements.hierarchy, view.law.region_weights)
+    fitted = tree_least_squares(
+        view.values, measurements.hierarchy, view.law.region_weights, tell=piece(tell, 0.2, FITTED)
+    )
     lower, upper = np.empty_like(counts), np.empty_like(counts)
     most = most_groups(measurements)
     public = measurements.region_totals is not None
@@ -82,7 +91,7 @@ def guaranteed(
         else:
             _bound_cells(fitted, counts, most, single, lower, upper, start, stop)
 
-    in_threads(work, row_blocks(counts, CELLS_PER_BLOCK))
+    in_threads(work, row_blocks(counts, CELLS_PER_BLOCK), piece(tell, FITTED, 1.0))
     return Intervals(lower, upper, level, "guaranteed", simultaneous)
 
 
@@ -169,7 +178,6 @@ def _bound_differences(
             half = pair[region] if 0 < size < sizes else single[region]
             highest = here - after + half
             if reaches.shape[1]:
-                reach = reaches[reach_of[region]]
                 for width in WINDOWS:
                     first = size - width  # the window T[first + 1] … T[size]
                     if first < 0 and not public:
@@ -178,12 +186,12 @@ def _bound_differences(
                     last = min(sizes, size + width)
                     noisy = min(size, width) + last - size
                     before = sums[size] - sums[max(0, first)] + known * total
-                    bound = before - (sums[last] - sums[size]) + reach[noisy] * deviations[region]
+                    bound = before - (sums[last] - sums[size]) + reaches[reach_of[region], noisy] * deviations[region]
                     highest = min(highest, bound / width)
             _put(lower, upper, counts, region, cell, here - after - half, highest, most[region])
 
 
-@kernel
+@part_of_kernels
 def _put(
     lower: Integers, upper: Integers, counts: Integers, region: int, cell: int, low: float, high: float, most: int
 ) -> None:

@@ -126,10 +126,9 @@ def typical(
         now = counts if played is None else checked_counts(played(replicate), measurements)
         if now is not truth:
             truth = now
-            views = views_of(truth, measurements)
             true_values = [np.asarray(function(truth), dtype=np.float64) for function in functions]
             function_squares = function_squares or [np.zeros(value.shape) for value in true_values]
-        again = estimate(remeasured(measurements, truth, views, ReplicateNoise(seed, replicate), settle=settle)).counts
+        again = estimate(remeasured(measurements, truth, ReplicateNoise(seed, replicate), settle=settle)).counts
         if again.shape != counts.shape:
             raise SpecError(f"the estimator gave counts of shape {again.shape}; expected {counts.shape}, as released")
         _in_blocks(_add_squares, truth, again, squares)
@@ -156,14 +155,9 @@ def factor_for(level: float) -> float:
     return wanted * max(1.0, ratio + slope * (wanted - quantile))
 
 
-def views_of(counts: Integers, measurements: Measurements) -> list[Integers | None]:
-    """What every measurement would have been without noise if `counts` were the truth; None for lists of sizes."""
-    return [
-        None
-        if part.view == "sorted_sizes"
-        else view_of(part.view, rows_of(part, counts, measurements), measurements.first_size, part.sizes)
-        for part in measurements.measured
-    ]
+def without_noise(part: Measurement, counts: Integers, measurements: Measurements) -> Integers:
+    """What a measurement would have been without noise if `counts` were the truth; not for lists of sizes."""
+    return view_of(part.view, rows_of(part, counts, measurements), measurements.first_size, part.sizes)
 
 
 def rows_of(part: Measurement, counts: Integers, measurements: Measurements) -> Integers:
@@ -177,40 +171,42 @@ def rows_of(part: Measurement, counts: Integers, measurements: Measurements) -> 
 def remeasured(
     measurements: Measurements,
     counts: Integers,
-    views: Sequence[Integers | None],
     noise: ReplicateNoise,
     *,
     settle: Callable[[Measurements], Settled] | None = None,
 ) -> Measurements:
-    """What might have been measured if `counts`, whose `views` are given, were the truth. Nothing is spent.
+    """What might have been measured if `counts` were the truth. Nothing is spent.
 
     Lists of sizes are as long as the settled totals say, so these are settled first, from their own noise; a
     largest size that was settled stays, for it decides which sizes there are, and so does the way that a plan took at
     its fork, for it decides what there is to measure.
     """
-    parts = list(zip(measurements.measured, views, strict=True))
-    again = {part: _noisy(part, view, noise) for part, view in parts if view is not None}
+    parts = measurements.measured
+    again = {part: _noisy(part, counts, measurements, noise) for part in parts if part.view != "sorted_sizes"}
     settled = measurements.settled
     if settle is not None and (settled.totals is not None or settled.places is not None):
-        first = tuple(again[part] for part, _ in parts if part.view in FIRST)
+        first = tuple(again[part] for part in parts if part.view in FIRST)
         settled = replace(settle(replace(measurements, measured=first, settled=Settled())), max_size=settled.max_size)
     known = replace(measurements, settled=settled, receipt=None)
-    for part, view in parts:
-        if view is None:
+    for part in parts:
+        if part.view == "sorted_sizes":
             draw, small = partial(noise.draw, part.noise, part.scale), part.values.dtype == np.int32
             rows, lengths = counts[known.hierarchy.level_slice(part.level)], known.lengths(part.level)
             values = noisy_lists(draw, rows, known.first_size, lengths, small=small, band=part.sizes)
             again[part] = replace(part, values=values)
-    return replace(known, measured=tuple(again[part] for part, _ in parts))
+    return replace(known, measured=tuple(again[part] for part in parts))
 
 
-def _noisy(part: Measurement, view: Integers, noise: ReplicateNoise) -> Measurement:
+def _noisy(part: Measurement, counts: Integers, measurements: Measurements, noise: ReplicateNoise) -> Measurement:
+    view = without_noise(part, counts, measurements)
     values = noise.draw(part.noise, part.scale, view.size).reshape(view.shape)
     values += view
     return replace(part, values=values)
 
 
 def _in_blocks(work: Callable[..., None], counts: Integers, *rest: Any) -> None:
+    counts = counts.view()
+    counts.flags.writeable = False  # a kernel is compiled once for all counts, whether they may be written to or not
     in_threads(lambda start, stop: work(counts, *rest, start, stop), row_blocks(counts))
 
 
@@ -237,7 +233,10 @@ def _put_ends(
     for region in range(start, stop):
         for cell in range(sizes):
             first, last = max(0, cell - reach), min(sizes, cell + reach + 1)
-            mean = max(mean_squares[region, cell], mean_squares[region, first:last].sum() / (last - first))
+            around = 0.0
+            for near in range(first, last):
+                around += mean_squares[region, near]
+            mean = max(mean_squares[region, cell], around / (last - first))
             half = np.int64(max(1.0, np.ceil(factor * np.sqrt(mean) - 1e-9)))
             count = counts[region, cell]
             lower[region, cell] = min(max(count - half, 0), count)

@@ -34,6 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tallytree.arrays import Floats
+from tallytree.progress import Tell, nobody
 
 WORTH_IT = 0.78  # π / 4: with less than this part of the variance left, normal errors are smaller than Laplace ones
 CLASSES_PER_E = 4  # regions whose numbers of groups and whose noise differ by less than a factor e^(1/4) are alike
@@ -69,6 +70,7 @@ def borrowed(
     kinds: int = 1,
     in_common: bool = False,
     apart_as_true: bool = False,
+    tell: Tell = nobody,
 ) -> Borrowed:
     """`noisy` rows `[regions, sizes]` drawn to the rows `above` of their parents, which have `groups_above` groups.
 
@@ -78,19 +80,27 @@ def borrowed(
     truth is believed to be.
     """
     regions, sizes = noisy.shape
-    noise = np.broadcast_to(np.maximum(noise, LEAST_NOISE), noisy.shape)
-    if not 0 < sizes <= MOST_SIZES:
+    noise = _at_least_some(noise, noisy.shape)
+    if not can_borrow(sizes):
         return Borrowed(noisy, noise, 0.0)
+    share = groups / np.maximum(groups_above, 1.0)
+    lots, common = _put_together(noise, groups, above, share, kinds), None
+    if in_common and kinds > 1 and regions // kinds < _enough(sizes):
+        common = _in_common(noisy - share[:, None] * above, noise, groups, lots, kinds)
+
+    def apart(some: np.ndarray) -> Floats:
+        expected = share[some, None] * above[some]
+        found: Floats = noisy[some] - (expected if common is None else expected + common[some])
+        return found
+
     mean, variance = noisy.copy(), noise.copy()
     empty = groups <= 0
     mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise[empty]
-    share = groups / np.maximum(groups_above, 1.0)
-    lots, expected = _put_together(noise, groups, above, share, kinds), share[:, None] * above
-    if in_common and kinds > 1 and regions // kinds < _enough(sizes):
-        expected = expected + _in_common(noisy - expected, noise, groups, lots, kinds)
-    taken = 0.0
+    taken, done = 0.0, 0
     for together in lots:
-        own = [noisy[one.members] - expected[one.members] for one in together]
+        tell(0.4 + 0.6 * done / max(1, regions))  # putting them together takes as long as that
+        done += sum(len(one.members) for one in together)
+        own = [apart(one.members) for one in together]
         drawn, noises, beyond = _beyond_chance(together, own)
         signals = drawn + beyond
         gains = np.linalg.solve(signals + noises, signals)
@@ -102,6 +112,18 @@ def borrowed(
             variance[one.members] *= rest
             taken += len(one.members) * float(np.mean(1.0 - rest))
     return Borrowed(mean, variance, taken / max(1, regions - int(empty.sum())))
+
+
+def can_borrow(sizes: int) -> bool:
+    """Are there sizes, and few enough to look at all of them together?"""
+    return 0 < sizes <= MOST_SIZES
+
+
+def _at_least_some(noise: Floats, shape: tuple[int, int]) -> Floats:
+    """The noise's variance, `[regions, sizes]`, and not below the least; one row for all stays one in memory."""
+    if noise.ndim == 2 and noise.strides[0] == 0:
+        noise = noise[:1]
+    return np.broadcast_to(np.maximum(noise, LEAST_NOISE), shape)
 
 
 def _enough(sizes: int) -> int:

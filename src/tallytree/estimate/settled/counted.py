@@ -30,6 +30,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.estimate.settled.shapes import ROUNDS, Beliefs, fitted
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.progress import Tell, nobody
 
 REACH, NEAR = 35.0, 12.0  # the latter where sums of many leaves do not hang on what one in 10⁵ of them is
 UNBOUNDED = 1 << 60
@@ -51,12 +52,18 @@ def believed(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROUNDS) ->
     return _fitted(counted, hierarchy, rounds)[0]
 
 
-def in_the_light_of(shape: Floats, counted: Counted) -> Beliefs:
-    """What is believed of every leaf under one shape for all of them, `[sizes from 0]`."""
+def in_the_light_of(
+    shape: Floats, counted: Counted, into: tuple[Floats, Floats] | None = None, tell: Tell = nobody
+) -> Beliefs:
+    """What is believed of every leaf under one shape for all of them, `[sizes from 0]`; expected counts are left out.
+
+    Means and variances are put `into` two arrays, if they are given.
+    """
     leaves, sizes = counted.values.shape
-    found = Beliefs(np.zeros((leaves, sizes)), np.zeros((leaves, sizes)), np.zeros((leaves, sizes + 1)))
+    mean, variance = into or (np.empty((leaves, sizes)), np.empty((leaves, sizes)))
+    found = Beliefs(mean, variance, np.empty((0, sizes + 1)))
     of, shapes = np.zeros(leaves, np.int64), shape[None, :]
-    _in_blocks(leaves, lambda start, stop: _posteriors(counted, of, shapes, found, start, stop))
+    _in_blocks(leaves, lambda start, stop: _posteriors(counted, of, shapes, found, start, stop), tell)
     return found
 
 
@@ -83,8 +90,8 @@ def _fitted(counted: Counted, hierarchy: Hierarchy, rounds: int) -> tuple[Belief
     return fitted(believe, hierarchy, counted.values.shape[1], rounds)
 
 
-def _in_blocks(count: int, work: Callable[[int, int], None]) -> None:
-    in_threads(work, blocks(count, max(1, count // 16)))
+def _in_blocks(count: int, work: Callable[[int, int], None], tell: Tell = nobody) -> None:
+    in_threads(work, blocks(count, max(1, count // 16)), tell)
 
 
 @kernel
@@ -95,6 +102,8 @@ def _posteriors(counted: Counted, of: Integers, shapes: Floats, found: Beliefs, 
         low, high, starts = _windows(counted, region)
         forward = _forward(counted, region, prior, low, high, starts)
         _backward(counted, region, prior, low, high, starts, forward, found.mean[region], found.variance[region])
+        if not len(found.counts):  # nobody wants them
+            continue
         mean, counts = found.mean[region], found.counts[region]
         sizes = len(mean)
         counts[0] = groups - mean[0] if counted.certain else 0.0

@@ -40,7 +40,12 @@ def added_up(leaves: Floats, hierarchy: Hierarchy) -> Floats:
     """Rows of all regions, `[regions, sizes]`, from those of the leaves."""
     rows = np.empty((len(hierarchy), leaves.shape[1]))
     rows[hierarchy.level_slice(hierarchy.depth - 1)] = leaves
+    add_up(rows, hierarchy)
+    return rows
+
+
+def add_up(rows: Floats, hierarchy: Hierarchy) -> None:
+    """Fill the rows of all upper regions, in place, from those of the leaves."""
     for level in range(hierarchy.depth - 2, -1, -1):
         regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
         rows[regions] = np.add.reduceat(rows[below], hierarchy.child_starts[regions] - below.start)
-    return rows

@@ -22,7 +22,8 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.layout import tiles
 from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import in_threads, kernel
+from tallytree.kernels import in_threads, kernel, part_of_kernels
+from tallytree.progress import Tell, nobody
 
 
 class Pulls(NamedTuple):
@@ -47,7 +48,7 @@ class Pulls(NamedTuple):
 
 
 def tree_least_squares(
-    values: NDArray[Any], hierarchy: Hierarchy, region_weights: NDArray[Any] | None = None
+    values: NDArray[Any], hierarchy: Hierarchy, region_weights: NDArray[Any] | None = None, *, tell: Tell = nobody
 ) -> Floats:
     """The real numbers `[regions, sizes]` nearest to `values` for which children add up to their parent.
 
@@ -67,7 +68,7 @@ def tree_least_squares(
     def fit(start: int, stop: int) -> None:
         nearest[:, start:stop] = fit_tile(given, pulls, start, stop)
 
-    in_threads(fit, tiles(given.shape[1]))
+    in_threads(fit, tiles(given.shape[1]), tell)
     return nearest
 
 
@@ -99,7 +100,7 @@ def fit_tile(values: Floats, pulls: Pulls, start: int, stop: int) -> Floats:
     return fitted
 
 
-@kernel
+@part_of_kernels
 def _add_rows(table: Floats, first: int, last: int, sums: Floats) -> None:
     sums[:] = 0.0
     for row in range(first, last):

@@ -18,14 +18,14 @@ from tallytree.privacy.noise.keystream import Source
 from tallytree.privacy.noise.thresholds import Thresholds
 
 WORD_BITS = 64
-MOST_GUIDE_BITS = 14
+MOST_LEADING_BITS = 14
 
 
 class Uniform:
     """A uniform number in [0, 1) whose first binary digits are known; more are drawn when they matter."""
 
-    def __init__(self, word: int, word_bits: int, source: Source) -> None:
-        self._digits, self._known = word, word_bits
+    def __init__(self, digits: int, word_bits: int, source: Source, known: int | None = None) -> None:
+        self._digits, self._known = digits, word_bits if known is None else known
         self._word_bits, self._source = word_bits, source
 
     def reaches(self, thresholds: Thresholds, index: int) -> bool:
@@ -64,52 +64,66 @@ class Table:
     thresholds: Thresholds
     limit: int  # an outcome of this or more is an error
     word_bits: int = WORD_BITS
+    most_leading_bits: int = MOST_LEADING_BITS
     cells: Words = field(init=False)
     guide: NDArray[np.int32] = field(init=False)  # how many cells lie before each value of the leading bits
-    shift: np.uint64 = field(init=False)
+    leading_bits: int = field(init=False)
 
     def __post_init__(self) -> None:
         last = (1 << self.word_bits) - 1
         cells = np.array([*self.thresholds.cells(self.word_bits), last], np.uint64)
-        guide_bits = min(MOST_GUIDE_BITS, self.word_bits, len(cells).bit_length() + 3)
-        shift = np.uint64(self.word_bits - guide_bits)
-        starts = np.arange(1 << guide_bits, dtype=np.uint64) << shift
-        guide = np.append(np.searchsorted(cells, starts), len(cells) - 1)
+        leading_bits = min(self.most_leading_bits, self.word_bits, len(cells).bit_length() + 3)
+        starts = np.arange(1 << leading_bits, dtype=np.uint64) << np.uint64(self.word_bits - leading_bits)
+        guide = np.append(np.searchsorted(cells, starts), len(cells))
         object.__setattr__(self, "cells", cells)
         object.__setattr__(self, "guide", guide.astype(np.int32))
-        object.__setattr__(self, "shift", shift)
+        object.__setattr__(self, "leading_bits", leading_bits)
 
     def draw(self, source: Source, count: int) -> Integers:
         """`count` independent outcomes."""
-        words = source.words(count)
-        outcomes = np.empty(count, np.int64)
-        if _look_up(words, self.cells, self.guide, self.shift, outcomes):
-            for place in np.flatnonzero(outcomes < 0):
-                uniform = Uniform(int(words[place]), self.word_bits, source)
-                outcome = uniform.outcome(self.thresholds, reached=~int(outcomes[place]))
-                if outcome >= self.limit:
-                    raise OverflowError("a draw of noise is 2^62 or more")
-                outcomes[place] = outcome
-        return outcomes
+        return self.outcomes(source.words(count), source)[0]
+
+    def outcomes(self, words: Words, source: Source) -> tuple[Integers, Integers]:
+        """The outcome of each word (and of what follows it, where the word cannot tell), and which words were read.
+
+        Of all other words only the leading bits were looked at. So, whatever the outcomes are, the other bits of those
+        words are uniform and independent.
+        """
+        outcomes, read = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
+        shift = np.uint64(self.word_bits - self.leading_bits)
+        read = read[: _look_up(words, self.cells, self.guide, shift, outcomes, read)]
+        for place in read[outcomes[read] < 0]:
+            uniform = Uniform(int(words[place]), self.word_bits, source)
+            outcome = uniform.outcome(self.thresholds, reached=~int(outcomes[place]))
+            if outcome >= self.limit:
+                raise OverflowError("a draw of noise is 2^62 or more")
+            outcomes[place] = outcome
+        return outcomes, read
 
 
 @kernel
-def _look_up(words: Words, cells: Words, guide: NDArray[np.int32], shift: np.uint64, outcomes: Integers) -> int:
-    """outcomes[i] = n, the number of cells before words[i], or −1 − n if that word is a cell. How many are?"""
-    undecided = 0
+def _look_up(
+    words: Words, cells: Words, guide: NDArray[np.int32], shift: np.uint64, outcomes: Integers, read: Integers
+) -> int:
+    """outcomes[i] = n, the number of cells before words[i], or −1 − n if that word is a cell.
+
+    The places of words that share their leading bits with a cell, and so are compared, go to `read`. How many are they?
+    """
+    compared = 0
     for i in range(words.size):
         word = words[i]
-        leading = np.int64(word >> shift)
-        low, high = guide[leading], guide[leading + 1]
-        while low < high:
-            middle = (low + high) >> 1
-            if cells[middle] < word:
-                low = middle + 1
-            else:
-                high = middle
-        if cells[low] == word:
-            outcomes[i] = -1 - low
-            undecided += 1
-        else:
-            outcomes[i] = low
-    return undecided
+        leading = word >> shift
+        low, high = guide[leading], guide[leading + np.uint64(1)]
+        if low < high:
+            read[compared] = i
+            compared += 1
+            while low < high:
+                middle = (low + high) >> 1
+                if cells[middle] < word:
+                    low = middle + 1
+                else:
+                    high = middle
+            if cells[low] == word:
+                low = -1 - low
+        outcomes[i] = low
+    return compared

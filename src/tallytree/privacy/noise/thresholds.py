@@ -78,38 +78,23 @@ def enclosure(threshold: Any, bits: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class LaplaceQuotient(Thresholds):
-    """⌊X / m⌋, folded, for X with P(x) ∝ exp(−|x| / scale).
+class Laplace(Thresholds):
+    """X, folded, with P(x) ∝ p^|x|, where p = exp(−1/scale).
 
-    With p = exp(−1/scale), X is G with probability 1/(1 + p) and −1 − G otherwise, where P(G = g) = (1 − p) p^g.
-    The quotient of G by m is geometric with ratio r = p^m. So P(outcome ≥ 2k) = r^k, and
-    P(outcome ≥ 2k + 1) = r^k − r^k (1 − r)/(1 + p) = r^k (p + r)/(1 + p).
+    Outcomes weigh 1, p, p, p², p², …, so P(outcome ≥ 2k + 1) = 2 p^(k+1) / (1 + p), and P(outcome ≥ 2k) = p^k.
+    When `doubled` they weigh 1, 1, p, p, …, so P(outcome ≥ 2k) = p^k, and P(outcome ≥ 2k + 1) = p^k (1 + p)/2.
     """
 
     scale: Fraction
-    modulus: int = 1
+    doubled: bool = False
 
     def values(self) -> Iterator[Any]:
-        p, r = (-ball(1 / self.scale)).exp(), (-ball(self.modulus / self.scale)).exp()
-        at_least, odd = arb(1), (p + r) / (1 + p)
+        p = (-ball(1 / self.scale)).exp()
+        at_least, odd = arb(1), (1 + p) / 2 if self.doubled else 2 * p / (1 + p)
         while True:
             yield 1 - at_least * odd
-            at_least *= r
+            at_least *= p
             yield 1 - at_least
-
-
-@dataclass(frozen=True)
-class GeometricDigit(Thresholds):
-    """A digit of G in base `base`, worth `place`: P(d) ∝ exp(−d · place / scale) for d = 0 … base − 1."""
-
-    scale: Fraction
-    place: int
-    base: int
-
-    def values(self) -> Iterator[Any]:
-        rate = -ball(self.place / self.scale)
-        whole = (rate * self.base).expm1()
-        return ((rate * d).expm1() / whole for d in range(1, self.base))
 
 
 @dataclass(frozen=True)

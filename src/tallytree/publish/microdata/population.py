@@ -1,28 +1,38 @@
 """Synthetic households under the names that population models read: a copy of the two tables, some rows at a time.
 
 The directory that is copied stays as it is and can be verified; the copy is a convenience without a statement.
+
+ActivitySim's tables have `household_id`, `home_zone_id` and `hhsize`, and `person_id`, `household_id` and `PNUM`; the
+settings of its examples rename other columns to these. PopulationSim writes, with the settings of its examples,
+`household_id`, a column for each level of regions and `NP` for households, and for persons the same regions,
+`household_id` and `per_num`. It has no id of persons; here they have one all the same.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tallytree.arguments import PATH, TEXT, expecting
 from tallytree.errors import ReleaseError, SpecError
 from tallytree.names import did_you_mean
+from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.folder import PRIVACY
-from tallytree.publish.microdata.files import HOUSEHOLDS, ID, PERSON, PERSONS
+from tallytree.publish.microdata.files import HOUSEHOLDS, ID, PERSON, PERSONS, SCHEMA
 from tallytree.publish.reading import read_json
-from tallytree.schema import SIZE
+from tallytree.schema import SIZE, Schema
+
+PERSON_ID = "person_id"
 
 
 class Form(NamedTuple):
-    """Names of files and columns; without a name for the zone the regions keep their own columns alone."""
+    """Names of files and columns: the `zone` is the leaf region as a number; without one persons have regions too."""
 
     households: str
     persons: str
@@ -39,78 +49,115 @@ FORMS = {
 
 @expecting(directory=PATH, out=PATH, form=TEXT)
 def population_files(
-    directory: str | PathLike[str], out: str | PathLike[str], *, form: str = "activitysim"
+    directory: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    form: str = "activitysim",
+    progress: Progress = silent,
 ) -> tuple[Path, Path]:
     """Write the households and persons of a directory as CSV files, in the form "activitysim" or "populationsim".
 
     Households have household_id, their number of persons and all attributes, persons a person_id, their household_id,
     their number in it and all attributes. For ActivitySim home_zone_id is the leaf region, as a number if all leaf
-    regions are numbers and otherwise by its place among them, from 1. The folder `out` is made if need be, and files
-    that are there are refused.
+    regions are numbers and otherwise by its place among them, from 1; for PopulationSim persons have the regions of
+    their household. The folder `out` is made if need be, and files that are there are refused.
     """
     if form not in FORMS:
         raise SpecError(f"there is no form {form!r}; {did_you_mean(form, FORMS)}")
     source, target, names = Path(directory), Path(out), FORMS[form]
-    for name in (HOUSEHOLDS, PERSONS, PRIVACY):
+    for name in (HOUSEHOLDS, PERSONS, PRIVACY, SCHEMA):
         if not (source / name).exists():
             raise ReleaseError(f"{source} holds no synthetic households: there is no {name} in it")
+    copying = _Copying(names, Schema.from_json(read_json(source / SCHEMA)), _regions(source))
+    copying.refuse_taken()
     paths = target / names.households, target / names.persons
     if there := [path for path in paths if os.path.lexists(path)]:
         raise ReleaseError(f"{there[0]} is there already; give another folder, or move it away")
     target.mkdir(parents=True, exist_ok=True)
-    agreed = read_json(source / PRIVACY).get("agreement")
-    region = None if agreed is None or names.zone is None else agreed["region"]
-    _copied(source / HOUSEHOLDS, paths[0], lambda rows, first: _households(rows, names, region))
-    _copied(source / PERSONS, paths[1], lambda rows, first: _persons(rows, names, first))
+    unfinished = [path.with_name(f"{path.name}.new") for path in paths]
+    _copied(source, unfinished, copying.rows, progress)
+    for path, whole in zip(unfinished, paths, strict=True):
+        path.rename(whole)
     return paths
 
 
-def _copied(source: Path, target: Path, changed: Any) -> None:
-    """Every group of rows, changed, into a CSV file that has its name once it is whole."""
+def _regions(source: Path) -> list[str]:
+    """The columns of regions from the top down, none where the households agree with no release."""
+    agreed = read_json(source / PRIVACY).get("agreement")
+    return [] if agreed is None else agreed.get("levels", [agreed["region"]])
+
+
+def _copied(source: Path, targets: list[Path], changed: Callable[[Any, Any, int], Any], progress: Progress) -> None:
+    """Every chunk of households with its persons, which are a group of rows in either file, into the CSV files."""
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
-    unfinished = target.with_name(f"{target.name}.new")
-    with pq.ParquetFile(source) as file, ExitStack() as stack:
-        writer, first = None, 1
-        for rows in _groups(file):
-            table = changed(rows, first)
-            if writer is None:
-                writer = stack.enter_context(pc.CSVWriter(unfinished, table.schema))
-            writer.write_table(table)
-            first += rows.num_rows
-    unfinished.rename(target)
+    with ExitStack() as stack:
+        homes, people = (stack.enter_context(pq.ParquetFile(source / name)) for name in (HOUSEHOLDS, PERSONS))
+        number, groups = homes.metadata.num_rows, homes.num_row_groups
+        if groups != people.num_row_groups:
+            raise ReleaseError(f"{source}: {HOUSEHOLDS} and {PERSONS} are not those of one synthesis")
+        chunks = ((homes.read_row_group(group), people.read_row_group(group)) for group in range(groups))
+        empty = [(homes.schema_arrow.empty_table(), people.schema_arrow.empty_table())]
+        writers: list[Any] = []
+        first, done = 1, 0
+        for home_rows, person_rows in chunks if groups else empty:
+            tables = changed(home_rows, person_rows, first)
+            if not writers:
+                made = zip(targets, tables, strict=True)
+                writers = [stack.enter_context(pc.CSVWriter(path, table.schema)) for path, table in made]
+            for writer, table in zip(writers, tables, strict=True):
+                writer.write_table(table)
+            first, done = first + person_rows.num_rows, done + home_rows.num_rows
+            progress(Stage("copying households", done, number))
 
 
-def _groups(file: Any) -> Iterator[Any]:
-    """The groups of rows, or the empty table where there are none."""
-    if file.num_row_groups == 0:
-        yield file.schema_arrow.empty_table()
-    for group in range(file.num_row_groups):
-        yield file.read_row_group(group)
+class _Copying(NamedTuple):
+    """What is copied under which names."""
 
+    names: Form
+    schema: Schema
+    regions: list[str]
 
-def _households(rows: Any, names: Form, region: str | None) -> Any:
-    import pyarrow as pa
+    def refuse_taken(self) -> None:
+        """Refuse attributes that have the name of another column, which software would then read twice."""
+        added = {ID, self.names.size, *((self.names.zone,) if self.names.zone is not None and self.regions else ())}
+        of_persons = {ID, PERSON_ID, self.names.person, *(() if self.names.zone is not None else self.regions)}
+        for attributes, taken in ((self.schema.household, added), (self.schema.person, of_persons)):
+            if both := [attribute.name for attribute in attributes if attribute.name in taken]:
+                raise SpecError(f"there would be two columns {both[0]!r}, of which one is an attribute: rename that")
 
-    table = rows.rename_columns([names.size if name == SIZE else name for name in rows.column_names])
-    if region is None:
-        return _plain(table)
-    labels = rows[region].combine_chunks()
-    values = labels.dictionary.to_pylist() if len(labels) else []
-    numbered = all(value.isdecimal() and value.isascii() and len(value) < 19 for value in values)
-    zones = pa.array([int(value) if numbered else place for place, value in enumerate(values, start=1)], pa.int64())
-    return _plain(table.append_column(names.zone, zones.take(labels.indices) if len(labels) else zones))
+    def rows(self, homes: Any, people: Any, first: int) -> tuple[Any, Any]:
+        """Households and their persons, who are numbered from `first` on."""
+        return _plain(self._households(homes)), _plain(self._persons(homes, people, first))
 
+    def _households(self, rows: Any) -> Any:
+        table = rows.rename_columns([self.names.size if name == SIZE else name for name in rows.column_names])
+        if self.names.zone is None or not self.regions:
+            return table
+        return table.append_column(self.names.zone, self._zones(rows[self.regions[-1]]))
 
-def _persons(rows: Any, names: Form, first: int) -> Any:
-    import numpy as np
-    import pyarrow as pa
+    def _zones(self, labels: Any) -> Any:
+        """Numbers of leaf regions; the schema's order counts, because a file may list those of a chunk in another."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-    table = rows.rename_columns([names.person if name == PERSON else name for name in rows.column_names])
-    numbers = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
-    assert table.column_names[0] == ID
-    return _plain(table.add_column(0, "person_id", numbers))
+        values = self.schema.attribute(self.regions[-1]).values
+        numbered = all(value.isdecimal() and value.isascii() and len(value) < 19 for value in values)
+        zones = pa.array([int(value) if numbered else place for place, value in enumerate(values, start=1)], pa.int64())
+        return zones.take(pc.index_in(labels.cast(pa.string()), value_set=pa.array(values, pa.string())))
+
+    def _persons(self, homes: Any, rows: Any, first: int) -> Any:
+        import pyarrow as pa
+
+        table = rows.rename_columns([self.names.person if name == PERSON else name for name in rows.column_names])
+        assert table.column_names[0] == ID
+        if self.names.zone is None:
+            owner = np.searchsorted(homes[ID].to_numpy(), rows[ID].to_numpy())
+            for place, name in enumerate(self.regions, start=1):
+                table = table.add_column(place, name, homes[name].combine_chunks().take(pa.array(owner)))
+        numbers = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+        return table.add_column(0, PERSON_ID, numbers)
 
 
 def _plain(table: Any) -> Any:

@@ -40,6 +40,7 @@ from tallytree.publish.reading import all_rows
 from tallytree.publish.statement import LEDGER, NO_LEDGER, SOURCES
 from tallytree.schema import Marginal, Schema
 from tallytree.structure.structure import Structure
+from tallytree.synthesis.explaining import ASKED, REASONS
 from tallytree.synthesis.methods import method
 from tallytree.synthesis.methods.asking import LEAST_VARIANCE
 from tallytree.synthesis.trust import CONFIDENCE
@@ -70,7 +71,8 @@ AGREED = {
 }
 BY, LEVELS = "by", "levels"  # are there where the release has categories, and where households have all levels
 ANY_ROUND = {"round", "kind", "words", "cost", "lost"}
-MEASURING = {*ANY_ROUND, "table", "cells", "sensitivity", "noise", "scale"}
+WHY = "why"  # a table was measured; early versions did not say
+MEASURING = {*ANY_ROUND, "table", "cells", "sensitivity", "noise", "scale", WHY}
 SELECTING = {*ANY_ROUND, "candidates", "digest", "epsilon", "sensitivity"}
 
 
@@ -109,16 +111,17 @@ def statement_follows(statement: dict[str, Any], schema: Schema, both: Together 
         yield f"{PRIVACY} does not say whether a ledger was charged"
     if not isinstance(statement["title"], str) or not _texts(statement.get("same_data_as", [])):
         yield f"{PRIVACY}: the title or the names of accounts are not texts"
+    asked = set(_tables(statement["workload"]))
     for place, row in enumerate(statement["rounds"], start=1):
-        yield from _round(place, row, schema)
+        yield from _round(place, row, schema, asked)
     if statement["agreement"] is not None:
         yield from _agreement(statement["agreement"], schema)
 
 
-def _round(place: int, row: dict[str, Any], schema: Schema) -> Iterator[str]:
+def _round(place: int, row: dict[str, Any], schema: Schema, asked: set[Marginal]) -> Iterator[str]:
     measured = row["kind"] == "measure"
     where = f"{PRIVACY}, round {place}"
-    yield from _fields(row, MEASURING if measured else SELECTING, where)
+    yield from _fields(row, MEASURING if measured else SELECTING, where, optional=(WHY,))
     words = row["words"]
     if not isinstance(row["lost"], bool) or not (words is None or isinstance(words, str)):
         yield f"{where}: its words, or whether it was lost, cannot be understood"
@@ -128,6 +131,8 @@ def _round(place: int, row: dict[str, Any], schema: Schema) -> Iterator[str]:
             yield f"{where}: its noise is not {GAUSSIAN}, or its table cannot be understood"
         if not _are_cells(row["cells"], table.cells(schema)):
             yield f"{where}: its cells are not cells of its table, each once"
+        if WHY in row and (row[WHY] not in REASONS or (row[WHY] == ASKED) != (table in asked)):
+            yield f"{where}: it does not say why its table was measured, or says that it was asked for wrongly"
         if words is not None and words != table.describe() and not words.startswith(f"{table.describe()}, cell "):
             yield f"{where}: its words are not those of its table"
     elif row["kind"] not in ("select", "select_cell"):

@@ -26,6 +26,7 @@ from tallytree.publish.statement import (
     software,
 )
 from tallytree.schema import SIZE, Marginal, Schema
+from tallytree.synthesis.explaining import Explaining
 from tallytree.synthesis.methods import Method
 from tallytree.synthesis.trust import CONFIDENCE
 
@@ -201,12 +202,13 @@ def rounds(synthesis: SynthesisContents) -> list[dict[str, Any]]:
     """One row for each round, with all that its cost follows from."""
     steps = [step for step in synthesis.fitted.rounds if step.kind != "public"]
     words = [step.words for step in steps] if len(steps) == len(synthesis.rounds) else [None] * len(synthesis.rounds)
-    rows = []
+    rows, reasons = [], Explaining(synthesis.workload)
     for place, (past, about) in enumerate(zip(synthesis.rounds, words, strict=True), start=1):
         row: dict[str, Any] = {"round": place, "kind": past.request["kind"], "words": about, "cost": str(past.cost)}
         row["lost"] = past.result is None
         if past.request["kind"] == "measure":
             row |= measured_row(past.request, past.cost, synthesis.neighbours, synthesis.schema)
+            row["why"] = reasons.why(Marginal.from_json(past.request["table"]))
         else:
             row |= {
                 "candidates": past.request["candidates"],

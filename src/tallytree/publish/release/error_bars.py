@@ -20,7 +20,8 @@ from tallytree.histogram import entities
 from tallytree.mechanisms import Mechanism
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
-from tallytree.progress import Progress, Stage, silent
+from tallytree.progress import Progress, Stage, Tell, nobody, piece, silent
+from tallytree.progress import in_percent as in_percent_done
 from tallytree.publish.release.area_bars import area_scopes, as_in_the_table, guaranteed_scopes, typical_scopes
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.rows import TableRows
@@ -35,6 +36,7 @@ Which = Literal["all", "guaranteed", "none"]
 CONFIDENCE = 0.95
 GUARANTEED, TYPICAL = ("lower", "upper"), ("typical_lower", "typical_upper")
 COLUMNS: dict[str, tuple[str, ...]] = {"all": (*GUARANTEED, *TYPICAL), "guaranteed": GUARANTEED, "none": ()}
+OF_COUNTS = 0.7  # what part of the work on guaranteed intervals is on those of counts
 LONG_WAIT = 60  # seconds; whoever waits longer for typical intervals is told
 
 
@@ -167,27 +169,44 @@ def error_bars(
     `areas` are those that are published: their intervals come from the same replicates.
 
     `seconds` is how long one estimate took: typical intervals take 25 of them, and `progress` says so where that is
-    long. An estimate that fails on fresh noise leaves the typical columns empty; the release itself stands.
+    long. An estimate that fails on fresh noise leaves the typical columns empty; the release itself stands. Typical
+    ones come first: their replicates take most of the memory, and guaranteed ones are not there yet.
     """
-    told = truncation(measurements.neighbours)
-    if which == "none":
-        return ErrorBars(confidence=confidence, truncation=told)
+    bars = ErrorBars(which, confidence, truncation=truncation(measurements.neighbours))
+    if which == "all":
+        bars = with_typical(bars, measurements, counts, mechanism, areas=areas, seconds=seconds, progress=progress)
+    return bars if which == "none" else _with_guaranteed(bars, measurements, counts, areas, progress)
+
+
+def _with_guaranteed(
+    bars: ErrorBars, measurements: Measurements, counts: Integers, areas: Sequence[Area], progress: Progress
+) -> ErrorBars:
+    tell, scopes = in_percent_done("guaranteed intervals", progress), area_scopes(areas, measurements.hierarchy)
+    sure = guaranteed_rows(measurements, counts, bars.confidence, piece(tell, 0.0, OF_COUNTS))
+    tell(OF_COUNTS)
+    return replace(
+        bars,
+        guaranteed=sure,
+        no_guaranteed=no_guarantee(measurements) or "",
+        of_areas=replace(bars.of_areas, guaranteed=guaranteed_areas(measurements, counts, scopes, sure)),
+        entities_guaranteed=guaranteed_entity_rows(measurements, counts, bars.confidence),
+    )
+
+
+def with_typical(
+    bars: ErrorBars,
+    measurements: Measurements,
+    counts: Integers,
+    mechanism: Mechanism,
+    *,
+    areas: Sequence[Area] = (),
+    seconds: float = 0.0,
+    progress: Progress = silent,
+) -> ErrorBars:
+    """The error bars with typical intervals, or with why there are none."""
     from tallytree.estimate.intervals.unions import sums_over
 
     tree, scopes = measurements.hierarchy, area_scopes(areas, measurements.hierarchy)
-    progress(Stage("guaranteed intervals"))
-    sure = guaranteed_rows(measurements, counts, confidence)
-    bars = ErrorBars(
-        which,
-        confidence,
-        guaranteed=sure,
-        no_guaranteed=no_guarantee(measurements) or "",
-        truncation=told,
-        of_areas=AreaBars(guaranteed_areas(measurements, counts, scopes, sure)),
-        entities_guaranteed=guaranteed_entity_rows(measurements, counts, confidence),
-    )
-    if which == "guaranteed":
-        return bars
     of_entities = partial(entities, first_size=measurements.first_size)
     sums_of, unions = partial(margin_sums, tree=tree), [scope.rows(tree) for scope in scopes]
     try:
@@ -195,7 +214,7 @@ def error_bars(
             measurements,
             counts,
             mechanism,
-            confidence=confidence,
+            confidence=bars.confidence,
             functions=[partial(sums_over, unions), of_entities, lambda found: sums_of(of_entities(found))],
             seconds=seconds,
             progress=progress,
@@ -213,12 +232,14 @@ def error_bars(
     )
 
 
-def guaranteed_rows(measurements: Measurements, counts: Integers, confidence: float) -> Intervals | None:
+def guaranteed_rows(
+    measurements: Measurements, counts: Integers, confidence: float, tell: Tell = nobody
+) -> Intervals | None:
     """Guaranteed intervals of all rows of the table, sums over categories among them."""
     from tallytree.estimate.intervals.by_category import guaranteed_sums
     from tallytree.estimate.intervals.guaranteed import guaranteed
 
-    found = guaranteed(measurements, counts, level=confidence)
+    found = guaranteed(measurements, counts, level=confidence, tell=tell)
     if found is None or measurements.hierarchy.by is None:
         return found
     sums = guaranteed_sums(measurements, counts, level=confidence)
@@ -291,7 +312,7 @@ def replicated(
     progress: Progress = silent,
 ) -> Typical:
     """`typical` for a mechanism with its options; progress says how long it will take where that is long."""
-    from tallytree.estimate.intervals.typical import REPLICATES, typical
+    from tallytree.estimate.intervals.typical import REPLICATES, STAGE, typical
 
     minutes = round(seconds * REPLICATES / 60)
     long = f'about {minutes} min; intervals = "guaranteed" leaves them out' if seconds * REPLICATES > LONG_WAIT else ""
@@ -300,8 +321,10 @@ def replicated(
         functions = (*functions, partial(margin_sums, tree=measurements.hierarchy))
 
     def step(stage: Stage) -> None:
-        progress(replace(stage, about=long))
+        left = seconds * REPLICATES if seconds and not stage.done else None  # later its pace tells
+        progress(replace(stage, about=long, seconds_left=left))
 
+    step(Stage(STAGE, 0, REPLICATES))  # what plays the truth takes an estimate too
     return typical(
         measurements,
         counts,

@@ -16,6 +16,7 @@ from tallytree.errors import ReleaseError
 from tallytree.mechanisms import Estimate, Mechanism, instead_of
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
+from tallytree.progress import Tell, nobody
 
 
 class MechanismReplaced(UserWarning):
@@ -67,7 +68,7 @@ class Made:
         return proved if self.fallback is None else f"{proved}; {self.fallback.in_words(self.by)}"
 
 
-def surely_estimated(measurements: Measurements, mechanism: Mechanism) -> Made:
+def surely_estimated(measurements: Measurements, mechanism: Mechanism, tell: Tell = nobody) -> Made:
     """The mechanism's estimate or, if it fails, that of another one from the same measurements.
 
     Everything here is public, and whatever an estimator or its solver raises is a reason to try the next.
@@ -76,7 +77,7 @@ def surely_estimated(measurements: Measurements, mechanism: Mechanism) -> Made:
     for one in (mechanism, *instead_of(mechanism, measurements)):
         start = time.perf_counter()
         try:
-            estimate = one.estimate(measurements)
+            estimate = one.estimated(measurements, tell)
         except Exception as error:
             failed.append(str(error) or type(error).__name__)
             continue

@@ -81,8 +81,7 @@ def write_large(release: ReleaseContents, folder: Path, progress: Progress) -> t
     from tallytree.publish.release.large.tables import write_tables
 
     names = write_tables(release, folder, progress)
-    progress(Stage("writing the measurements"))
-    save_measurements(release.measurements, folder / MEASUREMENTS)  # and the regions
+    save_measurements(release.measurements, folder / MEASUREMENTS, progress=progress)  # and the regions
     write_json(folder / PRIVACY, privacy_statement(release, zeros=False))
     write_json(folder / PACKAGE, data_package(release, zeros=False))
     progress(Stage("taking digests"))

@@ -145,7 +145,7 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
             wrong &= stored.rows.lay_out(counts) != 0
         fault = f"{name} is not what follows from the measurements at a confidence of {stated.confidence}"
         yield from faults_at(wrong, fault, stored)
-    if stored.areas and not _same_ends(stated.of_areas.typical, again.of_areas.typical):
+    if stored.areas and not same_ends(stated.of_areas.typical, again.of_areas.typical):
         yield f"{AREAS}: typical intervals are not what follows from the measurements"
     if not stored.is_older and stated.entities_typical is not None and again.entities_typical is not None:
         one, other = stated.entities_typical, again.entities_typical
@@ -159,7 +159,8 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
         yield f"{PRIVACY}: intervals of left-out cells do not reach as far as is stated"
 
 
-def _same_ends(one: Intervals | None, other: Intervals | None) -> bool:
+def same_ends(one: Intervals | None, other: Intervals | None) -> bool:
+    """Are two sets of intervals the same, or both missing?"""
     if one is None or other is None:
         return one is other
     return np.array_equal(one.lower, other.lower) and np.array_equal(one.upper, other.upper)

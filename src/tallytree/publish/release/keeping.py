@@ -30,6 +30,7 @@ from tallytree.privacy.accounts import Spending, amount
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 from tallytree.privacy.measurements import Measurements
+from tallytree.progress import Progress, Tell, in_percent, silent
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, SPEC, locked, write_json
 from tallytree.publish.reading import read_json
 from tallytree.publish.recording import mark_of
@@ -37,6 +38,7 @@ from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
 
 RUN, MECHANISM, RECEIPT, ROOM = "run.json", "mechanism.json", "receipt.json", "room"
+MAKING_ROOM = "making room for the measurements"
 FILES = {
     MEASUREMENTS,
     REGIONS,
@@ -133,6 +135,8 @@ class Kept:
         account: str | None,
         size: int,
         regions: Callable[[Path], None] = lambda _: None,
+        *,
+        progress: Progress = silent,
     ) -> str:
         """Put down what the run is, and take the room that its measurements will need; gives its token.
 
@@ -157,7 +161,7 @@ class Kept:
                 run = before
             self.write(MECHANISM, {"name": mechanism.name, "options": mechanism.options})
             regions(self.folder / REGIONS)
-            self._take_room(size)
+            self._take_room(size, in_percent(MAKING_ROOM, progress))
             self.write(RUN, run)
         except OSError as error:
             raise ReleaseError(
@@ -166,12 +170,12 @@ class Kept:
             ) from None
         return str(run["token"])
 
-    def put(self, measurements: Measurements) -> None:
+    def put(self, measurements: Measurements, progress: Progress = silent) -> None:
         """Keep measurements, in the room that was taken for them. They count as kept when this returns."""
         if measurements.receipt is not None:
             self.write(RECEIPT, asdict(measurements.receipt))
         with open(os.open(self.folder / ROOM, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            write_measurements(measurements, file)
+            write_measurements(measurements, file, in_percent("keeping the measurements", progress))
             file.truncate()
             file.flush()
             os.fsync(file.fileno())
@@ -266,11 +270,12 @@ class Kept:
     def _held(self, run: Mapping[str, Any]) -> Spending | None:
         return holding(Ledger(run["ledger"]).account(run["account"]), run["token"])
 
-    def _take_room(self, size: int) -> None:
+    def _take_room(self, size: int, tell: Tell) -> None:
         """Write and sync a file that is as large as needed, of bytes that do not shrink where files are compressed."""
         with (self.folder / ROOM).open("wb") as file:
             for start in range(0, size, 1 << 20):
                 file.write(os.urandom(min(1 << 20, size - start)))
+                tell(start / size)
             file.flush()
             os.fsync(file.fileno())
 

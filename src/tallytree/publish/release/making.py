@@ -19,13 +19,13 @@ from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
-from tallytree.progress import Progress, Stage, silent
+from tallytree.progress import Progress, Stage, in_percent, silent
 from tallytree.publish.folder import place_of
 from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import surely_estimated
-from tallytree.publish.release.keeping import Kept, SpentError
+from tallytree.publish.release.keeping import MAKING_ROOM, Kept, SpentError
 from tallytree.publish.release.measurements_file import regions_beside, room_for
 from tallytree.publish.release.memory import refuse_beyond_memory
 from tallytree.publish.release.value import Release
@@ -95,10 +95,11 @@ def release(
     refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all")
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, "same_data": same_data}
-    progress(Stage("measuring"))
     if keep is None:
+        progress(Stage("measuring"))
         measurements = measure(group_sizes, plan, **how)
     else:
+        progress(Stage(MAKING_ROOM))
         room = room_for(group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals)
         kept = Kept(place_of(Path(keep)))
         with kept.held():
@@ -106,8 +107,9 @@ def release(
             if book is not None and ((state := kept.state()) is None or not state.spent):
                 book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), same_data=same_data)
             regions = partial(regions_beside, group_sizes.hierarchy, neighbours, group_sizes.region_totals)
-            token = kept.begin(chosen, budget, book, group_sizes.name, room, regions)
-            measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token))
+            token = kept.begin(chosen, budget, book, group_sizes.name, room, regions, progress=progress)
+            progress(Stage("measuring"))
+            measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token), progress)
     return estimated(
         measurements,
         chosen,
@@ -134,8 +136,7 @@ def estimated(
     Where the mechanism fails another one takes over, and the release says so (`fallback`).
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
-    progress(Stage("estimating"))
-    made = surely_estimated(measurements, mechanism)
+    made = surely_estimated(measurements, mechanism, in_percent("estimating", progress))
     bars = error_bars(
         measurements,
         made.estimate.counts,
@@ -259,11 +260,11 @@ def _refuse_measured(kept: Kept) -> None:
         )
 
 
-def _measured_and_kept(kept: Kept, measured: Callable[[], Measurements]) -> Measurements:
+def _measured_and_kept(kept: Kept, measured: Callable[[], Measurements], progress: Progress) -> Measurements:
     """Measure, keep the result and tell the ledger."""
     try:
         measurements = measured()
-        kept.put(measurements)
+        kept.put(measurements, progress)
         _settle_on(measurements)
     except (OSError, MemoryError, BudgetError) as error:
         state = kept.state()

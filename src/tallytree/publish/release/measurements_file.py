@@ -28,6 +28,7 @@ from tallytree.privacy.measurements import Measurement, Measurements, Passed, Se
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import FIRST, Band, Plan, Question
 from tallytree.privacy.size_lists import list_starts
+from tallytree.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.publish.reading import ParquetRows, check_room, parsed
 from tallytree.publish.release.large.layout import REGIONS as LARGE_REGIONS
 from tallytree.publish.release.large.layout import is_large
@@ -61,7 +62,7 @@ UNREADABLE = (
 
 
 @expecting(measurements=instance(Measurements), path=PATH)
-def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> None:
+def save_measurements(measurements: Measurements, path: str | PathLike[str], *, progress: Progress = silent) -> None:
     """Write one self-contained Parquet file: view, level, region, size, value.
 
     Measurements of more cells than one table of a release has are written region by region, with the regions in a file
@@ -69,21 +70,24 @@ def save_measurements(measurements: Measurements, path: str | PathLike[str]) -> 
     """
     if are_large(measurements):
         write_large_regions(measurements.hierarchy, measurements.region_totals, Path(path).with_name(LARGE_REGIONS))
-    write_measurements(measurements, path)
+    write_measurements(measurements, path, in_percent("writing the measurements", progress))
 
 
-def write_measurements(measurements: Measurements, where: Any) -> None:
+def write_measurements(measurements: Measurements, where: Any, tell: Tell = nobody) -> None:
     """`save_measurements` to a path or an open file; the file of regions of a large tree is another matter."""
     import pyarrow.parquet as pq
 
     if are_large(measurements):
-        write_by_region(measurements, facts_of(measurements), where)
+        write_by_region(measurements, facts_of(measurements), where, tell)
         return
     schema = _schema().with_metadata({"tallytree": json.dumps(facts_of(measurements))})
+    done, every = 0, sum(part.values.size for part in measurements.measured)
     with pq.ParquetWriter(where, schema) as writer:
         for part, block in _pieces(measurements):
             rows = _rows(measurements, part, block)
             writer.write_table(rows, row_group_size=rows.num_rows)
+            done += rows.num_rows
+            tell(min(1.0, done / max(1, every)))
 
 
 def are_large(measurements: Measurements) -> bool:

@@ -17,6 +17,7 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import Estimate, Mechanism
 from tallytree.numbers import short
 from tallytree.privacy.measurements import Measurements
+from tallytree.progress import Progress, in_percent, silent
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
 from tallytree.publish.release.area_files import AREA_FILES, LEAVES, read_leaves, with_area_bars
 from tallytree.publish.release.areas import Area
@@ -60,6 +61,7 @@ UNCHECKED = (
 OLDER_TYPICAL = "typical intervals: releases of format 1 drew their noise afresh"
 
 LARGEST_VALUE = 1 << 53  # of a measurement, either way: estimators compute with such numbers exactly
+INTERVALS = "the intervals"
 
 
 class StoredRelease(Stored):
@@ -68,6 +70,10 @@ class StoredRelease(Stored):
     expected = OLDER_FILES
     # That the numbers of entities are there, but in releases of format 1, is another promise.
     optional: tuple[str, ...] = (*AREA_FILES, ENTITIES, ENTITIES_CSV)
+
+    def __init__(self, directory: Path, progress: Progress = silent) -> None:
+        super().__init__(directory)
+        self.progress = progress
 
     @property
     def regions(self) -> tuple[Hierarchy, list[str]]:
@@ -136,7 +142,7 @@ class StoredRelease(Stored):
     @property
     def error_bars(self) -> ErrorBars:
         """The released intervals."""
-        return self.once("the intervals", self._error_bars)
+        return self.once(INTERVALS, self._error_bars)
 
     def _error_bars(self) -> ErrorBars:
         bars = stored_error_bars(self.cells, self.intervals, self.truncation)
@@ -157,7 +163,7 @@ class StoredRelease(Stored):
         for part in self.measurements.measured:
             if part.values.size and max(int(part.values.max()), -int(part.values.min())) > LARGEST_VALUE:
                 raise ReleaseError(f"{MEASUREMENTS} holds numbers that no count with noise can be")
-        return self.mechanism.estimate(self.measurements)
+        return self.mechanism.estimated(self.measurements, in_percent("estimating again", self.progress))
 
     @property
     def contents(self) -> ReleaseContents:

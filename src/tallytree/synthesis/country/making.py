@@ -103,7 +103,7 @@ def national_workload(schema: Schema, region: str, workload: Workload | None) ->
             f"the workload has {by[0].describe()}: with regional, tables of the workload are about the whole, and "
             f"tables by {region} are named in regional"
         )
-    return Workload(national, workload.marginals)
+    return Workload(national, workload.marginals, workload.measured)
 
 
 def run(
@@ -137,7 +137,8 @@ def run(
 
 def workload_of(plan: Country, workload: Workload) -> Workload:
     """The tables of the whole and those by region, over all attributes."""
-    return Workload(plan.schema, tuple(dict.fromkeys([*workload, *(one.by_region for one in plan.wanted)])))
+    tables = dict.fromkeys([*workload, *(one.by_region for one in plan.wanted)])
+    return Workload(plan.schema, tuple(tables), workload.measured)
 
 
 def released_classes(model: Mixture, released: SizeTable) -> Classes:

@@ -20,6 +20,7 @@ from tallytree.errors import ReleaseError
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.size_lists import list_starts
+from tallytree.progress import Tell, nobody
 from tallytree.publish.reading import ParquetRows, check_room
 from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.large.regions import read_regions
@@ -43,14 +44,17 @@ class Piece(NamedTuple):
     values: NDArray[Any]
 
 
-def write_by_region(measurements: Measurements, facts: dict[str, Any], where: Any) -> None:
+def write_by_region(measurements: Measurements, facts: dict[str, Any], where: Any, tell: Tell = nobody) -> None:
     """Write the file; `facts` is what small releases describe theirs by."""
     import pyarrow.parquet as pq
 
     schema = _schema().with_metadata({"tallytree": json.dumps(described(facts, measurements.hierarchy))})
     with pq.ParquetWriter(where, schema, use_dictionary=["measurement", "values.list.element"]) as writer:
+        done, every = 0, sum(part.values.size for part in measurements.measured)
         for piece in _pieces(measurements):
             writer.write_table(_rows(measurements.hierarchy, piece), row_group_size=AT_A_TIME)
+            done += piece.values.size
+            tell(min(1.0, done / max(1, every)))
 
 
 def described(facts: dict[str, Any], tree: Hierarchy) -> dict[str, Any]:

@@ -17,25 +17,27 @@ from tallytree.arrays import Integers
 from tallytree.estimate.intervals.value import Intervals
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements
-from tallytree.progress import Progress, silent
+from tallytree.progress import Progress, in_percent
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
 from tallytree.publish.release import restated
 from tallytree.publish.release import verification as whole
-from tallytree.publish.release.area_files import AREA_FILES, with_area_bars
+from tallytree.publish.release.area_files import AREA_FILES, AREAS, with_area_bars
 from tallytree.publish.release.error_bars import (
-    COLUMNS,
+    GUARANTEED,
     TYPICAL,
+    AreaBars,
     ErrorBars,
     guaranteed_entity_rows,
     guaranteed_rows,
+    with_typical,
 )
 from tallytree.publish.release.files import Cells, stored_error_bars
-from tallytree.publish.release.interval_checks import interval_words
+from tallytree.publish.release.interval_checks import interval_words, same_ends
 from tallytree.publish.release.large.layout import COUNTS, ENTITIES, REGIONS, file_names, parts
 from tallytree.publish.release.large.regions import read_regions
-from tallytree.publish.release.large.tables import differences, read_counts, read_entity_ends
+from tallytree.publish.release.large.tables import differences
 from tallytree.publish.release.measurements_file import read_measurements
-from tallytree.publish.release.stored import StoredRelease
+from tallytree.publish.release.stored import INTERVALS, StoredRelease
 
 FILES = (REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
 
@@ -44,10 +46,6 @@ class StoredLarge(StoredRelease):
     """The files of a partitioned release directory."""
 
     optional = AREA_FILES
-
-    def __init__(self, directory: Path, progress: Progress = silent) -> None:
-        super().__init__(directory)
-        self.progress = progress
 
     @property
     def expected(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -86,39 +84,61 @@ class StoredLarge(StoredRelease):
         return self.directory / next(parts(self.hierarchy)).file(COUNTS)
 
     @property
-    def cells(self) -> Cells:
-        """All counts and intervals of the files; what looks at them one by one does without."""
-        return self.once(COUNTS, self._cells)
-
-    def _cells(self) -> Cells:
-        counts, ends = read_counts(self.directory, self.hierarchy, self.sizes, self.statement)
-        return Cells(counts, ends, [], counts)
-
-    @property
     def counts(self) -> Integers:
         """What follows from the measurements."""
         return self.estimate.counts
 
     def _error_bars(self) -> ErrorBars:
-        """Guaranteed intervals as they follow from the measurements; typical ones as they are in the files."""
+        """Guaranteed intervals as they follow from the measurements; of typical ones what is stated of zero cells.
+
+        Those take 25 estimates to compute again, and are another promise (`typical_follow`).
+        """
         stated = self.intervals
         if stated is None:
             return stored_error_bars(Cells(self.counts, {}, []), None, self.truncation)
         ends: dict[str, Integers] = {}
-        if stated["which"] == "all":
-            ends = {name: self.cells.ends[name] for name in TYPICAL}
-        again = guaranteed_rows(self.measurements, self.counts, stated["confidence"])
+        if stated["which"] == "all" and stated["typical"] == "given":
+            reached = [stated["left_out_at_most"][level][TYPICAL[1]] for level in self.hierarchy.levels]
+            upper = np.array(reached, np.int64)[self.hierarchy.level_of]
+            ends = {
+                TYPICAL[0]: np.broadcast_to(np.int64(0), self.counts.shape),
+                TYPICAL[1]: np.broadcast_to(upper[:, np.newaxis], self.counts.shape),
+            }
+        tell = in_percent("guaranteed intervals again", self.progress)
+        again = guaranteed_rows(self.measurements, self.counts, stated["confidence"], tell)
         ends |= {} if again is None else {"lower": again.lower, "upper": again.upper}
         bars = stored_error_bars(Cells(self.counts, ends, []), stated, self.truncation)
         bars = with_area_bars(self.directory, bars, self.areas, self.sizes, 1)
-        bars = replace(
-            bars, entities_guaranteed=guaranteed_entity_rows(self.measurements, self.counts, bars.confidence)
+        some = np.broadcast_to(np.int64(0), len(self.hierarchy))
+        return replace(
+            bars,
+            entities_guaranteed=guaranteed_entity_rows(self.measurements, self.counts, bars.confidence),
+            entities_typical=None if bars.typical is None else Intervals(some, some, bars.confidence, "typical"),
         )
-        if bars.typical is None:
-            return bars
-        found = read_entity_ends(self.directory, COLUMNS["all"], self.hierarchy)
-        typical = Intervals(found[TYPICAL[0]], found[TYPICAL[1]], bars.confidence, "typical")
-        return replace(bars, entities_typical=typical)
+
+
+def typical_follow(stored: StoredLarge, progress: Progress) -> Iterator[str]:
+    """Typical intervals are computed again, and the files held against them one by one."""
+    intervals, contents = stored.intervals, stored.contents
+    assert intervals is not None  # else nobody asks
+    given, of_areas = contents.error_bars.no_typical, contents.error_bars.of_areas.typical
+    bare = replace(contents.error_bars, guaranteed=None, entities_guaranteed=None, typical=None, of_areas=AreaBars())
+    contents = replace(contents, error_bars=bare)
+    stored.forget(INTERVALS)  # they were compared, and take as much memory as two copies of the counts
+    again = with_typical(
+        bare, stored.measurements, stored.counts, stored.mechanism, areas=stored.areas, progress=progress
+    )
+    if again.no_typical != given:
+        yield f"{PRIVACY}: it is not true of typical intervals that: {given or 'they are given'}"
+    if again.typical is None or given:
+        return
+    for table in (COUNTS, ENTITIES):
+        yield from differences(replace(contents, error_bars=again), stored.directory, table, progress, but=GUARANTEED)
+    if stored.areas and not same_ends(of_areas, again.of_areas.typical):
+        yield f"{AREAS}: typical intervals are not what follows from the measurements"
+    for level, reached in again.beyond_zero(stored.counts, stored.rows).items():
+        if intervals["left_out_at_most"][level][TYPICAL[1]] != reached[TYPICAL[1]]:
+            yield f"{PRIVACY}: intervals of left-out cells of level {level!r} do not reach as far as is stated"
 
 
 def _tables_follow(stored: StoredLarge) -> Iterator[str]:
