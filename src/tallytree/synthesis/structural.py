@@ -20,6 +20,7 @@ from tallytree.synthesis.models.model import Measured
 
 MOST_CELLS = 1 << 16  # of a table of zeros
 NOISE_BELOW = 2.0  # standard deviations: below, noise alone explains a cell
+EMPTY_PART = 0.25  # of the noise's standard deviation, that cells taken as empty are expected to be apart from it
 NEARLY_ALL = 0.9  # of a table, that cells above must hold for the others to be taken as empty
 MOST_PAIRS = 2  # attributes by which two roles are crossed: age, and sex
 
@@ -79,7 +80,7 @@ def cleared(schema: Schema, table: Measured) -> Measured:
     kept = np.where(table.values < NOISE_BELOW * np.sqrt(table.variance), 0.0, table.values)
     if kept.sum() < NEARLY_ALL * table.values.sum():
         return table
-    return Measured(table.marginal, kept, table.variance)
+    return Measured(table.marginal, kept, np.where(kept == 0, EMPTY_PART**2, 1.0) * table.variance)
 
 
 def zero_tables(schema: Schema) -> list[Zeros]:
