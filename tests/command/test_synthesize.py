@@ -67,6 +67,21 @@ def test_from_a_spec_to_a_directory_that_verifies(folder, typed):
     assert [spending["release_id"] for spending in account["spendings"]] == [saved]
     assert "Nothing was spent" in typed("synthesize", "synth.toml", "--out", "second", code=3)
     assert not list(folder.glob("second*"))
+    rounds = json.loads((folder / "first" / "privacy.json").read_text())["rounds"]
+    why = [row["why"] for row in rows_measured(rounds)]
+    assert why[0] == "a total, of which shares are taken"
+    assert set(why[1:]) == {"in the workload"}
+    assert "1 × a total" in " ".join(out.split())
+    assert "households.csv, persons.csv" in typed("export", "first", "--to", "activitysim")
+    lines = (folder / "first-activitysim" / "households.csv").read_text().splitlines()
+    assert lines[0].replace('"', "") == "household_id,tenure,county,hhsize"  # no release, so no zones
+    assert len(lines) == 41
+    assert "holds synthetic households: --to activitysim" in typed("export", "first", "--to", "csvw", code=2)
+    assert "already" in typed("export", "first", "--to", "activitysim", code=2)
+
+
+def rows_measured(rounds):
+    return [row for row in rounds if row["kind"] == "measure"]
 
 
 def test_without_a_ledger_a_synthesis_asks_whether_that_is_meant(folder, typed):

@@ -103,7 +103,7 @@ def why(error: Exception) -> str | None:
     text = str(error)
     if "StatusCode.UNAVAILABLE" in text or "stopped SparkContext" in text or "SparkContext was shut down" in text:
         return LOST
-    asked = getattr(error, "getErrorClass", None)  # not there in all errors of PySpark
+    asked = getattr(error, "getCondition", None)  # not there in all errors of Spark
     condition = (asked() if callable(asked) else None) or ""
     found = (words for name, words in CONDITIONS.items() if condition.startswith(name) or f"[{name}" in text)
     return next(found, next((words for name, words in WORDS.items() if name in text), None))
@@ -179,7 +179,7 @@ def _context(url: str) -> tuple[Any, Callable[[], None]]:
         conf.set(name, value)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
-        gateway = given or launch_gateway(conf, popen_kwargs=quiet)
+        gateway = given or launch_gateway(conf, popen_kwargs=quiet)  # type: ignore[no-untyped-call]
     except PySparkRuntimeError:
         raise SpecError(
             "Spark needs Java (17 or later), and it did not start: install it, or say in JAVA_HOME where it is"
