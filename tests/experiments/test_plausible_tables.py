@@ -19,7 +19,6 @@ def row(structure, run, mean_error, epsilon="1", **more):
         "persons_apart": 0.02,
         "three_generations": 0.02,
         "true_correlation": 0.8,
-        "seconds": 2.0 + structure,
     }
     named = {"data": "made up", "epsilon": epsilon, "run": run, "structure": structure, "mean_error": mean_error}
     return named | measures | more
