@@ -5,7 +5,9 @@
 At scale 1: 300 million persons in 117 million households on 6 levels, 8.4 million regions × 10 sizes. Each step runs in
 a process of its own, through the code of the command; its stages are those that the command shows. Ratios are of CPU
 seconds, which suffer less from a busy machine: to the bare DuckDB query that counts the same, and to copying one array
-of all cells. What was made is kept in the folder, and a country that is there is used again. The last line is JSON.
+of all cells. What was made is kept in the folder: a country that is there is used again, a release that is there is
+made again in its place. With `--typical` it has typical intervals too, which take 25 more estimates. The last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 from common import peak_bytes
 
 MEMORY_LIMIT = "5GB"  # of DuckDB, in the spec and in the bare query
+TYPICAL_SPEC = "typical.toml"
 BARE = """
 select block, least(persons, 10) as size, count(*) as households
 from (select household_id, any_value(block) as block, count(*) as persons
@@ -61,7 +64,9 @@ class Stages:
 
 def step_make(folder: Path, scale: float, stages: Stages) -> None:
     from tallytree.evaluate.blocks import write_country
+    from tallytree.progress import Stage
 
+    stages(Stage("making up a country"))
     made = write_country(folder, scale=scale, progress=stages)
     spec = made.spec.read_text(encoding="utf-8").replace("[privacy]", f'memory_limit = "{MEMORY_LIMIT}"\n\n[privacy]')
     made.spec.write_text(spec, encoding="utf-8")
@@ -98,13 +103,17 @@ def step_release(folder: Path, scale: float, stages: Stages) -> None:
     from tallytree.command.release_spec import ReleaseSpec
     from tallytree.publish.release.keeping import Kept
 
-    out = folder / "release"
+    out, spec = folder / "release", ReleaseSpec.load(folder / wanted_spec(folder))
     for old in (out, folder / "release.partial"):
         shutil.rmtree(old, ignore_errors=True)
-    spec = ReleaseSpec.load(folder / "release.toml")
     made, release_id = _released(spec, out, Kept(folder / "release.partial"), stages, ledger=None)
     stages.close()
     print(json.dumps({"made": repr(made), "id": release_id}), flush=True)
+
+
+def wanted_spec(folder: Path) -> str:
+    """The spec with typical intervals, if that was asked for and so was written."""
+    return next(name for name in (TYPICAL_SPEC, "release.toml") if (folder / name).exists())
 
 
 def step_verify(folder: Path, scale: float, stages: Stages) -> None:
@@ -132,43 +141,59 @@ def run(step: str, folder: Path, scale: float) -> list[dict[str, Any]]:
     """The lines that a step prints, shown as they come; and one for all of it."""
     command = [sys.executable, __file__, "--step", step, "--folder", str(folder), "--scale", str(scale)]
     rows: list[dict[str, Any]] = []
-    start = time.perf_counter()
+    before, start = os.times(), time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            print(f"  {step}: {line.rstrip()[:300]}", flush=True)
-            with contextlib.suppress(ValueError):
-                rows.append(json.loads(line))
+            row = _parsed(line)
+            if "stage" in row:
+                print(f"  {row['stage'][:58]:58} {row['seconds']:8.1f} s", flush=True)
+                rows.append(row)
+            else:
+                print(f"  {line.rstrip()[:300]}", flush=True)
     if process.returncode:
-        raise SystemExit(f"the step {step} failed")
-    stages = [row for row in rows if "stage" in row]
-    if len(stages) > 1:
-        whole = {"stage": f"{step}, all of it", "seconds": time.perf_counter() - start}
-        whole |= {"cpu": sum(row["cpu"] for row in stages), "peak": max(row["peak"] for row in stages)}
-        stages.append(whole)
-    return stages
+        raise SystemExit(f"the step {step} failed: what it says of that is above")
+    if len(rows) > 1:
+        whole = {"stage": f"{step}, all of it", "seconds": time.perf_counter() - start, "cpu": children_since(before)}
+        rows.append(whole | {"peak": max(row["peak"] for row in rows)})
+    return rows
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    with contextlib.suppress(ValueError):
+        found = json.loads(line)
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def children_since(before: Any) -> float:
+    """CPU seconds of processes that ended since."""
+    after = os.times()
+    spent: float = after.children_user + after.children_system - before.children_user - before.children_system
+    return spent
 
 
 def asked(folder: Path) -> list[dict[str, Any]]:
     """Questions by the command, each in a process of its own, start of Python included."""
     import pyarrow.parquet as pq
 
-    regions = pq.ParquetFile(folder / "release" / "regions.parquet").read_row_group(0, ["region"])["region"]
-    last = pq.ParquetFile(folder / "release" / "regions.parquet")
-    block = last.read_row_group(last.num_row_groups - 1, ["region"])["region"][-1].as_py()
+    public = pq.ParquetFile(folder / "regions.parquet")
+    nation, state, block = (
+        public.read_row_group(public.num_row_groups - 1, [level])[level][-1].as_py()
+        for level in ("nation", "state", "block")
+    )
     questions = {
-        "query: the nation": ["--region", regions[0].as_py(), "--size", ">=3"],
-        "query: a state": ["--region", regions[1].as_py(), "--size", ">=3"],
+        "query: the nation": ["--region", nation, "--size", ">=3"],
+        "query: a state": ["--region", state, "--size", ">=3"],
         "query: a block": ["--region", block, "--size", "2"],
     }
     rows = []
     for name, words in questions.items():
         before, start = os.times(), time.perf_counter()
-        command = [sys.executable, "-m", "tallytree", "query", str(folder / "release"), *words]
+        command = [sys.executable, "-m", "tallytree", "query", str(folder / "release"), *words, "--no-typical"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        seconds, after = time.perf_counter() - start, os.times()
-        cpu = after.children_user + after.children_system - before.children_user - before.children_system
-        rows.append({"stage": name, "seconds": seconds, "cpu": cpu, "peak": 0})
+        row = {"stage": name, "seconds": time.perf_counter() - start, "cpu": children_since(before), "peak": 0}
+        rows.append(row)
         print(f"  {name}\n{done.stdout}", flush=True)
     return rows
 
@@ -176,18 +201,34 @@ def asked(folder: Path) -> list[dict[str, Any]]:
 def table(rows: list[dict[str, Any]]) -> None:
     """All stages, with their ratios."""
     cpu = {row["stage"]: row["cpu"] for row in rows}
-    print(f"\n{'stage':58} {'seconds':>8} {'CPU s':>8} {'peak GB':>8} {'× bare':>8} {'× copy':>8}")
-    for row in rows:
+    head = f"{'stage':58} {'seconds':>8} {'CPU s':>8} {'peak GB':>8} {'× bare':>8} {'× copy':>8}"
+    print(f"\n{head}\n{'-' * len(head)}")
+    for row in shown(rows):
         peak = f"{row['peak'] / 1e9:8.2f}" if row["peak"] else " " * 8
         ratios = [row["cpu"] / max(cpu[name], 1e-9) for name in ("bare query", "copying one array")]
         times = f"{row['seconds']:8.1f} {row['cpu']:8.1f}"
         print(f"{row['stage'][:58]:58} {times} {peak} {ratios[0]:8.2f} {ratios[1]:8.1f}")
 
 
+def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, with quick promises of `verify` in one."""
+    most = max((row["seconds"] for row in rows if row["stage"] == "verify, all of it"), default=0.0)
+    quick = [row for row in rows if row["stage"].startswith("verify: ") and row["seconds"] < most / 50]
+    if not quick:
+        return rows
+    sums = {name: sum(row[name] for row in quick) for name in ("seconds", "cpu")}
+    told = f"verify: {len(quick)} quick ones together"
+    together = {"stage": told, **sums, "peak": max(row["peak"] for row in quick)}
+    kept = [row for row in rows if row not in quick]
+    kept.insert(next(at for at, row in enumerate(kept) if row["stage"] == "verify, all of it"), together)
+    return kept
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=0.02)
     parser.add_argument("--folder", type=Path, default=Path("nation"))
+    parser.add_argument("--typical", action="store_true", help="typical intervals too")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     folder = options.folder.absolute()
@@ -200,6 +241,14 @@ def main() -> None:
     rows = []
     if not made.exists() or json.loads(made.read_text())["scale"] != options.scale:
         rows += run("make", folder, options.scale)
+    else:
+        print(f"{folder} has a country of this scale, which is used again")
+    if (folder / "release").exists():
+        print(f"{folder / 'release'} is there from a run before, and is made again")
+    (folder / TYPICAL_SPEC).unlink(missing_ok=True)
+    if options.typical:
+        spec = (folder / "release.toml").read_text(encoding="utf-8").replace('"guaranteed"', '"all"')
+        (folder / TYPICAL_SPEC).write_text(spec, encoding="utf-8")
     print(made.read_text())
     for step in ("copy", "bare", "release", "verify"):
         rows += run(step, folder, options.scale)

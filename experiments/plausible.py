@@ -1,12 +1,14 @@
 """NOT PRIVATE: are synthetic households plausible? Roles and rules against the same method without them.
 
     python -m experiments.plausible --data DIRECTORY --out rows.jsonl [--sets oregon atlanta cps] [--epsilon 0.25 1 4]
-        [--runs 3]
+        [--runs 3] [--with yes|no|both]
+    python -m experiments.plausible --out rows.jsonl --tables
 
-A line of JSON for each run: rules broken, how many households were drawn again, errors of drawn households over all
-sets of three attributes (as in `tallytree.evaluate.microdata`), and what no such table shows: how the ages of the first
-two persons go together, couples of one sex, children by the age of the head. Three generations under one roof are named
-by no rule and no table.
+A line of JSON for each run that is not in the file yet, one of everything first: rules broken, how many households were
+drawn again, errors of drawn households over all sets of three attributes (as in `tallytree.evaluate.microdata`), and
+what no such table shows: how the ages of the first two persons go together, couples of one sex, children by the age of
+the head. Three generations under one roof are named by no rule and no table. With `--tables` nothing is run, and the
+lines that are there are shown as tables in Markdown.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.hqr import assemble, atlanta, bins, kinds, oregon, read
+from experiments.plausible_tables import markdown
 from tallytree.evaluate.microdata import HouseholdTruth
 from tallytree.evaluate.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
@@ -57,7 +60,7 @@ def oregon_case(directory: Path) -> Case:
     rules = (
         Implies(when={"age": SMALL}, then={"worked": "too young"}),
         Implies(when={"age": ADULT}, then={"worked": ("yes", "no")}),
-        Implies(when={"worked": "too young"}, then={"own income": "below 1"}),
+        Implies(when={"age": SMALL}, then={"own income": "below 1"}),
     )
     roles = (Role("head", position=1, may={"age": GROWN}), Role("second", position=2))
     return Case(oregon(directory, small=False), Structure(roles, rules, empty=False), ("head", "second"))
@@ -235,23 +238,38 @@ def joined(chunks: list[Any], truth: HouseholdTruth) -> HouseholdCodes:
     )
 
 
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file, if there is one."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return [json.loads(line) for line in lines]
+
+
 def main() -> None:
     """Run what is asked for and append lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="the folder of the public data; needed for runs")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tables", action="store_true", help="show the lines of the file as tables")
     parser.add_argument("--sets", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--epsilon", nargs="+", default=["0.25", "1", "4"])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--with", dest="with_structure", choices=["yes", "no", "both"], default="both")
     parser.add_argument("--options", type=json.loads, default={})
     given = parser.parse_args()
+    if given.tables:
+        print(markdown(read_rows(given.out)))
+        return
+    if given.data is None:
+        parser.error("--data is needed for runs")
     chosen = {"yes": [True], "no": [False], "both": [False, True]}[given.with_structure]
+    there = {(row["data"], row["epsilon"], row["run"], row["structure"]) for row in read_rows(given.out)}
     for number in range(given.runs):
         for name in given.sets:
             case = CASES[name](given.data)
             for epsilon in given.epsilon:
                 for with_structure in chosen:
+                    if (name, epsilon, number, with_structure) in there:
+                        continue
                     row = run(name, case, epsilon, number, with_structure, given.options if with_structure else {})
                     with given.out.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(row | ({"options": given.options} if with_structure else {})) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ import pytest
 from tallytree import SpecError
 from tallytree.command.release_spec import ReleaseSpec
 from tests.engines import PASSWORD
-from tests.tables.conftest import ON_POSTGRES
+from tests.tables.conftest import ON_POSTGRES, ON_SPARK
 
 PEOPLE = pa.table(
     {"person": range(60), "home": [n // 3 for n in range(60)], "county": [f"0{n // 30}" for n in range(60)]}
@@ -122,3 +123,39 @@ def test_a_release_from_postgres_leaves_no_password_and_no_address_anywhere(post
             content = path.read_bytes()
             assert PASSWORD.encode() not in content
             assert b"postgresql://" not in content, path
+
+
+@pytest.mark.parametrize("engine", [pytest.param(name, marks=ON_SPARK) for name in ("spark", "connect")])
+def test_a_release_from_spark_shows_nothing_of_sparks_and_leaves_no_address(engine, request, tallytree, tmp_path):
+    there = request.getfixturevalue(engine)
+    tables = [table(there.url, there.load(rows).table) for rows in (PEOPLE, HOMES, REGIONS)]
+    written = spec(*tables, ledger='"ledger.db"').replace("group =", 'name = "people"\ngroup =')
+    (tmp_path / "release.toml").write_text(written)
+    tallytree("ledger", "open", "release.toml", "--epsilon", "2")
+    commands = [["release", "release.toml", "--out", "out"]]
+    if engine == "connect":  # sessions on a cluster take their time
+        commands.append(["validate", "release.toml"])
+    for words in commands:
+        told = tallytree(*words)
+        assert "spark" not in told.lower()
+        assert "WARN" not in told
+    tallytree("verify", "out")
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.name != "release.toml":
+            content = path.read_bytes()
+            assert PASSWORD.encode() not in content
+            assert there.url.encode() not in content, path
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc", "postgresql"])
+def test_if_the_engine_has_ended_since_it_is_said_and_nothing_is_spent(scheme, tallytree, tmp_path):
+    (tmp_path / "regions.csv").write_text("state,county\nA,00\nB,01\n")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody else listens there, and neither does this
+        url = f"{scheme}://127.0.0.1:{taken.getsockname()[1]}"
+        written = spec(table(url, "people"), table(url, "homes"), '"regions.csv"', ledger='"ledger.db"')
+        (tmp_path / "release.toml").write_text(written.replace("group =", 'name = "people"\ngroup ='))
+        tallytree("ledger", "open", "release.toml", "--epsilon", "2")
+        assert "no server listens there" in tallytree("release", "release.toml", "--out", "out", code=2)
+    assert not (tmp_path / "out").exists()
+    assert json.loads(tallytree("ledger", "show", "ledger.db", "--json"))[0]["spendings"] == []

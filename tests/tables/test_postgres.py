@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -113,6 +115,33 @@ def test_a_row_that_the_engine_quotes_is_not_shown(postgres):
     with pytest.raises(DataError, match=r"Counting failed with \w+\. The engine's message is withheld") as caught:
         counts(Source(postgres.url, "failing"))
     assert "SECRET" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_connection_that_ends_in_the_middle_is_said_in_our_words(postgres):
+    there = postgres.load(pa.table({"home": ["SECRET"], "county": ["1"]}))
+    postgres.connection.execute(f'create view slow as select r.* from "{there.table}" r, pg_sleep(600)')
+    postgres.connection.commit()
+    asleep = "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'"
+
+    def end():
+        while not asked(postgres, asleep):
+            time.sleep(0.1)
+
+    with ThreadPoolExecutor() as pool:
+        ending = pool.submit(end)
+        with pytest.raises(DataError, match="Counting failed: the server ended the connection") as caught:
+            counts(Source(postgres.url, "slow"))
+        ending.result()
+    assert "SECRET" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_table_behind_a_view_that_may_not_be_read_is_said_in_our_words(postgres, rows):
+    postgres.connection.execute(f"create role guest login password '{PASSWORD}'")
+    postgres.connection.execute(f'create view barred with (security_invoker) as select * from "{rows.table}"')
+    postgres.connection.execute("grant select on barred to guest")
+    postgres.connection.commit()
+    with pytest.raises(DataError, match="Counting failed: this user may not read the table"):
+        counts(Source(postgres.url.replace("steward", "guest"), "barred"))
 
 
 # ---------------------------------------------------------------- passwords

@@ -16,7 +16,7 @@ import numpy as np
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.intervals.replicate_noise import chances, digest_of
 from tallytree.estimate.settled import counted
-from tallytree.estimate.settled.borrowed import borrowed
+from tallytree.estimate.settled.borrowed import borrowed, can_borrow
 from tallytree.estimate.settled.counted import Counted
 from tallytree.estimate.settled.entities import keeping_sums, with_measured_sums
 from tallytree.estimate.settled.families import settled
@@ -191,13 +191,15 @@ def _borrow(
     `noisy` are means and variances of the leaves before their tails were read as beliefs, if they were: what is drawn
     from these takes the place of a belief where it is sharper.
     """
+    # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
+    begin = 0 if totals is not None else 1
+    if not can_borrow(mean.shape[1] - begin):
+        return 0.0
     rows = tree.level_slice(level)
     parents, own = tree.parents[rows], totals
     if own is None:  # private numbers of groups are read from the rows as they are settled without borrowing
         own = settled(mean, deviation, tree, None, top=settled_above, through=level)[:, 0].copy()
     groups, groups_above = own[rows].astype(np.float64), own[parents].astype(np.float64)
-    # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
-    begin = 0 if totals is not None else 1
     believed_mean, believed_deviation = mean[rows, begin:], deviation[rows, begin:]
     given, variance = (believed_mean, believed_deviation**2) if noisy is None else (each[:, begin:] for each in noisy)
     drawn = borrowed(

@@ -98,12 +98,12 @@ def plan_synthesis(
         found.append(PlannedTable(table, why, rho, sqrt(sensitivity(table).l2_squared / (2 * float(rho))), part))
 
     first = [table for table in first_tables(schema) if sensitivity(table).l1]
-    each = share(budget.rho, Fraction(options.first_share) / (len(first) + 1))
+    parts = parts_of_the_budget(schema, workload, neighbours, *options.shares)
+    each = share(budget.rho, parts.first / (len(first) + 1))
     if not neighbours.number_is_public:
         add(Marginal("households"), FIRST, each)
     for table in first:
         add(table, ASKED if table in workload.measured else FIRST, each)
-    parts = parts_of_the_budget(schema, workload, neighbours, *options.shares)
     for why, tables in ((STRUCTURAL, parts.structural), (ASKED, parts.asked)):
         for table, part in tables.items():
             add(table, why, share(budget.rho, part))

@@ -121,7 +121,8 @@ class Remote:
 
     def run(self, doing: str, work: Callable[[], Result]) -> Result:
         """Work that queries the engine, behind the guard."""
-        return guarded(doing, lambda: self.ask(work), self.why)
+        done: Result = guarded(doing, lambda: self.ask(work), self.why)
+        return done
 
 
 def connected(source: Source) -> Remote:

@@ -103,7 +103,7 @@ def why(error: Exception) -> str | None:
     text = str(error)
     if "StatusCode.UNAVAILABLE" in text or "stopped SparkContext" in text or "SparkContext was shut down" in text:
         return LOST
-    asked = getattr(error, "getErrorClass", None)  # not there in all errors of PySpark
+    asked = getattr(error, "getCondition", None)  # not there in all errors of Spark
     condition = (asked() if callable(asked) else None) or ""
     found = (words for name, words in CONDITIONS.items() if condition.startswith(name) or f"[{name}" in text)
     return next(found, next((words for name, words in WORDS.items() if name in text), None))
@@ -179,7 +179,7 @@ def _context(url: str) -> tuple[Any, Callable[[], None]]:
         conf.set(name, value)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
-        gateway = given or launch_gateway(conf, popen_kwargs=quiet)
+        gateway = given or launch_gateway(conf, popen_kwargs=quiet)  # type: ignore[no-untyped-call]
     except PySparkRuntimeError:
         raise SpecError(
             "Spark needs Java (17 or later), and it did not start: install it, or say in JAVA_HOME where it is"
@@ -274,9 +274,14 @@ def _of_connect(url: str) -> Session:
     session = SparkSession(url)
     waits = 5.0  # seconds between two tries
     session.client.set_retry_policies([DefaultPolicy(max_retries=int(PATIENCE / waits), max_backoff=int(waits * 1000))])
+
+    def close() -> None:
+        session.client.set_retry_policies([])  # a server that is gone keeps no session
+        session.stop()
+
     try:
         session.range(1).collect()
     except Exception:
-        session.stop()
+        close()
         raise DataError(NO_SERVER) from None
-    return Session(session, session.stop, lambda work: work())
+    return Session(session, close, lambda work: work())

@@ -18,6 +18,7 @@ from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.schema import Marginal
 from tallytree.synthesis.methods import DEFAULT, METHODS, checkpoints, method
 from tallytree.synthesis.models import fitting
+from tallytree.synthesis.models.mixture import softmax
 from tallytree.synthesis.models.model import Measured
 from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import all_sets, named
@@ -124,6 +125,42 @@ def test_a_resumed_run_does_not_fit_again_what_the_checkpoint_holds(name, tmp_pa
         seeded(journal=tmp_path / "copy"), WORKLOAD, options=QUICK[name], checkpoint=tmp_path / "checkpoint"
     )
     assert same(first.model, again.model)
+
+
+def test_the_default_can_be_the_mean_of_mixtures_that_are_fitted_to_the_same_tables(tmp_path, monkeypatch):
+    options = QUICK[DEFAULT] | {"last_steps": 300}
+
+    def run(mixtures, told, **where):
+        tables = seeded(journal=tmp_path / str(mixtures), seed=3)
+        return method().run(tables, WORKLOAD, options=options | {"mixtures": mixtures}, progress=told.append, **where)
+
+    told = []
+    one, three = run(1, []), run(3, told, checkpoint=tmp_path / "checkpoint")
+    assert one.rounds == three.rounds
+    assert three.model.components == 3 * one.model.components
+    assert [stage.about for stage in told[-2:]] == ["another mixture"] * 2
+    assert [stage.done - stage.of for stage in told[-3:]] == [-2, -1, 0]
+    first = three.model.weights[: one.model.components]
+    assert softmax(three.model.weights)[: len(first)].sum() == pytest.approx(1 / 3)
+    assert np.array_equal(three.model.sizes[: len(first)], one.model.sizes)
+    assert not np.array_equal(three.model.sizes[len(first) : 2 * len(first)], one.model.sizes)
+
+    monkeypatch.setattr(fitting, "fit", None)  # nothing is fitted again
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / FILE).write_bytes((tmp_path / "3" / FILE).read_bytes())
+    again = method().run(
+        seeded(journal=tmp_path / "copy", seed=3),
+        WORKLOAD,
+        options=options | {"mixtures": 3},
+        checkpoint=tmp_path / "checkpoint",
+    )
+    assert same(three.model, again.model)
+
+
+def test_a_mixture_that_does_not_come_close_to_the_tables_is_not_taken():
+    options = QUICK[DEFAULT] | {"last_steps": 1}
+    one, two = (method().run(seeded(), WORKLOAD, options=options | {"mixtures": number}) for number in (1, 2))
+    assert same(one.model, two.model)
 
 
 class _Killed(Exception):
@@ -264,6 +301,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one():
         ("tallytree-marginals", {"components": 0}),
         ("tallytree-marginals", {"first_share": 1.0}),
         ("tallytree-marginals", {"rounds": 0}),
+        ("tallytree-marginals", {"mixtures": -1}),
         ("mwem", {"rounds": 0}),
         ("mwem", {"iterate": "best"}),
         ("mwem", {"selecting": 1.0}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -11,11 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from tallytree.schema import Marginal
-from tallytree.synthesis.methods.affording import first_tables, helping_tables, parts_of
+from tallytree.attributes import Attribute
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.schema import Marginal, Schema
+from tallytree.structure.roles import Role
+from tallytree.structure.structure import Structure
+from tallytree.synthesis.methods.affording import first_tables, helping_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.methods.asking import epsilon_for, share
+from tallytree.synthesis.methods.marginals import MarginalsOptions
 from tallytree.synthesis.models.fitting import seldom_exceeded
-from tallytree.synthesis.workload import is_sum_of
+from tallytree.synthesis.workload import Workload, all_sets, is_sum_of
 from tests.oracles.households import all_households, count, schema_of
 from tests.synthesis.helpers import every_table
 
@@ -74,6 +80,49 @@ def test_the_first_tables_have_sizes_and_every_attribute_with_more_than_one_valu
         Marginal("persons", (), ("age",)),
     ]
     assert helping_tables(schema) == [Marginal("households", ("area",), size=True)]
+
+
+ROLES = Structure(
+    (
+        Role("head", "exactly one", attribute="role", values=("head",)),
+        Role("spouse", "at most one", attribute="role", values=("spouse",)),
+    )
+)
+WITH_ROLES = Schema(
+    (Attribute("area", ("a", "b")),),
+    (
+        Attribute("role", ("head", "spouse", "other")),
+        Attribute("age", tuple(map(str, range(9))), cuts=tuple(range(1, 9))),
+        Attribute("sex", ("f", "m")),
+    ),
+    4,
+    ROLES,
+)
+
+
+@pytest.mark.parametrize("kind", ["one_group", "one_group_added_or_removed", "one_person_attributes"])
+@pytest.mark.parametrize("structure", [None, ROLES], ids=["without roles", "with roles"])
+@pytest.mark.parametrize("asked", [0, 3])
+def test_the_parts_of_a_budget_add_up_and_roles_take_theirs_from_the_first_tables_and_the_sweep(kind, structure, asked):
+    schema = replace(WITH_ROLES, structure=structure)
+    tables = all_sets(schema, 2).marginals
+    neighbours = HouseholdNeighbours(HouseholdUnit(kind), schema.max_persons)
+    measured = tuple(table for table in tables if neighbours.sensitivity(table, schema).l1)[:asked]
+    shares = MarginalsOptions().shares
+    parts = parts_of_the_budget(schema, Workload(schema, tables, measured), neighbours, *shares)
+    first, structural, wanted, sweep = map(Fraction, shares)
+    roles = structure is not None and kind != "one_person_attributes"  # there one person could change who is the head
+    assert bool(parts.structural) == roles
+    assert parts.first == (first / 2 if roles else first)
+    assert sum(parts.asked.values()) == pytest.approx(float(wanted) if asked else 0)
+    assert sum(parts.structural.values()) == pytest.approx(float(structural) if roles else 0)
+    assert parts.first + sum(parts.required.values()) + parts.sweep == first + sweep < 1
+    if roles:
+        ages, sexes = (
+            parts.structural[Marginal("households", roles=(("head", name), ("spouse", name)))]
+            for name in ("age", "sex")
+        )
+        assert ages == pytest.approx(float(2 * sexes))
 
 
 def test_noise_alone_takes_a_table_over_its_bound_about_once_in_ten_thousand():

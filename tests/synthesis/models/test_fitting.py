@@ -117,6 +117,37 @@ def test_a_new_table_that_is_far_off_is_fitted_though_the_others_fit_well():
     assert misfit(result.model, tables[1:]) < misfit(start, tables[1:])
 
 
+def test_tables_that_are_late_weigh_more_so_that_the_noise_of_others_is_not_fitted(monkeypatch):
+    truth = Mixture.start(SCHEMA, components=3, seed_text="truth")
+    rng = np.random.default_rng(11)
+    noisy = [
+        Measured(table.marginal, table.values + rng.normal(0, 5, table.values.shape), 40.0**2)
+        for table in measured_exactly(truth, NOISY)
+    ]
+    [odd] = measured_exactly(truth, [Marginal("households", ("h0",))])
+    late = Measured(odd.marginal, odd.values + np.array([400.0, -400.0]), 40.0**2)  # at odds with the others
+    monkeypatch.setattr(fitting, "seldom_exceeded", lambda cells: np.where(cells == 2, 2.0 * cells, np.inf))
+    start = Mixture.start(SCHEMA, components=12, spread=0.2)
+    waiting, hurried = (
+        fit(start, [*noisy, late], HOUSEHOLDS, steps=1500, noise_explains=1.5, rate=0.03, wait_for_late_tables=waits)
+        for waits in (True, False)
+    )
+    assert hurried.steps < waiting.steps
+    assert misfit(hurried.model, [late]) <= 3
+
+
+def test_factors_multiply_the_gradient_of_their_tables_and_not_the_losses():
+    truth, model = (Mixture.start(SCHEMA, components=3, seed_text=text) for text in ("truth", "model"))
+    targets = [target_of(SCHEMA, table, HOUSEHOLDS) for table in measured_exactly(truth, NOISY[:2])]
+    chances = {name: jnp.asarray(array, dtype=jnp.float32) for name, array in model.chances.items()}
+    alone = [loss_and_gradient(SCHEMA, chances, [target]) for target in targets]
+    losses, gradient = loss_and_gradient(SCHEMA, chances, targets, np.array([2.0, 0.5]))
+    assert losses == pytest.approx(np.concatenate([found for found, _ in alone]))
+    for name in gradient:
+        expected = 2 * np.asarray(alone[0][1][name]) + 0.5 * np.asarray(alone[1][1][name])
+        assert gradient[name] == pytest.approx(expected, rel=1e-4, abs=1e-2)
+
+
 def test_a_fit_that_cannot_improve_ends_before_its_steps_do():
     # One household attribute measured twice, with answers that contradict each other: noise explains none of it.
     marginal = Marginal("households", ("h1",))

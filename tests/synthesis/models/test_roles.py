@@ -8,20 +8,22 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tallytree.attributes import Attribute
 from tallytree.errors import SpecError
 from tallytree.evaluate.truth import SeededWords
-from tallytree.schema import Marginal
+from tallytree.schema import Marginal, Schema
 from tallytree.structure.possible import possible_sizes
 from tallytree.structure.roles import Role
 from tallytree.structure.rules import Below, Has
 from tallytree.structure.structure import Structure
 from tallytree.synthesis.models.fitting import fit, loss, loss_and_gradient, slopes_by_logits, target_of
 from tallytree.synthesis.models.histogram import Histogram
-from tallytree.synthesis.models.mixture import Mixture, softmax
+from tallytree.synthesis.models.mixture import Mixture, joined, softmax
 from tallytree.synthesis.models.model import Measured, Wanted
 from tallytree.synthesis.models.network import Generator
 from tallytree.synthesis.models.sampling import counted, draw
-from tallytree.synthesis.structural import structural_tables, zero_tables
+from tallytree.synthesis.models.slots import variants
+from tallytree.synthesis.structural import cleared, structural_tables, zero_tables
 from tests.oracles.rules import AREA, keeps, schema_with, structures
 from tests.oracles.synthesis import expected_table, mixture_chances
 from tests.synthesis.helpers import schema_of
@@ -157,6 +159,32 @@ def test_zeros_of_rules_are_empty_in_households_that_keep_them():
     assert "persons other than head by age of head by relation and age" in described
 
 
+def test_cells_of_couples_ages_that_noise_explains_are_cleared_and_no_others():
+    roles = (Role("head", position=1), Role("spouse", position=2))
+    ages = Attribute("age", ("0", "20", "40", "60"), cuts=(20, 40, 60))
+    schema = Schema((AREA,), (ages, Attribute("sex", ("f", "m"))), 3, Structure(roles))
+    pair = Marginal("households", roles=(("head", "age"), ("spouse", "age")))
+    noisy = np.diag([500.0, 400, 300, 200]) + np.array([[0, 19, -30, 5], [21, 0, 0, 0], [0, 0, 0, 0], [0, 0, -9, 0]])
+    table = Measured(pair, noisy, np.array(100.0))
+    found = cleared(schema, table)
+    assert found.values[0, 1] == found.values[0, 2] == found.values[0, 3] == found.values[3, 2] == 0
+    assert found.values[1, 0] == 21
+    assert np.array_equal(np.diag(found.values), np.diag(noisy))
+    assert (found.variance[found.values > 0] == 100).all()
+    assert (found.variance[found.values == 0] < 10).all()
+    dense = Measured(pair, np.full((4, 4), 15.0), np.array(100.0))
+    assert cleared(schema, dense) is dense
+    for other in [
+        Marginal("households", roles=(("head", "sex"), ("spouse", "sex"))),
+        Marginal("households", roles=(("head", "age"), ("spouse", "sex"))),
+        Marginal("households", roles=(("head", "age"),)),
+        Marginal("persons", (), ("age",), roles=(("head", "age"),)),
+        Marginal("persons", (), ("age",)),
+    ]:
+        small = Measured(other, np.zeros(other.shape(schema)) - 1, np.array(100.0))
+        assert cleared(schema, small) is small
+
+
 def test_a_fit_with_zeros_leaves_them_nearly_no_chance():
     structure = Structure(
         (
@@ -173,6 +201,43 @@ def test_a_fit_with_zeros_leaves_them_nearly_no_chance():
     zeros = Measured(zero.marginal, np.zeros(zero.impossible.shape), np.where(zero.impossible, 10.0, np.inf))
     after = fit(model, [sizes], 1000, zeros=[zeros], noise_explains=0, rate=0.05).model
     assert after.answers(zero.marginal)[zero.impossible].sum() < before / 10
+
+
+def test_at_the_start_head_and_spouse_are_alike_in_age_and_nothing_else_is():
+    ages = Attribute("age", ("0", "20", "40", "60", "80"), cuts=(20, 40, 60, 80))
+    for roles, together in [
+        ((Role("head", position=1), Role("spouse", position=2, household={"kind": "pair"})), True),
+        ((Role("head", position=1),), False),
+    ]:
+        schema = Schema(
+            (Attribute("kind", ("pair", "other")),), (ages, Attribute("work", ("no", "yes"))), 3, Structure(roles)
+        )
+        model = Mixture.start(schema, components=200, spread=0.2)
+        age, work = (model.chances[f"person {name}"] for name in ("age", "work"))
+        pairs = np.arange(200) % len(variants(schema)) == 0
+        alike = np.corrcoef(age[pairs, 0].ravel(), age[pairs, 1].ravel())[0, 1]
+        assert (alike > 0.9) if together else (abs(alike) < 0.2)
+        assert np.abs(age[:, 2] - 1 / 5).max() < 0.2
+        assert np.abs(work - 1 / 2).max() < 0.3
+        if together:
+            assert np.abs(age[~pairs] - 1 / 5).max() < 0.2
+
+
+@pytest.mark.parametrize("schema", [*SCHEMAS, replace(SCHEMAS[0], structure=None)], ids=["place", "value", "none"])
+@pytest.mark.parametrize("part", [0.5, 2 / 3])
+def test_joined_mixtures_answer_with_their_mean(schema, part):
+    one, other = (Mixture.start(schema, components=6, seed_text=text) for text in ("one", "other"))
+    both = joined(one, other, part)
+    assert both.components == 12
+    for table in TABLES if schema.structure is not None else [Marginal("persons", ("h0",), ("p0", "p1"))]:
+        mean = part * one.answers(table) + (1 - part) * other.answers(table)
+        assert both.answers(table) == pytest.approx(mean, abs=1e-6)
+
+
+def test_mixtures_whose_kinds_of_household_do_not_come_in_whole_turns_are_not_joined():
+    one = Mixture.start(SCHEMAS[0], components=5)
+    with pytest.raises(SpecError, match="as many components of each kind"):
+        joined(one, one, 0.5)
 
 
 def test_fewer_components_than_kinds_of_household_are_refused():

@@ -81,7 +81,7 @@ def borrowed(
     """
     regions, sizes = noisy.shape
     noise = _at_least_some(noise, noisy.shape)
-    if not 0 < sizes <= MOST_SIZES:
+    if not can_borrow(sizes):
         return Borrowed(noisy, noise, 0.0)
     share = groups / np.maximum(groups_above, 1.0)
     lots, common = _put_together(noise, groups, above, share, kinds), None
@@ -112,6 +112,11 @@ def borrowed(
             variance[one.members] *= rest
             taken += len(one.members) * float(np.mean(1.0 - rest))
     return Borrowed(mean, variance, taken / max(1, regions - int(empty.sum())))
+
+
+def can_borrow(sizes: int) -> bool:
+    """Are there sizes, and few enough to look at all of them together?"""
+    return 0 < sizes <= MOST_SIZES
 
 
 def _at_least_some(noise: Floats, shape: tuple[int, int]) -> Floats:

@@ -38,6 +38,7 @@ from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
 
 RUN, MECHANISM, RECEIPT, ROOM = "run.json", "mechanism.json", "receipt.json", "room"
+MAKING_ROOM = "making room for the measurements"
 FILES = {
     MEASUREMENTS,
     REGIONS,
@@ -160,7 +161,7 @@ class Kept:
                 run = before
             self.write(MECHANISM, {"name": mechanism.name, "options": mechanism.options})
             regions(self.folder / REGIONS)
-            self._take_room(size, in_percent("making room for the measurements", progress))
+            self._take_room(size, in_percent(MAKING_ROOM, progress))
             self.write(RUN, run)
         except OSError as error:
             raise ReleaseError(

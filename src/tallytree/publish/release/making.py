@@ -25,7 +25,7 @@ from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import surely_estimated
-from tallytree.publish.release.keeping import Kept, SpentError
+from tallytree.publish.release.keeping import MAKING_ROOM, Kept, SpentError
 from tallytree.publish.release.measurements_file import regions_beside, room_for
 from tallytree.publish.release.memory import refuse_beyond_memory
 from tallytree.publish.release.value import Release
@@ -95,10 +95,11 @@ def release(
     refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all")
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, "same_data": same_data}
-    progress(Stage("measuring"))
     if keep is None:
+        progress(Stage("measuring"))
         measurements = measure(group_sizes, plan, **how)
     else:
+        progress(Stage(MAKING_ROOM))
         room = room_for(group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals)
         kept = Kept(place_of(Path(keep)))
         with kept.held():

@@ -17,18 +17,22 @@ from tallytree.synthesis.workload import Workload, is_sum_of
 
 MEAN_SIZE = sqrt(2 / pi)  # of normal noise, in standard deviations
 SIZES = Marginal("households", size=True)
+FEW_CELLS, MANY_CELLS = 16, 64  # below and above, the part of a structural table no longer depends on them
 
 
 class Parts(NamedTuple):
-    """What of the budget goes where: for each table that is measured in any case, and for the sweep."""
+    """What of the budget goes where: for all first tables together, for each one that is measured besides in any case,
+    and for the sweep.
+    """
 
+    first: Fraction
     structural: dict[Marginal, Fraction]
     asked: dict[Marginal, Fraction]
     sweep: Fraction
 
     @property
     def required(self) -> dict[Marginal, Fraction]:
-        """All tables that are measured in any case."""
+        """All tables that are measured in any case, besides the first."""
         return {**self.structural, **self.asked}
 
 
@@ -36,15 +40,18 @@ def parts_of_the_budget(
     schema: Schema,
     workload: Workload,
     neighbours: HouseholdNeighbours,
+    first_share: float,
     structure_share: float,
     asked_share: float,
     sweep_share: float,
 ) -> Parts:
     """From public facts alone. Tables of a kind share in proportion to the fourth root of their squared sensitivity:
-    between alike, and what would make the noise of all together least.
+    between alike, and what would make the noise of all together least. Structural ones also share by
+    `structural_weight`. Where these are measured the first tables need only half of what they
+    get otherwise, since sizes and ages are sums of the structural tables; the sweep has the other half.
     """
-    first = set(first_tables(schema))
-    asked = [table for table in workload.measured if table not in first and neighbours.sensitivity(table, schema).l1]
+    always = set(first_tables(schema))
+    asked = [table for table in workload.measured if table not in always and neighbours.sensitivity(table, schema).l1]
     allowed = neighbours.unit.kind != "one_person_attributes" or not roles_by_attribute(schema)
     structural = [
         table
@@ -52,13 +59,25 @@ def parts_of_the_budget(
         if table not in asked and neighbours.sensitivity(table, schema).l1
     ]
 
-    def divided(tables: list[Marginal], whole: float) -> dict[Marginal, Fraction]:
-        roots = [neighbours.sensitivity(table, schema).l2_squared ** 0.25 for table in tables]
-        return {table: Fraction(whole * root / sum(roots)) for table, root in zip(tables, roots, strict=True)}
+    def divided(weights: dict[Marginal, float], whole: float) -> dict[Marginal, Fraction]:
+        roots = {
+            table: weight * neighbours.sensitivity(table, schema).l2_squared ** 0.25
+            for table, weight in weights.items()
+        }
+        return {table: Fraction(whole * root / sum(roots.values())) for table, root in roots.items()}
 
-    parts = divided(structural, structure_share), divided(asked, asked_share)
+    parts = (
+        divided({table: structural_weight(schema, table) for table in structural}, structure_share),
+        divided(dict.fromkeys(asked, 1.0), asked_share),
+    )
     taken = sum((sum(part.values(), Fraction(0)) for part in parts), Fraction(0))
-    return Parts(*parts, max(Fraction(sweep_share) - taken, Fraction(0)))
+    first = Fraction(first_share) / (2 if structural else 1)
+    return Parts(first, *parts, max(Fraction(sweep_share) + Fraction(first_share) - first - taken, Fraction(0)))
+
+
+def structural_weight(schema: Schema, table: Marginal) -> float:
+    """The square root of the cells, taken as neither few nor many: two sexes by two need less than ages by ages."""
+    return sqrt(min(max(table.cells(schema), FEW_CELLS), MANY_CELLS))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ Three stages share the budget.
 
 A whole table costs no more than one cell of it does, up to the factors of the sensitivities: that is why tables are
 measured here and not HQR's single queries. Tables that are public under the unit are taken exactly, at no cost.
+
+What no table says a mixture makes up, each start in its own way. So where there are roles, two mixtures are fitted to
+the same measurements from two starts, and the model is their mean: it costs time and no privacy.
 """
 
 from __future__ import annotations
@@ -31,13 +34,15 @@ from tallytree.errors import SpecError
 from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.methods.affording import MEAN_SIZE, SIZES, Sweep, first_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.methods.asking import Asking, Fitted, epsilon_for, estimates_while_resuming, share, whole
-from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.models.mixture import Mixture, joined
 from tallytree.synthesis.models.model import Measured
-from tallytree.synthesis.models.slots import slots
-from tallytree.synthesis.structural import zero_tables
+from tallytree.synthesis.models.slots import slots, variants
+from tallytree.synthesis.structural import cleared, zero_tables
 from tallytree.synthesis.workload import Workload
 
+CLOSE = 1.3  # times the misfit that noise explains: a second mixture that is further off is not taken
 PUBLIC_VARIANCE = 0.25  # a public table weighs in the fit as if it had this part of the least noise's variance
+ZEROS_APART = 0.004  # the most that a cell of zeros is taken to be apart from zero, as a part of all households
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,9 @@ class MarginalsOptions:
     brought nothing. The start has `components` that differ by about `spread`. A fit takes `steps`, or `last_steps` at
     the end of a stage, at `rate`, and stops where noise explains what is left: at `noise_explains` (see `fitting.fit`),
     raised by `slack` of its standard deviations. `empty` allows households without persons; `seed_text`
-    names the start.
+    names the start. `structure_share` and `asked_share` are the parts for tables that roles ask for and that the
+    workload wants measured. `zero_weight` is that of cells which rules keep empty, as a part of the best table's. The
+    model is the mean of `mixtures`; 0 stands for two where there are roles and for one elsewhere.
     """
 
     first_share: float = 0.1
@@ -68,9 +75,10 @@ class MarginalsOptions:
     slack: float = 1.0
     empty: bool = True
     seed_text: str = ""
-    structure_share: float = 0.15
+    structure_share: float = 0.1
     asked_share: float = 0.25
     zero_weight: float = 0.1
+    mixtures: int = 0
 
     def __post_init__(self) -> None:
         shares = (self.first_share, self.select_share, self.first_share + self.sweep_share)
@@ -84,6 +92,8 @@ class MarginalsOptions:
             raise SpecError("rate and spread must be above 0, worth_sweeping and noise_explains at least 0")
         if not (0 < self.structure_share < 0.5 and 0 < self.asked_share < 0.5) or self.zero_weight < 0:
             raise SpecError("structure_share and asked_share must lie between 0 and 0.5, and zero_weight be at least 0")
+        if isinstance(self.mixtures, bool) or not isinstance(self.mixtures, int) or self.mixtures < 0:
+            raise SpecError(f"mixtures must be a whole number of at least 0, not {self.mixtures!r}")
 
     def check(self, schema: Schema) -> None:
         """Refuse fewer components than there are kinds of household."""
@@ -91,17 +101,33 @@ class MarginalsOptions:
             slots(schema, self.components_for(schema))
 
     def components_for(self, schema: Schema) -> int:
-        """Half as many components again where there are roles: they tell kinds of household apart."""
-        return self.components * 3 // 2 if schema.structure is not None and schema.structure.single else self.components
+        """Half as many again where there are roles, and as many for each kind of household that they tell apart."""
+        if not has_roles(schema):
+            return self.components
+        kinds, wanted = len(variants(schema)), self.components * 3 // 2
+        return -(-wanted // kinds) * kinds if wanted >= kinds else wanted
+
+    def last_steps_for(self, schema: Schema) -> int:
+        """Half as many steps again where there are roles: there is more to fit."""
+        return self.last_steps * 3 // 2 if has_roles(schema) else self.last_steps
+
+    def mixtures_for(self, schema: Schema) -> int:
+        """How many mixtures are fitted."""
+        return self.mixtures or (2 if has_roles(schema) else 1)
 
     @property
-    def shares(self) -> tuple[float, float, float]:
-        """The parts for structural tables, for tables asked for, and for these and the sweep together."""
-        return self.structure_share, self.asked_share, self.sweep_share
+    def shares(self) -> tuple[float, float, float, float]:
+        """The parts for first tables, for structural ones, for those asked for, and for these two and the sweep."""
+        return self.first_share, self.structure_share, self.asked_share, self.sweep_share
 
     def run(self, asking: Asking) -> Fitted:
         """All stages."""
         return _Run(asking, self).result()
+
+
+def has_roles(schema: Schema) -> bool:
+    """Are there roles of one person?"""
+    return schema.structure is not None and bool(schema.structure.single)
 
 
 class _Run:
@@ -116,23 +142,26 @@ class _Run:
         self.parts = parts_of_the_budget(self.schema, asking.workload, asking.tables.neighbours, *options.shares)
         self.zeros = zero_tables(self.schema)
         self.models = asking.models("tallytree-marginals", options, self._start, Mixture.from_arrays)
-        self.number = 0
+        self.last_steps = options.last_steps_for(self.schema)
+        self.number, self.done, self.others = 0, 0, options.mixtures_for(self.schema) - 1
         self.measured: list[Measured] = []
         self.exact: list[tuple[Marginal, Integers]] = []
 
     def result(self) -> Fitted:
         self._first()
+        first = len(self.measured)
         self._sweep()
         self._rounds()
+        self._other_mixtures(first)
         return Fitted(self.models.model, self.number, tuple(self.measured), tuple(self.asking.record))
 
-    def _start(self) -> Mixture:
+    def _start(self, number: int = 0) -> Mixture:
         options = self.options
         return Mixture.start(
             self.schema,
             components=options.components_for(self.schema),
             spread=options.spread,
-            seed_text=options.seed_text,
+            seed_text=f"{options.seed_text} {number}" if number else options.seed_text,
             empty=options.empty,
         )
 
@@ -142,7 +171,7 @@ class _Run:
         """The number of households, their sizes and all attributes, with equal budgets."""
         asking = self.asking
         private = [marginal for marginal in first_tables(self.schema) if not asking.is_public(marginal)]
-        each = share(asking.total, Fraction(self.options.first_share) / (len(private) + 1))
+        each = share(asking.total, self.parts.first / (len(private) + 1))
         self.number = asking.number(each)
         for marginal in dict.fromkeys([*first_tables(self.schema), *self.public]):
             if asking.is_public(marginal):
@@ -151,20 +180,20 @@ class _Run:
                 self._measure(marginal, each)
         for marginal, part in self.parts.required.items():
             self._measure(marginal, share(asking.total, part))
-        self._advance([*self.measured], self.options.last_steps)
-        asking.tell(1, self.options.rounds + 3, "sizes and attributes")
+        self._advance([*self.measured], self.last_steps)
+        self._tell(1, "sizes and attributes")
 
     def _sweep(self) -> None:
         """The tables that are worth it, with equal budgets."""
-        asking, budget = self.asking, share(self.asking.total, self.parts.sweep or Fraction(1, 2))
+        budget = share(self.asking.total, self.parts.sweep or Fraction(1, 2))
         chosen = self._worth_sweeping(float(budget)) if self.parts.sweep else []
         if chosen:
             before = len(self.measured)
             each = share(budget, Fraction(1, len(chosen)))
             for marginal in chosen:
                 self._measure(marginal, each)
-            self._advance(self.measured[before:], self.options.last_steps)
-        asking.tell(2, self.options.rounds + 3, f"{len(chosen)} tables at once")
+            self._advance(self.measured[before:], self.last_steps)
+        self._tell(2, f"{len(chosen)} tables at once")
 
     def _worth_sweeping(self, budget: float) -> list[Marginal]:
         return Sweep(
@@ -193,11 +222,11 @@ class _Run:
             table = self._round(asking.left if last else rho)
             done += 1
             if table is not None:
-                steps = options.last_steps if asking.left == 0 else options.steps
+                steps = self.last_steps if asking.left == 0 else options.steps
                 if self._advance([table], steps):
                     rho = share(rho, options.sharpen)
             words = "lost" if table is None else table.marginal.describe()
-            asking.tell(done + 2, max(done, options.rounds) + 3 if asking.left else done + 2, words)
+            self._tell(done + 2, words)
 
     def _round(self, rho: Fraction) -> Measured | None:
         """Select a table and measure it; None if either was lost."""
@@ -224,25 +253,20 @@ class _Run:
             self.measured.append(table)
         return table
 
+    def _tell(self, done: int, words: str) -> None:
+        """Show progress. How many rounds there are is known once nothing is left to spend."""
+        self.done = done
+        rounds = max(done - 2, self.options.rounds) + 3 if self.asking.left else done
+        self.asking.tell(done, rounds + self.others, words)
+
     # ---------------------------------------------------------------- fitting
 
     def _advance(self, newest: Sequence[Measured], steps: int) -> bool:
         """Fit to everything so far. Did the newest table, if it is one, move the model by less than its own noise?"""
-        measured, number = [*self._exact_tables(), *self.measured], self.number
-        options, zeros = self.options, self._zero_tables()
+        measured, number = [*self.measured], self.number
 
         def fit(model: Mixture) -> tuple[Mixture, bool]:
-            from tallytree.synthesis.models import fitting
-
-            # What noise alone leaves varies by about this much from run to run; to fit below it is to fit noise.
-            cells = max(1, sum(table.cells for table in measured))
-            explained = options.noise_explains * (1 + options.slack * sqrt(2 / cells))
-            if not measured:
-                return model, False
-            found = fitting.fit(
-                model, measured, number, steps=steps, rate=options.rate, noise_explains=explained, zeros=zeros
-            )
-            moved = found.model
+            moved, _ = self._fitted(model, measured, steps)
             if len(newest) != 1:
                 return moved, False
             table = newest[0]
@@ -253,17 +277,60 @@ class _Run:
         seen += [[table.marginal.to_json(), table.values.tolist(), table.variance.flat[0].item()] for table in newest]
         return bool(self.models.advance(seen, fit))
 
-    def _exact_tables(self) -> list[Measured]:
+    def _other_mixtures(self, first: int) -> None:
+        """Mixtures from other starts, fitted to the first tables and then to all, and joined to the one before if they
+        came close.
+        """
+        stages = [self.measured[:first], self.measured]
+        for number in range(1, self.others + 1):
+
+            def fit(model: Mixture, number: int = number) -> tuple[Mixture, bool]:
+                other, close = self._start(number), False
+                for measured in stages:
+                    other, close = self._fitted(other, measured, self.last_steps)
+                kept = model.components // other.components
+                return joined(model, other, kept / (kept + 1)) if close else model, close
+
+            self.models.advance(["another mixture", number, self.last_steps], fit)
+            self.others -= 1
+            self._tell(self.done + 1, "another mixture")
+
+    def _fitted(self, model: Mixture, measured: Sequence[Measured], steps: int) -> tuple[Mixture, bool]:
+        """The model, fitted to these tables, to what is public, and to what rules keep empty. Did it come close?"""
+        from tallytree.synthesis.models import fitting
+
+        options = self.options
+        seen = [cleared(self.schema, table) for table in measured]
+        tables, zeros = [*self._exact_tables(measured), *seen], self._zero_tables(measured)
+        if not tables:
+            return model, False
+        # What noise alone leaves varies by about this much from run to run; to fit below it is to fit noise.
+        cells = max(1, sum(table.cells for table in tables))
+        explained = options.noise_explains * (1 + options.slack * sqrt(2 / cells))
+        found = fitting.fit(
+            model,
+            tables,
+            self.number,
+            steps=steps,
+            rate=options.rate,
+            noise_explains=explained,
+            zeros=zeros,
+            wait_for_late_tables=not self.parts.structural,
+        )
+        return found.model, found.misfit <= CLOSE * explained
+
+    def _exact_tables(self, measured: Sequence[Measured]) -> list[Measured]:
         """Public tables as if measured, with little noise: more weight would only slow the fit down."""
-        least = min((float(table.variance.min()) for table in self.measured), default=1.0)
+        least = min((float(table.variance.min()) for table in measured), default=1.0)
         variance = np.array(PUBLIC_VARIANCE * least)
         return [Measured(marginal, counts.astype(np.float64), variance) for marginal, counts in self.exact]
 
-    def _zero_tables(self) -> list[Measured]:
-        """What rules keep empty, as if it had been measured with the least noise."""
+    def _zero_tables(self, measured: Sequence[Measured]) -> list[Measured]:
+        """What rules keep empty, as if it had been measured: with the least noise, and at most `ZEROS_APART` of it."""
         if not self.options.zero_weight:
             return []
-        least = min((float(table.variance.min()) for table in self.measured), default=1.0) / self.options.zero_weight
+        least = min((float(table.variance.min()) for table in measured), default=1.0) / self.options.zero_weight
+        least = min(least, (ZEROS_APART * self.number) ** 2)
         return [
             Measured(zero.marginal, np.zeros(zero.impossible.shape), np.where(zero.impossible, least, np.inf))
             for zero in self.zeros

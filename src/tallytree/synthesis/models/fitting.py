@@ -32,6 +32,9 @@ DEVIATIONS = 3.7  # that a table's own misfit may lie above what noise explains:
 PATIENCE = 20  # steps without a fall of the misfit, before the rate is halved
 LEAST_FALL = 0.01  # of the misfit, as a share, that counts as one
 HALVINGS = 3  # of the rate, before a fit that no longer improves is over
+LATE_FROM = 1.3  # times the misfit at which a fit may stop: from there on tables that are late weigh more
+LATE_AFTER = 5  # steps, after which the weight of those that still are late grows
+LATE_GROWTH, LATE_MOST = 1.2, 16.0  # by how much each time, and how far
 
 
 class FitOutcome(NamedTuple):
@@ -51,6 +54,7 @@ def fit(
     rate: float = 0.1,
     noise_explains: float = 1.0,
     zeros: Sequence[Measured] = (),
+    wait_for_late_tables: bool = True,
 ) -> FitOutcome:
     """Move `model` towards all measured tables. The same arguments give the same model.
 
@@ -62,6 +66,9 @@ def fit(
 
     `zeros` are tables that the model is drawn to as well, and whose misfit has no part in when to stop: public facts,
     such as cells that a rule keeps empty.
+
+    Without `wait_for_late_tables`, those that alone keep the fit from stopping weigh more and more, so that it need not
+    go on until the noise of all others is fitted.
     """
     number = check_number(number_of_households, "households")
     targets = [target_of(model.schema, table, number) for table in (*measured, *zeros)]
@@ -73,14 +80,18 @@ def fit(
     logits = {name: jnp.asarray(array) for name, array in model.to_arrays().items()}
     moments = optax.scale_by_adam().init(logits)
     smoothed, best, since, halvings, taken = inf, inf, 0, 0, 0
+    factors = np.ones(len(targets))
     while taken < steps:
         chances = _chances(logits)
-        losses, gradient = loss_and_gradient(model.schema, chances, targets)
+        losses, gradient = loss_and_gradient(model.schema, chances, targets, factors)
         losses = losses[: len(measured)]
         misfit = float(losses.sum()) / cells
         smoothed = misfit if smoothed == inf else SMOOTHING * smoothed + (1 - SMOOTHING) * misfit
         if smoothed <= noise_explains and (losses <= most).all():
             break
+        if not wait_for_late_tables and smoothed <= LATE_FROM * noise_explains and taken % LATE_AFTER == 0:
+            late = np.flatnonzero(losses > most)
+            factors[late] = np.minimum(factors[late] * LATE_GROWTH, LATE_MOST)
         if smoothed < best * (1 - LEAST_FALL):
             best, since = smoothed, 0
         else:
@@ -129,14 +140,17 @@ _of_one_table = partial(jax.jit, static_argnums=(0, 1))(jax.value_and_grad(loss,
 
 
 def loss_and_gradient(
-    schema: Schema, chances: dict[str, jax.Array], targets: Sequence[Target]
+    schema: Schema, chances: dict[str, jax.Array], targets: Sequence[Target], factors: Floats | None = None
 ) -> tuple[Floats, dict[str, Any]]:
-    """Each table's loss, and the gradient of their sum by all chances: zero for those that no table has."""
+    """Each table's loss, and the gradient of their sum, each times its factor, by all chances: zero for those that no
+    table has.
+    """
     losses = []
     gradient: dict[str, Any] = {}
     plain = {name: np.asarray(array) for name, array in chances.items()}
-    for target in targets:
+    for place, target in enumerate(targets):
         marginal = target.marginal
+        factor = np.float32(1 if factors is None else factors[place])
         tables = tables_of(schema, marginal, plain if marginal.roles else chances)
         if marginal.of == "households" and marginal.person and not marginal.size:
             found, slopes = loss_and_slopes(tables, target.shares, target.weights)
@@ -145,9 +159,9 @@ def loss_and_gradient(
         losses.append(float(found))
         for name, slope in slopes_by_chances(schema, marginal, slopes, plain):
             if name in gradient:  # in NumPy: a sum of two small arrays takes the engine longer to start than to do
-                gradient[name] += slope
+                gradient[name] += factor * slope
             else:
-                gradient[name] = np.array(slope)
+                gradient[name] = factor * np.array(slope)
     return np.array(losses), {
         name: gradient[name] if name in gradient else np.zeros_like(chances[name]) for name in chances
     }

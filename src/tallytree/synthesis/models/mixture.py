@@ -25,9 +25,11 @@ from tallytree.synthesis.models.model import Arrays, SyntheticHouseholds, Wanted
 from tallytree.synthesis.models.products import Tables, answers, by_component, weighted_households
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.synthesis.models.sampling import Block, draw_codes, ladders
-from tallytree.synthesis.models.slots import IMPOSSIBLE, masked, view
+from tallytree.synthesis.models.slots import IMPOSSIBLE, coupled, masked, variants, view
+from tallytree.synthesis.structural import key_attributes
 from tallytree.synthesis.workload import Workload
 
+ALIKE = 3.0  # spread of what persons in roles have in common at the start
 BLOCK = 1 << 17  # chances worked on at a time: they stay in the cache
 GIVEN_AT_A_TIME = 4096  # pairs of code and size, for which chances of all components are held
 
@@ -60,9 +62,10 @@ class Mixture:
     ) -> Mixture:
         """Random components that differ by about `spread`; the same ones for the same public seed text.
 
-        Where nothing is measured, attributes stay nearly independent if components differ little. With `empty` false
-        no household is without persons, now or after any fit. Nothing that the schema's structure makes impossible has
-        a chance, now or after any fit.
+        Where nothing is measured, attributes stay nearly independent if components differ little. Only head and
+        spouse are alike at the start, in what roles are compared by (age): a fit that ends where noise explains the
+        rest leaves what is not known of them as it was. With `empty` false no household is without persons, now or
+        after any fit. Nothing that the schema's structure makes impossible has a chance, now or after any fit.
         """
         if components < 1:
             raise SpecError(f"a mixture needs at least one component, not {components}")
@@ -70,6 +73,11 @@ class Mixture:
         shapes = _shapes(schema, components)
         drawn = {name: np.float32(spread) * stream.normal(*shape).astype(np.float32) for name, shape in shapes.items()}
         drawn["weights"] = np.zeros(components, np.float32)
+        if (structure := schema.structure) is not None and (persons := coupled(schema, components)):
+            for name in key_attributes(schema, structure):
+                common = np.float32(ALIKE) * stream.normal(components, schema.attribute(name).codes).astype(np.float32)
+                for rows, places in persons:
+                    drawn[f"person {name}"][rows, places] += common[rows]
         if not empty:
             drawn["sizes"][:, 0] = IMPOSSIBLE
         return cls.from_arrays(schema, masked(schema, drawn))
@@ -265,6 +273,18 @@ class _Redraw(Redraw):
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
         self._component[homes] = draw_codes(chances, np.arange(len(homes)), self._source)
         self.households(homes)
+
+
+def joined(one: Mixture, other: Mixture, part: float) -> Mixture:
+    """The components of both, `one` with the weight `part` and `other` with the rest: answers are their mean.
+
+    Who is where in a component goes by its number, so `one` must have whole turns of the kinds of household.
+    """
+    if one.schema.structure is not None and one.components % len(variants(one.schema)):
+        raise SpecError("a mixture that others are joined to needs as many components of each kind of household")
+    weights = [_logarithms(one.weights) + np.log(part), _logarithms(other.weights) + np.log1p(-part)]
+    mine, others = one.to_arrays() | {"weights": weights[0]}, other.to_arrays() | {"weights": weights[1]}
+    return Mixture.from_arrays(one.schema, {name: np.concatenate([mine[name], others[name]]) for name in mine})
 
 
 def tables_of(schema: Schema, marginal: Marginal, chances: Mapping[str, Any]) -> Tables:

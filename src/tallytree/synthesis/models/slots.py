@@ -101,6 +101,16 @@ def masked(schema: Schema, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def coupled(schema: Schema, components: int) -> list[tuple[Integers, Integers]]:
+    """Where head and spouse are: for each role of one person the components that have it and another such role, and
+    the place of the person there. Nothing where no household has two of them.
+    """
+    places = list(slots(schema, components).places.values())
+    several = np.sum([at != NEVER for at in places], axis=0) > 1
+    rows = [np.flatnonzero(several & (at != NEVER)) for at in places]
+    return [(there, at[there]) for there, at in zip(rows, places, strict=True) if len(there)]
+
+
 def variants(schema: Schema) -> list[Variant]:
     """Every kind of household that the roles tell apart and that can be."""
     structure = schema.structure or Structure()
