@@ -3,6 +3,7 @@
     python -m experiments.rivals --data DIRECTORY --out rows.jsonl [--sets oregon atlanta cps] [--methods h-gem]
         [--epsilon 0.25 1 4] [--runs 1] [--python PYTHON] [--sources FOLDER]
     python -m experiments.rivals --out rows.jsonl --table     errors of the runs so far, and ratios to the best rival
+                                                              (lines of experiments.plausible may be added to the file)
 
 H-GEM and MWEM are this project's own, after their paper, without roles and rules: MWEM with 400 passes over its cells
 at the end (`settled`), for the sets called small alone, since it holds a number for every possible household. `mst` is
@@ -43,11 +44,12 @@ from tallytree.tables.contingency import HouseholdCodes
 OURS = "tallytree-marginals"
 METHODS = ("mst", "mst-persons", "mwem", "h-gem", OURS)
 OPTIONS: dict[str, dict[str, Any]] = {"mwem": {"iterate": "settled"}}
+MADE_UP = "acs-small"
 Row = dict[str, Any]
 
 
 def case_of(name: str, directory: Path) -> Case:
-    """A set with what is known of its households, or a small one, of which nothing is."""
+    """A set with what is known of its households, or a small or made-up one, of which nothing is."""
     if name in CASES:
         return CASES[name](directory)
     return Case(truth_of(name, directory)[0], Structure(), ("", ""))
@@ -119,11 +121,15 @@ def run(name: str, case: Case, which: str, epsilon: str, number: int, program: D
 
 
 def table(rows: list[Row]) -> Iterator[str]:
-    """Lines of a table: means over runs of largest and mean errors, and the default's as parts of the best other's."""
+    """Lines of a table: means over runs of largest and mean errors, and the default's as parts of the best other's.
+
+    Rows of `experiments.plausible` with roles and rules are the default's too.
+    """
     found: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        if "max_error" in row:
-            found.setdefault((row["data"], row["epsilon"], row["method"]), []).append(row)
+        which = row.get("method", OURS if row.get("structure") else None)
+        if "max_error" in row and which is not None:
+            found.setdefault((row["data"], row["epsilon"], which), []).append(row)
     means = {
         key: [float(np.mean([row[error] for row in runs])) for error in ("max_error", "mean_error")]
         for key, runs in found.items()
@@ -150,7 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--sets", nargs="+", default=[*CASES, *SMALL], choices=[*CASES, *SMALL])
+    parser.add_argument("--sets", nargs="+", default=[*CASES, *SMALL], choices=[*CASES, *SMALL, MADE_UP])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--epsilon", nargs="+", default=["0.25", "1", "4"])
     parser.add_argument("--runs", type=int, default=1)
@@ -171,7 +177,7 @@ def main() -> None:
             case = case_of(name, given.data)
             for which in given.methods:
                 for epsilon in given.epsilon:
-                    if (name, which, epsilon, number) in done or (which == "mwem" and name not in SMALL):
+                    if (name, which, epsilon, number) in done or (which == "mwem" and name in CASES):
                         continue
                     row = run(name, case, which, epsilon, number, program)
                     with given.out.open("a", encoding="utf-8") as file:

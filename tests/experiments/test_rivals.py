@@ -3,7 +3,7 @@
 import numpy as np
 from experiments.flattened import flat_sizes, flattened, folded, persons_alone, persons_back
 from experiments.plausible import Case, person_tables
-from experiments.rivals import judged
+from experiments.rivals import judged, table
 
 from tallytree.evaluate.microdata import HouseholdTruth
 from tallytree.structure.structure import Structure
@@ -50,3 +50,18 @@ def test_errors_are_found():
     assert found["max_error"] > 0.01
     assert found["mean_error"] > 0
     assert found["persons_apart"] == 0.0  # tables of persons alone are as they were
+
+
+def test_the_table_has_means_over_runs_and_parts_of_the_best_other():
+    def row(which, largest, mean, run=0, **more):
+        return {"data": "d", "epsilon": "1", "run": run, "max_error": largest, "mean_error": mean, **which, **more}
+
+    rows = [
+        row({"structure": True}, 0.1, 0.02),
+        row({"structure": True}, 0.3, 0.02, 1),
+        row({"structure": False}, 9, 9),
+    ]
+    rows += [row({"method": "mst"}, 0.4, 0.05), row({"method": "h-gem"}, 0.5, 0.04)]
+    rows += [{"data": "d", "epsilon": "1", "run": 0, "method": "mst-persons", "persons_apart": 0.1}]
+    *_, last = table(rows)
+    assert last == "| d | 1 | 0.2000, 0.02000 (2) | 0.4000, 0.05000 (1) | 0.5000, 0.04000 (1) | 0.50, 0.50 |"

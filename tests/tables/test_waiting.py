@@ -5,10 +5,12 @@ import sys
 import threading
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import tallytree as tt
 from tallytree.errors import DataError
+from tallytree.tables.duckdb_sql import MANY, DuckDB
 from tallytree.tables.source import READING, Opened, workspace
 from tallytree.tables.waiting import waited
 
@@ -49,6 +51,25 @@ def test_what_the_work_gives_or_raises_is_given_or_raised(connection):
     assert waited(connection, lambda: connection.execute("select 2").fetchall(), print) == [(2,)]
     with pytest.raises(duckdb.Error):
         waited(connection, lambda: connection.execute("select nothing"), print)
+
+
+def test_many_rows_are_in_a_table_of_duckdbs_own_which_it_knows_the_length_of(connection):
+    engine = DuckDB(connection)
+    for rows, scan in ((3, "Arrow Scan"), (MANY, "Seq Scan")):
+        table = engine.memtable({"number": range(rows)})
+        assert scan in str(connection.execute(f"EXPLAIN {table.text}").fetchall())
+        assert engine.to_pyarrow(table)["number"].to_pylist() == list(range(rows))
+
+
+def test_counts_are_the_same_whoever_holds_the_regions(monkeypatch):
+    tree = tt.Hierarchy.from_levels({"state": ["GA", "GA", "NY"], "county": ["1", "2", "3"]}, ["state", "county"])
+    rows = pa.table({"home": [1, 1, 2, 3, 3, 3], "county": ["1", "1", "3", "2", "2", "2"]})
+    found = []
+    for many in (MANY, 1):
+        monkeypatch.setattr("tallytree.tables.duckdb_sql.MANY", many)
+        sizes = tt.read(rows, group="home", region="county", hierarchy=tree, max_size=4)
+        found.append(sizes.counts.open_at_the_privacy_border().tolist())
+    assert found[0] == found[1] == [[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]]
 
 
 def test_another_thread_waits_by_itself(connection):

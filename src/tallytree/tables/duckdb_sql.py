@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 NAMES = count()
+MANY = 10_000  # rows of Arrow data
 WHOLE = {"TINYINT": 1, "SMALLINT": 2, "INTEGER": 4, "BIGINT": 8}
 UNSIGNED = {f"U{name}": size for name, size in WHOLE.items()}
 FLOATING = ("FLOAT", "DOUBLE")
@@ -327,11 +328,20 @@ class DuckDB:
         return found
 
     def memtable(self, data: Any) -> Table:
-        """Arrow data, or a mapping of columns, as a table."""
+        """Arrow data, or a mapping of columns, as a table.
+
+        One of many rows is taken over into a table of DuckDB's own: it does not know how far a query is that scans
+        Arrow data.
+        """
         import pyarrow as pa
 
-        name = f"tallytree_{next(NAMES)}"
-        self.con.register(name, pa.table(data))
+        name, rows = f"tallytree_{next(NAMES)}", pa.table(data)
+        if rows.num_rows < MANY:
+            self.con.register(name, rows)
+        else:
+            self.con.register(f"{name}_taken", rows)
+            self.con.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM {name}_taken")
+            self.con.unregister(f"{name}_taken")
         return self.query(f"SELECT * FROM {name}")
 
     def literal(self, value: Any, kind: str) -> Column:

@@ -11,12 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallytree.arrays import Floats, Integers
 from tallytree.estimate.settled import families, subtrees
 from tallytree.estimate.settled.families import orderly, settled
 from tallytree.estimate.settled.subtrees import subtree_estimates
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.variances import TreeVariances
 from tallytree.hierarchy import Hierarchy
+from tallytree.kernels import kernel
+
+
+@kernel
+def relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
+    """A part of kernels cannot be called otherwise."""
+    return families._relaxed(mean, deviation, parent, bounds)
 
 
 def a_tree(rng: np.random.Generator) -> Hierarchy:
@@ -85,7 +93,7 @@ def test_a_familys_real_rows_are_the_nearest_ones(seed: int) -> None:
     mean, deviation = rng.normal(4, 4, (children, sizes)), rng.uniform(0.5, 3, (children, sizes))
     bounds = rng.integers(4, 12, children)
     parent = -np.sort(-rng.integers(0, bounds.sum() // 2, sizes))
-    found = families._relaxed(mean, deviation, parent, bounds)
+    found = relaxed(mean, deviation, parent, bounds)
 
     def cost(flat: np.ndarray) -> float:
         return float(np.sum(((flat.reshape(mean.shape) - mean) / deviation) ** 2))

@@ -229,7 +229,7 @@ def test_progress_tells_of_the_replicates_and_of_a_long_wait(tmp_path):
     assert Stage("typical intervals", 25, 25) in steps
     for doing in ("making room for the measurements", "keeping the measurements", "estimating", "guaranteed intervals"):
         done = [(stage.done, stage.of, stage.unit) for stage in steps if stage.doing == doing]
-        assert done[0] == (0, 1000, "%")
+        assert (0, 1000, "%") in done
         assert done == sorted(done)
     assert len({stage.done for stage in steps if stage.doing == "estimating"}) > 2
     again = resume(tmp_path / "kept", intervals="guaranteed", confidence=0.8)

@@ -88,9 +88,9 @@ def test_a_kill_after_reserving_is_gone_on_from_and_paid_once(tmp_path, made, le
         elif where == "keeping":
             patch.setattr(keeping, "write_measurements", kill)
         elif where == "syncing":
-            patch.setattr(Kept, "put", lambda kept, _: (kept.write("receipt.json", {}), kill()))
+            patch.setattr(Kept, "put", lambda kept, *_: (kept.write("receipt.json", {}), kill()))
         else:
-            patch.setattr(Kept, "put", lambda kept, found: (save_measurements(found, kept.folder / "room"), kill()))
+            patch.setattr(Kept, "put", lambda kept, found, _: (save_measurements(found, kept.folder / "room"), kill()))
         with pytest.raises(Killed):
             made()
     state = Kept(tmp_path / "kept").state()
@@ -181,10 +181,10 @@ def test_noise_that_would_not_fit_is_refused_before_anything_is_spent(tmp_path, 
 def test_a_race_that_is_lost_at_reserving_leaves_no_folder(tmp_path, made, ledger, monkeypatch):
     begin = Kept.begin
 
-    def meanwhile(kept, *given):
+    def meanwhile(kept, *given, **told):
         for _ in range(2):
             ledger.reserve("people", Budget(epsilon=1), Neighbours.of(PEOPLE, one_entity()))
-        return begin(kept, *given)
+        return begin(kept, *given, **told)
 
     monkeypatch.setattr(Kept, "begin", meanwhile)
     with pytest.raises(BudgetError, match="Nothing was spent"):
@@ -240,10 +240,10 @@ def test_measurements_are_written_over_the_room_and_synced_before_they_count(tmp
     inode = {}
     put, sync, fsync, replace = Kept.put, keeping.sync, os.fsync, keeping.Path.replace
 
-    def watched(kept, found):
+    def watched(kept, found, progress):
         inode["room"] = (kept.folder / "room").stat().st_ino
         steps.clear()
-        put(kept, found)
+        put(kept, found, progress)
         inode["file"] = (kept.folder / "measurements.parquet").stat().st_ino
         assert steps[-3:] == ["fsync", "room", "sync kept"]
 

@@ -39,7 +39,7 @@ from tallytree.estimate.intervals.noise_tails import NORMAL, quantile
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.estimate.layout import row_blocks
 from tallytree.estimate.tree.least_squares import tree_least_squares
-from tallytree.kernels import in_threads, kernel
+from tallytree.kernels import in_threads, kernel, part_of_kernels
 from tallytree.privacy.measurements import Measurements
 from tallytree.progress import Tell, nobody, piece
 
@@ -178,7 +178,6 @@ def _bound_differences(
             half = pair[region] if 0 < size < sizes else single[region]
             highest = here - after + half
             if reaches.shape[1]:
-                reach = reaches[reach_of[region]]
                 for width in WINDOWS:
                     first = size - width  # the window T[first + 1] … T[size]
                     if first < 0 and not public:
@@ -187,12 +186,12 @@ def _bound_differences(
                     last = min(sizes, size + width)
                     noisy = min(size, width) + last - size
                     before = sums[size] - sums[max(0, first)] + known * total
-                    bound = before - (sums[last] - sums[size]) + reach[noisy] * deviations[region]
+                    bound = before - (sums[last] - sums[size]) + reaches[reach_of[region], noisy] * deviations[region]
                     highest = min(highest, bound / width)
             _put(lower, upper, counts, region, cell, here - after - half, highest, most[region])
 
 
-@kernel
+@part_of_kernels
 def _put(
     lower: Integers, upper: Integers, counts: Integers, region: int, cell: int, low: float, high: float, most: int
 ) -> None:

@@ -205,6 +205,8 @@ def _noisy(part: Measurement, counts: Integers, measurements: Measurements, nois
 
 
 def _in_blocks(work: Callable[..., None], counts: Integers, *rest: Any) -> None:
+    counts = counts.view()
+    counts.flags.writeable = False  # a kernel is compiled once for all counts, whether they may be written to or not
     in_threads(lambda start, stop: work(counts, *rest, start, stop), row_blocks(counts))
 
 
@@ -231,7 +233,10 @@ def _put_ends(
     for region in range(start, stop):
         for cell in range(sizes):
             first, last = max(0, cell - reach), min(sizes, cell + reach + 1)
-            mean = max(mean_squares[region, cell], mean_squares[region, first:last].sum() / (last - first))
+            around = 0.0
+            for near in range(first, last):
+                around += mean_squares[region, near]
+            mean = max(mean_squares[region, cell], around / (last - first))
             half = np.int64(max(1.0, np.ceil(factor * np.sqrt(mean) - 1e-9)))
             count = counts[region, cell]
             lower[region, cell] = min(max(count - half, 0), count)

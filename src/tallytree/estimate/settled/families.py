@@ -25,7 +25,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.estimate.layout import row_blocks
 from tallytree.estimate.settled.prices import pooled, prices
 from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.kernels import blocks, in_threads, kernel, part_of_kernels
 from tallytree.progress import Tell, nobody
 
 MOST_TURNS, MOST_SLOPES = 100, 6
@@ -60,9 +60,7 @@ def settled(
     values = np.empty((hierarchy.level_slice(through).stop, mean.shape[1]), dtype=np.int64)
     bounds = np.full(len(hierarchy), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
     if top is None:
-        row = np.empty(mean.shape[1])
-        _orderly(mean[0], deviation[0], _limit(bounds[0]), row)
-        values[0] = np.floor(row + 0.5)
+        values[:1] = np.floor(orderly(mean[:1], deviation[:1], bounds[:1]) + 0.5)
     else:
         values[: len(top)] = top
     done = 1 if top is None else int(np.searchsorted(hierarchy.level_starts, len(top)))  # levels
@@ -86,7 +84,7 @@ def orderly(mean: Floats, deviation: Floats, totals: Integers | None) -> Floats:
     return near
 
 
-@kernel
+@part_of_kernels
 def _limit(bound: int) -> float:
     return np.inf if bound < 0 else float(bound)
 
@@ -97,7 +95,7 @@ def _orderly_rows(mean: Floats, deviation: Floats, bounds: Integers, near: Float
         _orderly(mean[region], deviation[region], _limit(bounds[region]), near[region])
 
 
-@kernel
+@part_of_kernels
 def _orderly(mean: Floats, deviation: Floats, most: float, near: Floats) -> None:
     """Pool adjacent violators with weights 1 / deviation², then clip: the nearest row that falls, from 0 to `most`."""
     sizes = len(mean)
@@ -133,7 +131,7 @@ def _settle(
         _share(rows, spread, values[parent], bounds[first:last], values[first:last])
 
 
-@kernel
+@part_of_kernels
 def _relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
     """The children's rows nearest to `mean` that fall, keep their bounds and, nearly, add up to the parent's row."""
     children, sizes = mean.shape
@@ -146,7 +144,7 @@ def _relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers
     return near
 
 
-@kernel
+@part_of_kernels
 def _share(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, shared: Integers) -> None:
     """Share a parent's row out, from the largest size down."""
     children, sizes = mean.shape
@@ -165,7 +163,7 @@ def _share(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, 
             shared[child, size] = np.int64(held[child])
 
 
-@kernel
+@part_of_kernels
 def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Floats) -> None:
     """Raise `held` to `wanted` in all, no child beyond `most`: the likeliest units first. `middle` is m + ½.
 
@@ -208,7 +206,7 @@ def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Flo
         given = _give_one_each(middle, spread, given, wanted, most, held)
 
 
-@kernel
+@part_of_kernels
 def _give_one_each(middle: Floats, spread: Floats, given: float, wanted: float, most: Floats, held: Floats) -> float:
     """One unit more for each child that may have it, the likeliest first, while any is left; how many are given then.
 
@@ -231,7 +229,7 @@ def _give_one_each(middle: Floats, spread: Floats, given: float, wanted: float, 
     return given
 
 
-@kernel
+@part_of_kernels
 def _reach(middle: float, spread: float, threshold: float, held: float, most: float) -> float:
     """How many units lie above a threshold: the largest j with (m + ½ − j) / d ≥ threshold, from `held` to `most`."""
     value: float = np.floor(middle - threshold * spread)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.kernels import kernel
+from tallytree.kernels import part_of_kernels
 
 MOST_PASSES = 60  # over all rows of a family
 NEAR, NEAR_DEVIATIONS = 0.02, 0.01  # of a group or of its deviation: a child that is to move so little is near enough
@@ -38,7 +38,7 @@ class Pools(NamedTuple):
     slope: Floats  # 1 / W
 
 
-@kernel
+@part_of_kernels
 def prices(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
     """Prices `[sizes]` at which the children's answers add up to the parent's row, nearly: see NEAR."""
     children, sizes = mean.shape
@@ -85,7 +85,7 @@ def prices(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) 
     return found
 
 
-@kernel
+@part_of_kernels
 def _farthest(gap: Floats, largest: Floats) -> float:
     """How far the child that has farthest to move is, in parts of what is near enough."""
     farthest = 0.0
@@ -94,7 +94,7 @@ def _farthest(gap: Floats, largest: Floats) -> float:
     return farthest
 
 
-@kernel
+@part_of_kernels
 def _product(one: Floats, other: Floats) -> float:
     """The inner product, added up in one order on every machine."""
     total = 0.0
@@ -103,7 +103,7 @@ def _product(one: Floats, other: Floats) -> float:
     return total
 
 
-@kernel
+@part_of_kernels
 def pooled(pull: Floats, weight: Floats, sums: Floats, weights: Floats, begins: Integers) -> int:
     """Pool adjacent violators of "falls with the size"; the pools are 1, 2, … up to the number that is returned.
 
@@ -131,7 +131,7 @@ def pooled(pull: Floats, weight: Floats, sums: Floats, weights: Floats, begins: 
     return top
 
 
-@kernel
+@part_of_kernels
 def _answer(
     mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, prices: Floats, gap: Floats, pools: Pools
 ) -> float:
@@ -170,7 +170,7 @@ def _answer(
     return value
 
 
-@kernel
+@part_of_kernels
 def _newton_step(pools: Pools, variances: Floats, damping: float, gap: Floats, step: Floats) -> None:
     """Write δ with (H + μ V) δ = gap, nearly: conjugate gradients with the diagonal as preconditioner."""
     sizes = len(gap)
@@ -207,7 +207,7 @@ def _newton_step(pools: Pools, variances: Floats, damping: float, gap: Floats, s
             ahead[size] = rest[size] / diagonal[size] + size_of_rest / before * ahead[size]
 
 
-@kernel
+@part_of_kernels
 def _move(pools: Pools, vector: Floats, sums: Floats, moved: Floats) -> None:
     """H times a vector: each pool adds its slope times the vector's sum over it, over all its sizes."""
     sizes = len(vector)

@@ -22,7 +22,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.layout import tiles
 from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import in_threads, kernel
+from tallytree.kernels import in_threads, kernel, part_of_kernels
 from tallytree.progress import Tell, nobody
 
 
@@ -100,7 +100,7 @@ def fit_tile(values: Floats, pulls: Pulls, start: int, stop: int) -> Floats:
     return fitted
 
 
-@kernel
+@part_of_kernels
 def _add_rows(table: Floats, first: int, last: int, sums: Floats) -> None:
     sums[:] = 0.0
     for row in range(first, last):

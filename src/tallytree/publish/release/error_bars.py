@@ -312,7 +312,7 @@ def replicated(
     progress: Progress = silent,
 ) -> Typical:
     """`typical` for a mechanism with its options; progress says how long it will take where that is long."""
-    from tallytree.estimate.intervals.typical import REPLICATES, typical
+    from tallytree.estimate.intervals.typical import REPLICATES, STAGE, typical
 
     minutes = round(seconds * REPLICATES / 60)
     long = f'about {minutes} min; intervals = "guaranteed" leaves them out' if seconds * REPLICATES > LONG_WAIT else ""
@@ -324,6 +324,7 @@ def replicated(
         left = seconds * REPLICATES if seconds and not stage.done else None  # later its pace tells
         progress(replace(stage, about=long, seconds_left=left))
 
+    step(Stage(STAGE, 0, REPLICATES))  # what plays the truth takes an estimate too
     return typical(
         measurements,
         counts,

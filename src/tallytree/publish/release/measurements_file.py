@@ -81,10 +81,13 @@ def write_measurements(measurements: Measurements, where: Any, tell: Tell = nobo
         write_by_region(measurements, facts_of(measurements), where, tell)
         return
     schema = _schema().with_metadata({"tallytree": json.dumps(facts_of(measurements))})
+    done, every = 0, sum(part.values.size for part in measurements.measured)
     with pq.ParquetWriter(where, schema) as writer:
         for part, block in _pieces(measurements):
             rows = _rows(measurements, part, block)
             writer.write_table(rows, row_group_size=rows.num_rows)
+            done += rows.num_rows
+            tell(min(1.0, done / max(1, every)))
 
 
 def are_large(measurements: Measurements) -> bool:

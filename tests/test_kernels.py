@@ -1,0 +1,107 @@
+"""Parts of kernels: the same results as if they were kernels, without machine code of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba.core.runtime import _nrt_python as memory
+
+from tallytree.kernels import kernel, part_of_kernels
+
+
+@part_of_kernels
+def halved(values: np.ndarray) -> np.ndarray:
+    found = np.empty(len(values))
+    for place in range(len(values)):
+        found[place] = values[place] / 2
+    return found
+
+
+@part_of_kernels
+def inverse(value: float) -> float:
+    if value < 0:
+        raise ValueError("negative")
+    return 1 / value
+
+
+@part_of_kernels
+def inverses_of_halves(values: np.ndarray) -> float:
+    total = 0.0
+    for half in halved(values):
+        total += inverse(half)
+    return total
+
+
+@kernel
+def summed(values: np.ndarray, times: int) -> float:
+    total = 0.0
+    for _ in range(times):
+        total += inverses_of_halves(values)
+    return total
+
+
+@kernel
+def first_inverse(values: np.ndarray) -> float:
+    return inverse(halved(values)[0])
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int64, np.int32])
+def test_parts_compute_what_they_say_for_every_kind_of_argument(kind: type) -> None:
+    values = np.arange(1, 9).astype(kind)
+    assert summed(values, 1) == pytest.approx(sum(2 / value for value in range(1, 9)))
+    assert first_inverse(values) == 2
+
+
+def test_arrays_of_parts_are_freed() -> None:
+    values = np.arange(1.0, 9.0)
+    summed(values, 1)
+    memory.memsys_enable_stats()
+    try:
+        summed(values, 1000)
+        made, freed = memory.memsys_get_stats_alloc(), memory.memsys_get_stats_free()
+    finally:
+        memory.memsys_disable_stats()
+    assert made == freed >= 1000
+
+
+def test_errors_in_parts_reach_python() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        summed(np.array([-1.0]), 1)
+    with pytest.raises(ZeroDivisionError):
+        first_inverse(np.zeros(1))
+
+
+def test_python_cannot_call_a_part() -> None:
+    with pytest.raises(TypeError):
+        halved(np.ones(3))
+    with pytest.raises(TypeError):
+        inverse(1.0)
+
+
+def test_a_cached_kernel_has_its_parts_in_it(tmp_path: Path) -> None:
+    """A second process compiles nothing, parts included."""
+    (tmp_path / "some_kernels.py").write_text(
+        "import numpy as np\n"
+        "from tallytree.kernels import kernel, part_of_kernels, told_of_compiling\n"
+        "@part_of_kernels\n"
+        "def doubled(values):\n"
+        "    return values * 2\n"
+        "@kernel\n"
+        "def of_all(values):\n"
+        "    return doubled(values).sum()\n"
+        "begun = []\n"
+        "with told_of_compiling(lambda begins: begun.append(begins)):\n"
+        "    print(of_all(np.arange(5)), any(begun))\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "some_kernels.py"]
+    said = [
+        subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert said == ["20 True\n", "20 False\n"]
