@@ -248,8 +248,8 @@ def _watch(context: Any) -> Iterator[threading.Event]:
                 return  # the session has ended, and the work with it
             if time.monotonic() - seen > PATIENCE:
                 gone.set()
-                context.cancelAllJobs()
-                return
+                with suppress(Exception):
+                    context.cancelAllJobs()  # again and again: work that is still being planned has no job yet
 
     watcher = threading.Thread(target=look, name="tallytree looks for workers", daemon=True)
     watcher.start()
