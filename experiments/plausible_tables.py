@@ -31,7 +31,7 @@ def table(rows: Sequence[Row], name: str) -> str:
             truth = next((row[f"true_{key}"] for row in rows if f"true_{key}" in row), None)
             words = f" (truth {number(truth, digits, percent)})" if truth is not None else ""
             lines.append(f"| {label}{words} | " + " | ".join(cells) + " |")
-    for label, key in (("largest", "max_error"), ("mean", "mean_error"), ("seconds", "seconds")):
+    for label, key in (("largest", "max_error"), ("mean", "mean_error")):
         lines.append(f"| {label}: with / before | " + " | ".join(column.ratio(key) for column in columns) + " |")
     return "\n".join(lines)
 

@@ -18,6 +18,11 @@ def tiles(sizes: int) -> list[tuple[int, int]]:
     return blocks(sizes, max(1, min(32, sizes // (4 * (cpu_count() or 1)))))
 
 
+def wide_tiles(sizes: int) -> list[tuple[int, int]]:
+    """Blocks of sizes for work that goes over whole rows: as wide as can be while every core has one."""
+    return blocks(sizes, max(1, min(64, -(-sizes // (cpu_count() or 1)))))
+
+
 def row_blocks(table: NDArray[Any], cells: int = 1 << 18) -> list[tuple[int, int]]:
     """Blocks of regions to work on together: about this many cells each."""
     return blocks(len(table), max(1, cells // max(1, table.shape[1])))

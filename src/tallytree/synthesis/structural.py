@@ -16,8 +16,12 @@ from tallytree.schema import Marginal, Schema
 from tallytree.structure.roles import Condition, Role
 from tallytree.structure.rules import Below, Implies, SizeClass, may_be_below
 from tallytree.structure.structure import Structure
+from tallytree.synthesis.models.model import Measured
 
 MOST_CELLS = 1 << 16  # of a table of zeros
+NOISE_BELOW = 2.0  # standard deviations: below, noise alone explains a cell
+EMPTY_PART = 0.25  # of the noise's standard deviation, that cells taken as empty are expected to be apart from it
+NEARLY_ALL = 0.9  # of a table, that cells above must hold for the others to be taken as empty
 MOST_PAIRS = 2  # attributes by which two roles are crossed: age, and sex
 
 
@@ -58,6 +62,25 @@ def _crossed(schema: Schema, structure: Structure, keys: list[str]) -> list[str]
     """The key attributes, and those with the fewest values after them."""
     rest = [each for each in schema.person if each.name not in (*keys, structure.attribute) and each.codes > 1]
     return [*keys, *(each.name for each in sorted(rest, key=lambda each: each.codes))][:MOST_PAIRS]
+
+
+def cleared(schema: Schema, table: Measured) -> Measured:
+    """A table of two persons' ages with the cells that noise alone explains taken as empty, if the others hold nearly
+    all that it counts; any other table as it is.
+
+    Most pairs of ages do not occur. Chances cannot be negative, so a fit makes up for the noise of such cells with
+    couples of any age; what is left after this is nearer to the truth in all cells together, too.
+    """
+    names = {name for _, name in table.marginal.roles}
+    structure = schema.structure
+    if structure is None or len(table.marginal.role_names) < 2 or table.marginal.person:
+        return table
+    if len(names) != 1 or not names <= set(key_attributes(schema, structure)):
+        return table
+    kept = np.where(table.values < NOISE_BELOW * np.sqrt(table.variance), 0.0, table.values)
+    if kept.sum() < NEARLY_ALL * table.values.sum():
+        return table
+    return Measured(table.marginal, kept, np.where(kept == 0, EMPTY_PART**2, 1.0) * table.variance)
 
 
 def zero_tables(schema: Schema) -> list[Zeros]:

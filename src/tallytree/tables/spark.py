@@ -274,9 +274,14 @@ def _of_connect(url: str) -> Session:
     session = SparkSession(url)
     waits = 5.0  # seconds between two tries
     session.client.set_retry_policies([DefaultPolicy(max_retries=int(PATIENCE / waits), max_backoff=int(waits * 1000))])
+
+    def close() -> None:
+        session.client.set_retry_policies([])  # a server that is gone keeps no session
+        session.stop()
+
     try:
         session.range(1).collect()
     except Exception:
-        session.stop()
+        close()
         raise DataError(NO_SERVER) from None
-    return Session(session, session.stop, lambda work: work())
+    return Session(session, close, lambda work: work())

@@ -149,6 +149,31 @@ def test_large_values_are_exact():
         assert is_optimal(noisy, found, tree, total=total)
 
 
+@pytest.mark.parametrize("share", [0.5, 0.999, 1.5])
+def test_large_counts_that_add_up_reach_another_total_in_few_steps(share):
+    """Many leaves become positive at the same price there; once, rounding at that price cost billions of exchanges."""
+    rng = np.random.default_rng(12)
+    for _ in range(10):
+        tree = random_tree(rng, 6, most_children=3)
+        noisy = tree.aggregate(np.maximum(rng.integers(-(10**9), 10**9, (tree.leaf_count, 9)), 0))
+        weights = [int(weight) for weight in rng.integers(1, 9, tree.depth)]
+        total = int(noisy[0].sum() * share)
+        found = nearest_consistent(noisy, tree, total=total, weights=weights)
+        assert is_feasible(found, tree, total)
+        assert is_optimal(noisy, found, tree, total=total, weights=weights)
+
+
+@pytest.mark.parametrize("shape", [(40,), (5, 40), (2, 6, 24, 40)])
+def test_counts_of_very_different_magnitude_are_certified(shape):
+    rng = np.random.default_rng(len(shape))
+    tree = even_tree(*shape)
+    noisy = 2 ** rng.integers(0, 40, (len(tree), 70)) * rng.choice([-1, 1], (len(tree), 70))
+    for total in (None, 1, 10**6, 10**12):
+        found = nearest_consistent(noisy, tree, total=total)
+        assert is_feasible(found, tree, total)
+        assert is_optimal(noisy, found, tree, total=total)
+
+
 @pytest.mark.parametrize("total", [None, 5, 2**60])
 def test_what_would_overflow_is_refused(total):
     noisy = np.full((len(PAIR), 3), 2**40)

@@ -23,7 +23,7 @@ from tallytree.synthesis.models.model import Measured, Wanted
 from tallytree.synthesis.models.network import Generator
 from tallytree.synthesis.models.sampling import counted, draw
 from tallytree.synthesis.models.slots import variants
-from tallytree.synthesis.structural import structural_tables, zero_tables
+from tallytree.synthesis.structural import cleared, structural_tables, zero_tables
 from tests.oracles.rules import AREA, keeps, schema_with, structures
 from tests.oracles.synthesis import expected_table, mixture_chances
 from tests.synthesis.helpers import schema_of
@@ -157,6 +157,32 @@ def test_zeros_of_rules_are_empty_in_households_that_keep_them():
     described = [table.describe() for table in structural_tables(schema)]
     assert "households by age of head, age of spouse" in described
     assert "persons other than head by age of head by relation and age" in described
+
+
+def test_cells_of_couples_ages_that_noise_explains_are_cleared_and_no_others():
+    roles = (Role("head", position=1), Role("spouse", position=2))
+    ages = Attribute("age", ("0", "20", "40", "60"), cuts=(20, 40, 60))
+    schema = Schema((AREA,), (ages, Attribute("sex", ("f", "m"))), 3, Structure(roles))
+    pair = Marginal("households", roles=(("head", "age"), ("spouse", "age")))
+    noisy = np.diag([500.0, 400, 300, 200]) + np.array([[0, 19, -30, 5], [21, 0, 0, 0], [0, 0, 0, 0], [0, 0, -9, 0]])
+    table = Measured(pair, noisy, np.array(100.0))
+    found = cleared(schema, table)
+    assert found.values[0, 1] == found.values[0, 2] == found.values[0, 3] == found.values[3, 2] == 0
+    assert found.values[1, 0] == 21
+    assert np.array_equal(np.diag(found.values), np.diag(noisy))
+    assert (found.variance[found.values > 0] == 100).all()
+    assert (found.variance[found.values == 0] < 10).all()
+    dense = Measured(pair, np.full((4, 4), 15.0), np.array(100.0))
+    assert cleared(schema, dense) is dense
+    for other in [
+        Marginal("households", roles=(("head", "sex"), ("spouse", "sex"))),
+        Marginal("households", roles=(("head", "age"), ("spouse", "sex"))),
+        Marginal("households", roles=(("head", "age"),)),
+        Marginal("persons", (), ("age",), roles=(("head", "age"),)),
+        Marginal("persons", (), ("age",)),
+    ]:
+        small = Measured(other, np.zeros(other.shape(schema)) - 1, np.array(100.0))
+        assert cleared(schema, small) is small
 
 
 def test_a_fit_with_zeros_leaves_them_nearly_no_chance():

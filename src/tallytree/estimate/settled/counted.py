@@ -29,7 +29,7 @@ import numpy as np
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.settled.shapes import ROUNDS, Beliefs, fitted
 from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.kernels import blocks, in_threads, kernel, part_of_kernels
 from tallytree.progress import Tell, nobody
 
 REACH, NEAR = 35.0, 12.0  # the latter where sums of many leaves do not hang on what one in 10⁵ of them is
@@ -141,7 +141,7 @@ def _draws(
             most = chosen
 
 
-@kernel
+@part_of_kernels
 def _prior(groups: int, shape: Floats) -> Floats:
     prior = np.empty(len(shape))
     for size in range(len(shape)):
@@ -150,7 +150,7 @@ def _prior(groups: int, shape: Floats) -> Floats:
     return prior
 
 
-@kernel
+@part_of_kernels
 def _windows(counted: Counted, region: int) -> tuple[Integers, Integers, Integers]:
     """The least and the largest count that each size may have, and where its states begin."""
     values, groups = counted.values[region], counted.groups[region] if counted.certain else UNBOUNDED
@@ -179,7 +179,7 @@ def _windows(counted: Counted, region: int) -> tuple[Integers, Integers, Integer
     return low, high, starts
 
 
-@kernel
+@part_of_kernels
 def _likelihood(counted: Counted, region: int, size: int, low: int, high: int, found: Floats) -> None:
     """L(t) from `low` to `high`, divided by the largest of them."""
     value = counted.values[region, size]
@@ -197,7 +197,7 @@ def _likelihood(counted: Counted, region: int, size: int, low: int, high: int, f
         found[state] = found[state - 1] * fall
 
 
-@kernel
+@part_of_kernels
 def _forward(counted: Counted, region: int, prior: Floats, low: Integers, high: Integers, starts: Integers) -> Floats:
     """forward(s, ·) for all sizes, each divided by its sum."""
     sizes = len(low)
@@ -225,7 +225,7 @@ def _forward(counted: Counted, region: int, prior: Floats, low: Integers, high: 
     return forward
 
 
-@kernel
+@part_of_kernels
 def _backward(
     counted: Counted,
     region: int,
@@ -276,7 +276,7 @@ def _backward(
             behind[state] = ahead[state] / largest if largest > 0.0 else 1.0
 
 
-@kernel
+@part_of_kernels
 def _widest(low: Integers, high: Integers) -> int:
     widest = 1
     for size in range(len(low)):

@@ -32,7 +32,7 @@ import numpy as np
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.settled.shapes import ROUNDS, Beliefs, fitted
 from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.kernels import blocks, in_threads, kernel, part_of_kernels
 
 NEGLIGIBLE = 35.0  # e^−35: what is less likely than this beside the likeliest is left out
 CELLS_AT_ONCE = 1 << 26  # places × sizes of the longest list
@@ -120,7 +120,7 @@ def _draws(
             counts[region, size] += 1
 
 
-@kernel
+@part_of_kernels
 def _longest(lists: Lists, start: int, stop: int) -> int:
     longest = 1
     for region in range(start, stop):
@@ -128,7 +128,7 @@ def _longest(lists: Lists, start: int, stop: int) -> int:
     return longest
 
 
-@kernel
+@part_of_kernels
 def _prior(groups: int, shape: Floats, prior: Floats) -> None:
     """The weights q of a region with that many groups."""
     for size in range(len(shape)):
@@ -136,7 +136,7 @@ def _prior(groups: int, shape: Floats, prior: Floats) -> None:
         prior[size] = mean / (1.0 + mean)
 
 
-@kernel
+@part_of_kernels
 def _likelihoods(lists: Lists, place: int, prior: Floats, found: Floats) -> None:
     """L(s) q_s for every size s, divided by the largest L; 0 where that is next to nothing."""
     best = -np.inf
@@ -152,7 +152,7 @@ def _likelihoods(lists: Lists, place: int, prior: Floats, found: Floats) -> None
         found[size] = np.exp(found[size] - best) * prior[size] if found[size] - best > -NEGLIGIBLE else 0.0
 
 
-@kernel
+@part_of_kernels
 def _forward(lists: Lists, start: int, groups: int, prior: Floats, sums: Floats) -> None:
     """The pass forward for one list: `sums[i, s]` is the weight of all sizes up to s at place i."""
     sizes = len(prior)
@@ -171,7 +171,7 @@ def _forward(lists: Lists, start: int, groups: int, prior: Floats, sums: Floats)
             sums[place, size] /= total
 
 
-@kernel
+@part_of_kernels
 def _posterior(
     lists: Lists,
     start: int,

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.checks import SUM_LIMIT, Weights, fixed_total, integer_table, magnitude, whole_weights
-from tallytree.estimate.layout import Tree, columns, put_columns, tiles
-from tallytree.estimate.tree.exchange import NEVER, balance, move, paying_pairs
-from tallytree.estimate.tree.relaxation import Breakpoints, amounts_at, breakpoints, price_for
-from tallytree.estimate.tree.whole import spread, whole_root
+from tallytree.estimate.layout import Tree, wide_tiles
+from tallytree.estimate.tree.exchange import NEVER, Work, balance, move, paying_pairs
+from tallytree.estimate.tree.relaxation import Lines, relaxed
+from tallytree.estimate.tree.whole import whole_numbers, whole_root
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
 
@@ -66,16 +66,15 @@ def nearest_consistent(
     limit = _root_limit(noisy, hierarchy, total, level_weights)
 
     tree = Tree.of(hierarchy, level_weights)
-    points = breakpoints(noisy, tree)
-    price = price_for(points, total)
-    root = np.minimum(whole_root(amounts_at(points, price), total), limit)
+    lines, amounts = relaxed(noisy, tree, total)
+    root = np.minimum(whole_root(amounts, total), limit)
     values = np.empty(noisy.shape, dtype=np.int64)
     costs = np.empty((2, len(root)), dtype=np.int64)  # of a unit more and a unit less in each size's root
-    pieces = tiles(len(root))
+    pieces = wide_tiles(len(root))
     free = total is None
 
     def solve(start: int, stop: int) -> None:
-        _solve(noisy, values, tree, points, price, root, free, costs, start, stop)
+        _solve(noisy, values, tree, lines, root, free, costs, start, stop)
 
     def exchange(start: int, stop: int) -> None:
         _move(noisy, values, tree, units, costs, start, stop)
@@ -176,8 +175,7 @@ def _solve(
     noisy: Integers,
     values: Integers,
     tree: Tree,
-    points: Breakpoints,
-    price: float,
+    lines: Lines,
     root: Integers,
     free: bool,
     costs: Integers,
@@ -185,19 +183,14 @@ def _solve(
     stop: int,
 ) -> None:
     """Solve the sizes `start … stop - 1` for their roots' values or, where these are free, for the best ones."""
-    add, remove = np.empty(len(noisy), dtype=np.int64), np.empty(len(noisy), dtype=np.int64)
-    tile = columns(noisy, start, stop)
-    solved = np.empty_like(tile)
+    whole_numbers(noisy, values, tree, lines, root, start, stop)
+    work = _balanced(noisy, values, tree, start, stop)
     for size in range(start, stop):
-        column, value = tile[size - start], solved[size - start]
-        spread(column, value, tree, points, size, price, root[size])
-        balance(column, value, tree, size, add, remove)
-        while free and add[0] < 0:
-            move(0, 1, column, value, tree, size, add, remove)
-        while free and remove[0] < 0:
-            move(0, -1, column, value, tree, size, add, remove)
-        costs[0, size], costs[1, size] = add[0], remove[0]
-    put_columns(values, start, solved)
+        while free and work.add[0, size - start] < 0:
+            move(0, 1, size, work, tree)
+        while free and work.remove[0, size - start] < 0:
+            move(0, -1, size, work, tree)
+    costs[0, start:stop], costs[1, start:stop] = work.add[0], work.remove[0]
 
 
 @kernel
@@ -205,12 +198,18 @@ def _move(
     noisy: Integers, values: Integers, tree: Tree, units: Integers, costs: Integers, start: int, stop: int
 ) -> None:
     """Add the units (-1, 0 or 1) to the roots of solved sizes."""
-    add, remove = np.empty(len(noisy), dtype=np.int64), np.empty(len(noisy), dtype=np.int64)
-    tile, solved = columns(noisy, start, stop), columns(values, start, stop)
+    work = _balanced(noisy, values, tree, start, stop)
     for size in range(start, stop):
         if units[size] != 0:
-            column, value = tile[size - start], solved[size - start]
-            balance(column, value, tree, size, add, remove)
-            move(0, units[size], column, value, tree, size, add, remove)
-            costs[0, size], costs[1, size] = add[0], remove[0]
-    put_columns(values, start, solved)
+            move(0, units[size], size, work, tree)
+            costs[0, size], costs[1, size] = work.add[0, size - start], work.remove[0, size - start]
+
+
+@kernel
+def _balanced(noisy: Integers, values: Integers, tree: Tree, start: int, stop: int) -> Work:
+    """The sizes `start … stop - 1`, optimal for their roots' values."""
+    kept = max(1, noisy.shape[0] - tree.leaf_counts[0]), stop - start
+    add, remove = np.empty(kept, dtype=np.int64), np.empty(kept, dtype=np.int64)
+    work = Work(noisy, values, start, stop, add, remove)
+    balance(work, tree)
+    return work

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tallytree.arrays import Integers
 from tallytree.estimate.checks import Weights, fixed_total, integer_table, whole_weights
 from tallytree.estimate.layout import Tree, columns, put_columns, tiles
-from tallytree.estimate.tree.relaxation import amounts_at, breakpoints, price_for
+from tallytree.estimate.tree.relaxation import relaxed
 from tallytree.estimate.tree.whole import whole_parts, whole_root
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import in_threads, kernel
@@ -58,8 +58,8 @@ def _root(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Wei
         hierarchy.parents[:regions].tolist(),
         hierarchy.carried[:regions].tolist(),
     )
-    points = breakpoints(noisy[:regions], Tree.of(top, whole_weights(weights, hierarchy.depth)[:both]))
-    return whole_root(amounts_at(points, price_for(points, total)), total)
+    _, amounts = relaxed(noisy[:regions], Tree.of(top, whole_weights(weights, hierarchy.depth)[:both]), total)
+    return whole_root(amounts, total)
 
 
 @kernel

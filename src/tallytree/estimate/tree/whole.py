@@ -1,9 +1,9 @@
 """From the real optimum to whole numbers that add up and are nearly optimal: the starting point of `exchange`.
 
-At a given price the breakpoints say which leaves are positive. With those fixed, everything is linear: a region's
-subtree holds S(λ) = base + slope·λ, its children together C(u) = base' + slope'·u. So one pass up the tree gives the
-lines, and one pass down gives whole numbers: a region with v units solves C(u) = v, its children get the whole parts
-of their S(u), and the units left over go to the largest fractions.
+With the positive leaves fixed everything is linear (`relaxation`): a region's subtree holds S(λ), its children
+together C(v) = base + slope · v. So one pass down gives whole numbers: a region with some units solves C(v) = units,
+its children get the whole parts of their S(v), and what is left over goes to the largest fractions. Leaves share their
+parent's units optimally. All of it goes over rows, several sizes at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.layout import Tree
-from tallytree.estimate.tree.relaxation import Breakpoints
+from tallytree.estimate.tree.relaxation import Lines
 from tallytree.kernels import kernel
 
 # Fractions are compared to this precision, so that the noise of floats does not decide between equal ones.
@@ -57,82 +57,154 @@ def whole_parts(reals: Floats, total: int, start: int, parts: Integers) -> None:
 
 
 @kernel
-def spread(
-    noisy: Integers, values: Integers, tree: Tree, points: Breakpoints, size: int, price: float, total: int
+def whole_numbers(
+    noisy: Integers, values: Integers, tree: Tree, lines: Lines, root: Integers, start: int, stop: int
 ) -> None:
-    """Fill `values` (one size's regions) with whole numbers near the real optimum; `total` is for the root."""
-    regions = len(noisy)
-    first_leaf = regions - tree.leaf_counts[0]
-    bases, slopes = np.zeros(first_leaf), np.zeros(first_leaf)  # each inner region's S on the piece with the price
-    inner_bases, inner_slopes = np.zeros(first_leaf), np.zeros(first_leaf)  # and its C
-    for place in range(np.searchsorted(points.prices[size], price)):
-        leaf = first_leaf + points.leaves[size, place]
-        if leaf > 0:
-            inner_bases[tree.parents[leaf]] += noisy[leaf]
-            inner_slopes[tree.parents[leaf]] += 0.5 / tree.weights[leaf]
-    for region in range(first_leaf - 1, -1, -1):
-        base, slope = inner_bases[region], inner_slopes[region]
-        doubled = 2.0 * tree.weights[region]
-        slopes[region] = slope / (1.0 + doubled * slope)
-        bases[region] = base - doubled * slopes[region] * (base - noisy[region])
-        if region > 0:
-            inner_bases[tree.parents[region]] += bases[region]
-            inner_slopes[tree.parents[region]] += slopes[region]
-    values[0] = total
-    for region in range(first_leaf):
+    """Fill `values` in the sizes `start … stop - 1` with whole numbers near the real optimum; `root` has the roots'."""
+    inner, width = noisy.shape[0] - tree.leaf_counts[0], stop - start
+    values[0, start:stop] = root[start:stop]
+    prices = np.empty(width)
+    for region in range(inner):
         first, last = tree.child_starts[region], tree.child_starts[region + 1]
-        amount = values[region]
-        if amount == 0:
-            values[first:last] = 0
-            continue
-        price = 0.0
-        if inner_slopes[region] > 0:
-            price = (amount - inner_bases[region]) / inner_slopes[region]
-        start = (region + size) % (last - first)
-        if first >= first_leaf:
-            guess = np.floor(0.5 * price / tree.weights[first])
-            _share(noisy, first, last, amount, first + start, guess, values)
+        units = values[region, start:stop]
+        bases, slopes = lines.bases[region, start:stop], lines.slopes[region, start:stop]
+        for place in range(width):
+            prices[place] = (units[place] - bases[place]) / slopes[place] if slopes[place] > 0 else 0.0
+        turn = region + start
+        if first < inner:
+            _share_inner(noisy, values, tree, lines, units, prices, turn, first, last, start)
         else:
-            reals = bases[first:last] + slopes[first:last] * price
-            whole_parts(reals, amount, start, values[first:last])
+            guesses = np.floor(0.5 * prices / tree.weights[first])
+            _share_leaves(noisy, values, units, guesses, turn, first, last, start)
 
 
 @kernel
-def _share(noisy: Integers, first: int, last: int, amount: int, start: int, guess: float, values: Integers) -> None:
-    """Share a positive amount among the leaves `first … last - 1` of equal weight, optimally.
+def _share_inner(
+    noisy: Integers,
+    values: Integers,
+    tree: Tree,
+    lines: Lines,
+    units: Integers,
+    prices: Floats,
+    turn: int,
+    first: int,
+    last: int,
+    start: int,
+) -> None:
+    """Share a region's units among children that are no leaves: the whole parts of their S at the price."""
+    count = last - first
+    doubled = 2.0 * tree.weights[first]
+    reals, parts = np.empty(count), np.empty(count, dtype=np.int64)
+    for place in range(len(units)):
+        size = start + place
+        if units[place] == 0:
+            for child in range(first, last):
+                values[child, size] = 0
+            continue
+        for child in range(first, last):
+            base, slope = lines.bases[child, size], lines.slopes[child, size]
+            slope /= 1.0 + doubled * slope
+            base -= doubled * slope * (base - noisy[child, size])
+            reals[child - first] = base + slope * prices[place]
+        whole_parts(reals, units[place], (turn + place) % count, parts)
+        for child in range(first, last):
+            values[child, size] = parts[child - first]
 
-    The optimum is max(0, y + t) with the largest t for which these add up to `amount` or less, and one unit more for
-    enough of the leaves with y + t ≥ 0: the last unit of each costs at most, the next at least, w(2t + 1). The sum is
-    convex in t, so a step along its tangent never stops short of that t from the left, nor passes it from the right.
+
+@kernel
+def _share_leaves(
+    noisy: Integers,
+    values: Integers,
+    units: Integers,
+    guesses: Floats,
+    turn: int,
+    first: int,
+    last: int,
+    start: int,
+) -> None:
+    """Share units among the leaves `first … last - 1` of equal weight, optimally, in several sizes at once.
+
+    The optimum is max(0, y + t) with the largest t for which these add up to `units` or less, and one unit more for
+    enough of the leaves with y + t ≥ 0: the last unit of each costs at most, the next at least, w(2t + 1). No units
+    are shared by t = −max y − 1.
     """
-    highest: int = noisy[first]
+    width = len(units)
+    highest, shifts = noisy[first, start : start + width].copy(), np.empty(width, dtype=np.int64)
+    held, reached = np.zeros(width, dtype=np.int64), np.zeros(width, dtype=np.int64)
+    left = np.empty(width, dtype=np.int64)
     for leaf in range(first + 1, last):
-        highest = max(highest, noisy[leaf])
-    shift = int(min(max(guess, float(-highest)), float(amount - highest)))
-    shift = min(max(shift, -highest), amount - highest)  # floats may have rounded the limits
-    held, positive, reached = _level(noisy, first, last, shift)
-    if held + reached <= amount:
-        shift += (amount - held) // reached
-        held, positive, reached = _level(noisy, first, last, shift)
-    while held > amount:
-        shift -= (held - amount + positive - 1) // positive
-        held, positive, reached = _level(noisy, first, last, shift)
-    left = amount - held
+        row = noisy[leaf, start : start + width]
+        for place in range(width):
+            highest[place] = max(highest[place], row[place])
+    for place in range(width):
+        # Floats may have rounded the limits, so these count twice.
+        low, high = -highest[place], units[place] - highest[place]
+        shift = np.int64(min(max(guesses[place], np.float64(low)), np.float64(high)))
+        shifts[place] = min(max(shift, low), high)
     for leaf in range(first, last):
-        values[leaf] = max(0, noisy[leaf] + shift)
-    leaf = start
-    while left > 0:
-        if noisy[leaf] + shift >= 0:
-            values[leaf] += 1
-            left -= 1
-        leaf = leaf + 1 if leaf + 1 < last else first
+        row = noisy[leaf, start : start + width]
+        for place in range(width):
+            value = row[place] + shifts[place]
+            held[place] += max(0, value)
+            reached[place] += value >= 0
+    for place in range(width):
+        if units[place] == 0:
+            shifts[place], left[place] = -highest[place] - 1, 0
+            continue
+        if held[place] > units[place] or held[place] + reached[place] <= units[place]:
+            column = noisy[first:last, start + place]
+            shifts[place], held[place] = _level_for(column, units[place], shifts[place])
+        left[place] = units[place] - held[place]
+    _write(noisy, values, shifts, left, turn, first, last, start)
 
 
 @kernel
-def _level(noisy: Integers, first: int, last: int, shift: int) -> tuple[int, int, int]:
+def _write(
+    noisy: Integers, values: Integers, shifts: Integers, left: Integers, turn: int, first: int, last: int, start: int
+) -> None:
+    """Write max(0, y + t), and one unit more for as many leaves with y + t ≥ 0 as are left, each size in its turn."""
+    width, count = len(shifts), last - first
+    turns = np.empty(width, dtype=np.int64)
+    for place in range(width):
+        turns[place] = first + (turn + place) % count
+    for leaf in range(first, last):
+        row, put = noisy[leaf, start : start + width], values[leaf, start : start + width]
+        for place in range(width):
+            value = row[place] + shifts[place]
+            more = np.int64((value >= 0) & (leaf >= turns[place]) & (left[place] > 0))
+            put[place] = max(0, value) + more
+            left[place] -= more
+    for place in range(width):
+        leaf = first
+        while left[place] > 0:
+            if noisy[leaf, start + place] + shifts[place] >= 0:
+                values[leaf, start + place] += 1
+                left[place] -= 1
+            leaf += 1
+
+
+@kernel
+def _level_for(noisy: Integers, units: int, shift: int) -> tuple[int, int]:
+    """The largest t for which the sum of max(0, y + t) is at most `units`, and that sum, from any t ≥ −max y.
+
+    The sum is convex in t, so a step along its tangent never stops short of that t from the left, nor passes it from
+    the right.
+    """
+    held, positive, reached = _level(noisy, shift)
+    if held + reached <= units:
+        shift += (units - held) // reached
+        held, positive, reached = _level(noisy, shift)
+    while held > units:
+        shift -= (held - units + positive - 1) // positive
+        held, positive, reached = _level(noisy, shift)
+    return shift, held
+
+
+@kernel
+def _level(noisy: Integers, shift: int) -> tuple[int, int, int]:
     """The sum of max(0, y + shift), and for how many leaves y + shift is above zero, and zero or above."""
     held, positive, reached = 0, 0, 0
-    for leaf in range(first, last):
+    for leaf in range(len(noisy)):
         value = noisy[leaf] + shift
         held += max(0, value)
         positive += value > 0

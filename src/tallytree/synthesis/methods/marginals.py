@@ -37,7 +37,7 @@ from tallytree.synthesis.methods.asking import Asking, Fitted, epsilon_for, esti
 from tallytree.synthesis.models.mixture import Mixture, joined
 from tallytree.synthesis.models.model import Measured
 from tallytree.synthesis.models.slots import slots, variants
-from tallytree.synthesis.structural import zero_tables
+from tallytree.synthesis.structural import cleared, zero_tables
 from tallytree.synthesis.workload import Workload
 
 CLOSE = 1.3  # times the misfit that noise explains: a second mixture that is further off is not taken
@@ -300,7 +300,8 @@ class _Run:
         from tallytree.synthesis.models import fitting
 
         options = self.options
-        tables, zeros = [*self._exact_tables(measured), *measured], self._zero_tables(measured)
+        seen = [cleared(self.schema, table) for table in measured]
+        tables, zeros = [*self._exact_tables(measured), *seen], self._zero_tables(measured)
         if not tables:
             return model, False
         # What noise alone leaves varies by about this much from run to run; to fit below it is to fit noise.
