@@ -175,8 +175,12 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
                 if row["varied"] == varied
                 for name in names
             ]
-            axis = alt.Axis(title=varied, format="~s") if varied != "levels" else alt.Axis(title=varied, tickMinStep=1)
-            scale = alt.Scale(type="linear" if varied == "levels" else "log", zero=False)
+            scale, axis = alt.Scale(zero=False), alt.Axis(title=varied, tickMinStep=1)
+            if varied != "levels":
+                powers = [10**power for power in range(1, 10)]
+                ends = [min(row["at"] for row in some), max(row["at"] for row in some)]
+                scale = alt.Scale(type="log", domain=ends, nice=False)
+                axis = alt.Axis(title=varied, format="~s", values=powers)
             across.append(
                 alt.Chart(alt.Data(values=some), width=190, height=170)
                 .mark_line(point=True)

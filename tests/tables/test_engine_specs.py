@@ -137,8 +137,7 @@ def test_a_release_from_spark_shows_nothing_of_sparks_and_leaves_no_address(engi
         commands.append(["validate", "release.toml"])
     for words in commands:
         told = tallytree(*words)
-        assert "spark" not in told.lower()
-        assert "WARN" not in told
+        assert not any(word in told for word in ("WARN", "log4j", "org.apache", "jdk."))
     tallytree("verify", "out")
     for path in tmp_path.rglob("*"):
         if path.is_file() and path.name != "release.toml":

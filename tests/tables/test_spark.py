@@ -184,8 +184,10 @@ def test_a_cluster_without_a_worker_for_the_session_is_given_up(spark, tmp_path,
 
 @pytest.mark.parametrize("_", [pytest.param("", marks=ON_SPARK)])
 def test_another_cluster_than_that_of_the_running_session_is_refused(spark, _):
-    with pytest.raises(SpecError, match="this process has another Spark session; give a data frame of it"):
-        counts(Source("spark://127.0.0.1:1", "people"))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        url = f"spark://127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(SpecError, match="this process has another Spark session; give a data frame of it"):
+            counts(Source(url, "people"))
     assert spark.session.range(1).count() == 1
 
 

@@ -143,14 +143,14 @@ def _on_cluster(url: str) -> Session:
     if _KEPT and _KEPT[0][0] != url:
         _end_kept()  # a process has one such session at a time
     running = SparkContext._active_spark_context
-    if running is not None:
-        if running.master != url:
-            raise SpecError(
-                "this process has another Spark session; give a data frame of it: read(session.table('people'))"
-            )
+    if running is not None and running.master == url:
         session = SparkSession(running).newSession()  # the same cluster and catalog, with settings and views of its own
         return Session(session, lambda: None, lambda work: _watched(running, work))
     _reached(url)
+    if running is not None:
+        raise SpecError(
+            "this process has another Spark session; give a data frame of it: read(session.table('people'))"
+        )
     context, close = _context(url)
     ask: Callable[[Callable[[], Any]], Any] = lambda work: _watched(context, work)  # noqa: E731
     session = SparkSession(context)
@@ -248,8 +248,8 @@ def _watch(context: Any) -> Iterator[threading.Event]:
                 return  # the session has ended, and the work with it
             if time.monotonic() - seen > PATIENCE:
                 gone.set()
-                context.cancelAllJobs()
-                return
+                with suppress(Exception):
+                    context.cancelAllJobs()  # again and again: work that is still being planned has no job yet
 
     watcher = threading.Thread(target=look, name="tallytree looks for workers", daemon=True)
     watcher.start()
