@@ -12,12 +12,11 @@ from os import cpu_count
 from typing import Any, TypeVar
 
 import numba
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
 
 from tallytree.progress import Tell, nobody
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+TRIED = "0.68."  # versions of Numba whose inner parts `kernel_parts` knows
 
 
 def kernel(function: Function) -> Function:
@@ -27,38 +26,19 @@ def kernel(function: Function) -> Function:
 
 
 def part_of_kernels(function: Function) -> Function:
-    """Compile `function` into the kernels that call it and nowhere else; Python cannot call it.
+    """Compile `function` into the kernels that call it and nowhere else; it is not for Python to call.
 
     A kernel's machine code has in it all that it calls. What Numba makes besides for every function, machine code and
-    entries for Python and C, an entry of the cache, all of them optimised, nobody would use.
+    entries for Python and C, an entry of the cache, all of them optimised, nobody would use. To leave it out takes what
+    Numba may change; so with versions other than the one that was tried, it is a kernel like any other.
     """
-    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _Part}
+    if not numba.__version__.startswith(TRIED):
+        return kernel(function)
+    from tallytree.kernel_parts import Part
+
+    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": Part}
     compiled: Function = numba.njit(**options)(function)
     return compiled
-
-
-class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
-    """Code that is linked into that of callers, which optimise it with their own and make machine code of both."""
-
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalized = True
-
-
-class _Part(Compiler):  # type: ignore[misc]
-    """Numba's compiler without its last step, the machine code, as it is for Numba's own inner functions."""
-
-    def compile_extra(self, function: Callable[..., Any]) -> Any:
-        self.state.flags.no_compile = True
-        self.state.library = _PartLibrary(self.state.targetctx.codegen(), function.__qualname__)
-        made = super().compile_extra(function)
-        # Callers find the code by an entry point, which must be a built-in function. That of a string with a name of
-        # its own is one, and refuses the arguments of any call from Python.
-        entry = f"{function.__qualname__} {made.signature}".index
-        made.target_context.insert_user_function(entry, made.fndesc, [made.library])
-        return made._replace(entry_point=entry)
 
 
 @contextmanager
