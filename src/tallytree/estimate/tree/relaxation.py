@@ -179,7 +179,7 @@ def _positive(
 def _least_positive(price: float, slope: float) -> int:
     """The least noisy count of a leaf that is positive at a price."""
     shift = min(max(-slope * price, -4e18), 4e18)
-    return np.int64(np.floor(shift + CLOSE * (1.0 + abs(shift)))) + 1
+    return int(np.floor(shift + CLOSE * (1.0 + abs(shift)))) + 1
 
 
 @kernel
