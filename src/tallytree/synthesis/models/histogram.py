@@ -39,6 +39,7 @@ MOST_CELLS = 5_000_000
 AT_A_TIME = 200_000  # possible households that are held against the rules
 BLOCK = 1 << 22  # numbers in a matrix of person vectors that is built at a time
 LEAST_OF_NOISE = 1e-4  # by which a cell may be missed
+MOST_RATE = 30.0  # a weight is multiplied by e^30 at most: shares from noise far above the number of households must not overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,6 +281,7 @@ class _Query:
         """Multiply the weights and normalise, in place."""
         most_persons = self.first + len(cells) - 1
         rate = (self.share - self.answer(cells)) / 2 / (1 if self.of == "households" else most_persons)
+        rate = min(max(rate, -MOST_RATE), MOST_RATE)
         for array, vector in zip(cells, self.vectors, strict=True):
             if vector is not None:
                 array[self.rows] *= np.exp(rate * vector)
