@@ -39,7 +39,7 @@ MOST_CELLS = 5_000_000
 AT_A_TIME = 200_000  # possible households that are held against the rules
 BLOCK = 1 << 22  # numbers in a matrix of person vectors that is built at a time
 LEAST_OF_NOISE = 1e-4  # by which a cell may be missed
-MOST_RATE = 30.0  # a weight is multiplied by e^30 at most: noise far above the number of households must not overflow it
+MOST_RATE = 30.0  # weights are multiplied by e^30 at most: noise far above the number of households must not overflow
 
 
 @dataclass(frozen=True, eq=False)
