@@ -24,7 +24,7 @@ from tallytree.progress import Tell, nobody
 PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Census Data (2021)"
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
 ALL_TOTALS = "regions add up; every region's total where totals are public"
-NOT_FOR_DESCRIPTION = ("estimate", "settings", "unplanned")
+NOT_FOR_DESCRIPTION = ("estimate", "certified", "settings", "unplanned")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +55,7 @@ class Mechanism:
     refused: str = ""  # why it may not be released, if it may not; `evaluate` may run it
     needs: tuple[str, ...] = ()  # modules of the extra `solvers`
     unplanned: str = ""  # why a plan leaves it out unless it is named, if it does
+    certified: Callable[[Measurements, Integers], bool] | None = None  # are counts as good as those of `estimate`?
 
     keeps_listed: ClassVar[bool] = False  # public totals over all categories, where those by category are private
     leaves_only: ClassVar[bool] = False  # is nothing but the lowest level measured? Then there is nothing to divide.

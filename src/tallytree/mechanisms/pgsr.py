@@ -32,9 +32,7 @@ def hierarchical_dp(measurements: Measurements) -> Estimate:
 
 def cumulative_dp(measurements: Measurements) -> Estimate:
     """M_c^dp: make each region's `at_least` counts non-increasing, difference them, then as M_H^dp."""
-    totals = measurements.region_totals
-    survivors = non_increasing(measurements.stacked("at_least"), upper=totals)
-    counts = _closest(counts_from_at_least(survivors, totals), measurements, "at_least")
+    counts = _closest(_differences(measurements), measurements, "at_least")
     return Estimate(
         counts,
         "region by region the closest non-increasing counts, then the closest consistent counts to those "
@@ -48,13 +46,31 @@ def chain(measurements: Measurements) -> Estimate:
     return Estimate(counts, "the closest chain of counts to the measured one (an exact optimum)")
 
 
+def _differences(measurements: Measurements) -> Integers:
+    totals = measurements.region_totals
+    return counts_from_at_least(non_increasing(measurements.stacked("at_least"), upper=totals), totals)
+
+
 def _closest(noisy: Integers, measurements: Measurements, view: View) -> Integers:
     """`nearest_consistent`, levels weighted by their precision, with the certificate checked."""
-    known = terms(measurements, view)
-    counts = nearest_consistent(noisy, measurements.hierarchy, **known)
-    if not is_optimal(noisy, counts, measurements.hierarchy, **known):
+    counts = nearest_consistent(noisy, measurements.hierarchy, **terms(measurements, view))
+    if not _is_closest(noisy, counts, measurements, view):
         raise ReleaseError("the estimate failed its optimality certificate: please report this as a defect")
     return counts
+
+
+def _is_closest(noisy: Integers, counts: Integers, measurements: Measurements, view: View) -> bool:
+    return is_optimal(noisy, counts, measurements.hierarchy, **terms(measurements, view))
+
+
+def is_hierarchical_optimum(measurements: Measurements, counts: Integers) -> bool:
+    """Are these counts as close as those of `hierarchical_dp`? Where several are, versions may take different ones."""
+    return _is_closest(measurements.stacked("counts"), counts, measurements, "counts")
+
+
+def is_cumulative_optimum(measurements: Measurements, counts: Integers) -> bool:
+    """The same for `cumulative_dp`."""
+    return _is_closest(_differences(measurements), counts, measurements, "at_least")
 
 
 ROWS = (
@@ -66,6 +82,7 @@ ROWS = (
         estimate=hierarchical_dp,
         cost="about the time of drawing the noise; exact optimum",
         use="groups as the privacy unit, or entities with large quantities, with private totals: the default there",
+        certified=is_hierarchical_optimum,
     ),
     Mechanism(
         name="pgsr-cumulative-dp",
@@ -75,6 +92,7 @@ ROWS = (
         estimate=cumulative_dp,
         cost="about the time of drawing the noise; each step is an exact optimum, the two together are not",
         use="entities as the privacy unit where joint-cumulative takes too long",
+        certified=is_cumulative_optimum,
     ),
     Mechanism(
         name="pgsr-chain",

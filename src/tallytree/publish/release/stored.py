@@ -187,6 +187,11 @@ class StoredRelease(Stored):
         return bool(self.statement["format"] == 1)
 
     @property
+    def of_another_version(self) -> bool:
+        """Was it made by another version than checks it?"""
+        return bool(self.statement["software"]["tallytree"] != VERSION)
+
+    @property
     def typical_can_follow(self) -> bool:
         """Are there typical intervals that can be computed again?"""
         return not self.is_older and self.intervals is not None and self.intervals["which"] == "all"
@@ -196,11 +201,9 @@ class StoredRelease(Stored):
         yield from UNCHECKED
         if self.areas:
             yield Unchecked(f"{LEAVES}: rows", "which leaves belong to which area, as the data holder said")
-        version = self.statement["software"]["tallytree"]
-        if version != VERSION:
-            told = (
-                f"it was made by tallytree {short(version)} and checked by {VERSION}: what differs may be due to that"
-            )
+        if self.of_another_version:
+            version = short(self.statement["software"]["tallytree"])
+            told = f"it was made by tallytree {version} and checked by {VERSION}: what differs may be due to that"
             yield Unchecked(f"{PRIVACY}: software.tallytree", told)
         if self.is_older:
             yield Unchecked(
