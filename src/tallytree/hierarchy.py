@@ -339,16 +339,20 @@ class Hierarchy:
         cells = np.ascontiguousarray(leaf_counts.reshape(self.leaf_count, -1), dtype=np.int64)
         sums = np.empty((len(self), cells.shape[1]), dtype=np.int64)
         sums[self.level_slice(self.depth - 1)] = cells
+        self.add_up(sums)
+        return sums.reshape(len(self), *leaf_counts.shape[1:])
+
+    def add_up(self, sums: Integers) -> None:
+        """Fill the rows of all upper regions of `[regions, …]`, in place, from those of the leaves."""
         for level in range(self.depth - 2, -1, -1):
             parents = self.level_slice(level)
-            pieces = blocks(parents.stop - parents.start, max(1, (1 << 20) // max(1, cells.shape[1])))
+            pieces = blocks(parents.stop - parents.start, max(1, (1 << 20) // max(1, sums.shape[1])))
             first = parents.start
 
             def add(start: int, stop: int, first: int = first) -> None:
                 _add_children(sums, self.child_starts, first + start, first + stop)
 
             in_threads(add, pieces)
-        return sums.reshape(len(self), *leaf_counts.shape[1:])
 
 
 @kernel

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.checks import check_adding_up, check_sums, integer_table
+from tallytree.estimate.layout import row_blocks
 from tallytree.estimate.tree.runs import GROUP_LIMIT, pairs, runs_by_size, share
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
@@ -61,25 +62,39 @@ def matched(counts: NDArray[Any], hierarchy: Hierarchy, *, spreads: Sequence[flo
     """
     counts = _checked_counts(counts, hierarchy)
     scales = _checked_spreads(spreads, hierarchy)
-    merged, weights = counts[:1].copy(), np.empty((0, 0))
+    merged, weights = np.zeros_like(counts), np.empty((0, 0))
+    merged[0] = counts[0]
     if weighted:
-        weights = merged * (merged / scales[0])
+        weights = merged[:1] * (merged[:1] / scales[0])
     for level in range(1, hierarchy.depth):
         keep = weighted and level < hierarchy.depth - 1
-        merged, weights = _next_level(counts, hierarchy, level, merged, weights, scales[level], weighted, keep)
-    return hierarchy.aggregate(merged)
+        weights = _merge_level(counts, hierarchy, level, merged, weights, scales[level], weighted, keep)
+    hierarchy.add_up(merged)
+    return merged
 
 
 def _checked_counts(counts: Any, hierarchy: Hierarchy) -> Integers:
     whole = integer_table(counts, len(hierarchy), name="counts")
-    if whole.min(initial=0) < 0:
+    totals, ends = np.empty(len(whole), dtype=np.int64), np.empty((len(whole), 2), dtype=np.int64)
+    in_threads(lambda start, stop: _look_over(whole, totals, ends, start, stop), row_blocks(whole, CELLS_PER_BLOCK))
+    if ends.min(initial=0) < 0:
         raise SpecError("counts holds negative values; expected how many groups have each size")
-    check_sums(whole, whole.size)
-    totals = whole.sum(axis=1)
+    check_sums(ends, whole.size)
     if totals[0] > GROUP_LIMIT:
         raise SpecError(f"there are {totals[0]:,} groups; at most {GROUP_LIMIT:,} can be matched exactly")
     check_adding_up(totals, hierarchy)
     return whole
+
+
+@kernel
+def _look_over(counts: Integers, totals: Integers, ends: Integers, start: int, stop: int) -> None:
+    """The sum, the least and the largest value of each row, in one pass. The sum is good where all values are small."""
+    for region in range(start, stop):
+        total = least = largest = 0
+        for value in counts[region]:
+            total += value
+            least, largest = min(least, value), max(largest, value)
+        totals[region], ends[region, 0], ends[region, 1] = total, least, largest
 
 
 def _checked_spreads(spreads: Sequence[float], hierarchy: Hierarchy) -> list[float]:
@@ -92,32 +107,32 @@ def _checked_spreads(spreads: Sequence[float], hierarchy: Hierarchy) -> list[flo
     return scales
 
 
-def _next_level(
+def _merge_level(
     counts: Integers,
     hierarchy: Hierarchy,
     level: int,
-    upper: Integers,
+    merged: Integers,
     upper_weights: Floats,
     spread: float,
     weighted: bool,
     keep: bool,
-) -> tuple[Integers, Floats]:
-    """The merged counts of a level from those of the level above; with `keep` their weights for the one below.
+) -> Floats:
+    """Fill the rows of a level in `merged`, zeros so far, from the level above; with `keep` their weights are returned.
 
     A cell's weight is the sum of its groups' precisions: its mean precision times its groups.
     """
-    children = counts[hierarchy.level_slice(level)]
-    merged = np.zeros(children.shape, dtype=np.int64)
+    children, found = counts[hierarchy.level_slice(level)], merged[hierarchy.level_slice(level)]
+    upper = merged[hierarchy.level_slice(level - 1)]
     weights = np.zeros(children.shape if keep else (0, 0))
     above = hierarchy.level_slice(level - 1)
     child_starts = hierarchy.child_starts[above.start : above.stop + 1] - above.stop
 
     def merge(start: int, stop: int) -> None:
-        _merge(upper, upper_weights, children, child_starts, spread, weighted, start, stop, merged, weights)
+        _merge(upper, upper_weights, children, child_starts, spread, weighted, start, stop, found, weights)
 
     cells_per_parent = max(1, children.size // len(upper))
     in_threads(merge, blocks(len(upper), max(1, CELLS_PER_BLOCK // cells_per_parent)))
-    return merged, weights
+    return weights
 
 
 @kernel

@@ -56,19 +56,26 @@ def runs_by_size(children: Integers) -> tuple[Integers, Integers, Integers, Inte
     """
     count, sizes = children.shape
     starts, together = np.zeros(sizes + 1, dtype=np.int64), np.zeros(sizes, dtype=np.int64)
+    runs = np.zeros(count, dtype=np.int64)  # of each child
     for child in range(count):
+        row, found = children[child], 0
         for size in range(sizes):
-            together[size] += children[child, size]
-            starts[size + 1] += children[child, size] != 0
+            together[size] += row[size]
+            starts[size + 1] += row[size] != 0
+            found += row[size] != 0
+        runs[child] = found
     for size in range(sizes):
         starts[size + 1] += starts[size]
     owners, groups = np.empty(starts[sizes], dtype=np.int64), np.empty(starts[sizes], dtype=np.int64)
     places = starts[:sizes].copy()
     for child in range(count):
-        for size in range(sizes):
+        size = 0
+        while runs[child] > 0:
             if children[child, size] != 0:
                 owners[places[size]], groups[places[size]] = child, children[child, size]
                 places[size] += 1
+                runs[child] -= 1
+            size += 1
     return starts, owners, groups, together
 
 
