@@ -18,7 +18,7 @@ import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.estimate.layout import Tree
-from tallytree.kernels import kernel
+from tallytree.kernels import kernel, part_of_kernels
 
 # Dearer than anything, and still no overflow when a cost, which is less than it either way, is added.
 NEVER = 1 << 62
@@ -35,7 +35,7 @@ class Work(NamedTuple):
     remove: Integers
 
 
-@kernel
+@part_of_kernels
 def balance(work: Work, tree: Tree) -> None:
     """Make each size optimal for its root's value, from the leaves up, and fill `add` and `remove`."""
     inner, width = len(work.noisy) - tree.leaf_counts[0], work.stop - work.start
@@ -61,7 +61,7 @@ def balance(work: Work, tree: Tree) -> None:
                 _exchange_children(region, work.start + place, work, tree)
 
 
-@kernel
+@part_of_kernels
 def _leaf_costs(work: Work, first: int, last: int, weight: int, least_add: Integers, least_remove: Integers) -> None:
     """The least `add` and `remove` among the leaves `first … last - 1`, for each size."""
     least_add[:] = NEVER
@@ -78,7 +78,7 @@ def _leaf_costs(work: Work, first: int, last: int, weight: int, least_add: Integ
         least_remove[place] = NEVER if most == -NEVER else weight * (1 - 2 * most)
 
 
-@kernel
+@part_of_kernels
 def _least_rows(costs: Integers, least: Integers) -> None:
     least[:] = costs[0]
     for child in range(1, len(costs)):
@@ -87,7 +87,7 @@ def _least_rows(costs: Integers, least: Integers) -> None:
             least[place] = min(least[place], row[place])
 
 
-@kernel
+@part_of_kernels
 def _exchange_children(region: int, size: int, work: Work, tree: Tree) -> None:
     """Move units between a region's children as long as that pays."""
     first, last = tree.child_starts[region], tree.child_starts[region + 1]
@@ -119,7 +119,7 @@ def paying_pairs(add: Integers, remove: Integers, start: int) -> tuple[Integers,
     return gainers[:pairs], losers[:pairs]
 
 
-@kernel
+@part_of_kernels
 def move(top: int, unit: int, size: int, work: Work, tree: Tree) -> None:
     """Put one unit into a subtree (`unit` 1) or take one out (-1) by the cheapest path, and refresh that path."""
     region = top
@@ -141,7 +141,7 @@ def move(top: int, unit: int, size: int, work: Work, tree: Tree) -> None:
         region = tree.parents[region]
 
 
-@kernel
+@part_of_kernels
 def _cost(region: int, unit: int, size: int, work: Work, tree: Tree) -> int:
     """What a unit more (1) or less (-1) costs in a region's subtree."""
     if tree.child_starts[region] < tree.child_starts[region + 1]:
@@ -154,7 +154,7 @@ def _cost(region: int, unit: int, size: int, work: Work, tree: Tree) -> int:
     return cost
 
 
-@kernel
+@part_of_kernels
 def _refresh(region: int, size: int, work: Work, tree: Tree) -> int:
     """Bring a region's costs up to date with its children's; returns the cost of the children's best exchange."""
     first, last = tree.child_starts[region], tree.child_starts[region + 1]

@@ -36,7 +36,7 @@ from tallytree.estimate.tree.exchange import NEVER, Work, balance, move, paying_
 from tallytree.estimate.tree.relaxation import Lines, relaxed
 from tallytree.estimate.tree.whole import whole_numbers, whole_root
 from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import in_threads, kernel
+from tallytree.kernels import in_threads, kernel, part_of_kernels
 
 
 def nearest_consistent(
@@ -205,7 +205,7 @@ def _move(
             costs[0, size], costs[1, size] = work.add[0, size - start], work.remove[0, size - start]
 
 
-@kernel
+@part_of_kernels
 def _balanced(noisy: Integers, values: Integers, tree: Tree, start: int, stop: int) -> Work:
     """The sizes `start … stop - 1`, optimal for their roots' values."""
     kept = max(1, noisy.shape[0] - tree.leaf_counts[0]), stop - start

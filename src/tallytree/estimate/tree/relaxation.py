@@ -31,7 +31,7 @@ import numpy as np
 
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.layout import Tree, wide_tiles
-from tallytree.kernels import in_threads, kernel
+from tallytree.kernels import in_threads, kernel, part_of_kernels
 
 STEPS = 200  # at most, should floats go round in circles
 PARENT_STEPS = 2  # of the same kind on the leaves of one parent, while they are in the cache
@@ -131,14 +131,14 @@ def _step(noisy: Integers, tree: Tree, lines: Lines, price: float, start: int, s
     return changed
 
 
-@kernel
+@part_of_kernels
 def _below(above: Floats, bases: Floats, slopes: Floats, noisy: Integers, doubled: float, prices: Floats) -> None:
     """The price v below a region with the price λ: λ = v + 2w(base + slope · v − y)."""
     for place in range(len(prices)):
         prices[place] = (above[place] + doubled * (noisy[place] - bases[place])) / (1.0 + doubled * slopes[place])
 
 
-@kernel
+@part_of_kernels
 def _lift(
     bases: Floats, slopes: Floats, noisy: Integers, doubled: float, upper_bases: Floats, upper_slopes: Floats
 ) -> None:
@@ -149,7 +149,7 @@ def _lift(
         upper_slopes[place] += slope
 
 
-@kernel
+@part_of_kernels
 def _positive(
     noisy: Integers,
     first: int,
@@ -175,14 +175,14 @@ def _positive(
             counts[place] += is_positive
 
 
-@kernel
+@part_of_kernels
 def _least_positive(price: float, slope: float) -> int:
     """The least noisy count of a leaf that is positive at a price."""
     shift = min(max(-slope * price, -4e18), 4e18)
     return int(np.floor(shift + CLOSE * (1.0 + abs(shift)))) + 1
 
 
-@kernel
+@part_of_kernels
 def _step_alone(noisy: Integers, tree: Tree, lines: Lines, price: float, start: int, stop: int) -> int:
     """The same where the root is the only leaf."""
     slope = 0.5 / tree.weights[0]

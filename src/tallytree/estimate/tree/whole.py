@@ -13,7 +13,7 @@ import numpy as np
 from tallytree.arrays import Floats, Integers
 from tallytree.estimate.layout import Tree
 from tallytree.estimate.tree.relaxation import Lines
-from tallytree.kernels import kernel
+from tallytree.kernels import kernel, part_of_kernels
 
 # Fractions are compared to this precision, so that the noise of floats does not decide between equal ones.
 FRACTION_STEPS = 1 << 20
@@ -56,7 +56,7 @@ def whole_parts(reals: Floats, total: int, start: int, parts: Integers) -> None:
             parts[(start + (keys[place] & 0xFFFFFFFF)) % count] += 1
 
 
-@kernel
+@part_of_kernels
 def whole_numbers(
     noisy: Integers, values: Integers, tree: Tree, lines: Lines, root: Integers, start: int, stop: int
 ) -> None:
@@ -78,7 +78,7 @@ def whole_numbers(
             _share_leaves(noisy, values, units, guesses, turn, first, last, start)
 
 
-@kernel
+@part_of_kernels
 def _share_inner(
     noisy: Integers,
     values: Integers,
@@ -111,7 +111,7 @@ def _share_inner(
             values[child, size] = parts[child - first]
 
 
-@kernel
+@part_of_kernels
 def _share_leaves(
     noisy: Integers,
     values: Integers,
@@ -158,7 +158,7 @@ def _share_leaves(
     _write(noisy, values, shifts, left, turn, first, last, start)
 
 
-@kernel
+@part_of_kernels
 def _write(
     noisy: Integers, values: Integers, shifts: Integers, left: Integers, turn: int, first: int, last: int, start: int
 ) -> None:
@@ -183,7 +183,7 @@ def _write(
             leaf += 1
 
 
-@kernel
+@part_of_kernels
 def _level_for(noisy: Integers, units: int, shift: int) -> tuple[int, int]:
     """The largest t for which the sum of max(0, y + t) is at most `units`, and that sum, from any t ≥ −max y.
 
@@ -200,7 +200,7 @@ def _level_for(noisy: Integers, units: int, shift: int) -> tuple[int, int]:
     return shift, held
 
 
-@kernel
+@part_of_kernels
 def _level(noisy: Integers, shift: int) -> tuple[int, int, int]:
     """The sum of max(0, y + shift), and for how many leaves y + shift is above zero, and zero or above."""
     held, positive, reached = 0, 0, 0
