@@ -26,6 +26,7 @@ ROOMS = (
     "progress",
     "arrays",
     "notebook",
+    "kernel_parts",
     "kernels",
     "public_table",
     "categories",

@@ -42,7 +42,7 @@ class Source:
 
     `url` is of PostgreSQL, of a Spark cluster (`spark://HOST:PORT`), of Spark Connect (`sc://HOST:PORT`) or of a DuckDB
     file (`duckdb://PATH`: behind the two strokes is the path, absolute if it begins with a third). `table` may have its
-    schema before it; on Spark it may also be files, as in ``parquet.`/data/people` ``.
+    schema before it; on Spark it may also be files, named as Spark's SQL does.
     """
 
     url: str
