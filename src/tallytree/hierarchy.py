@@ -342,9 +342,9 @@ class Hierarchy:
         self.add_up(sums)
         return sums.reshape(len(self), *leaf_counts.shape[1:])
 
-    def add_up(self, sums: Integers) -> None:
-        """Fill the rows of all upper regions of `[regions, …]`, in place, from those of the leaves."""
-        for level in range(self.depth - 2, -1, -1):
+    def add_up(self, sums: Integers, above: int | None = None) -> None:
+        """Fill the rows of `[regions, sizes]` above a level (the leaves, if none is said), in place, from its rows."""
+        for level in range((self.depth - 1 if above is None else above) - 1, -1, -1):
             parents = self.level_slice(level)
             pieces = blocks(parents.stop - parents.start, max(1, (1 << 20) // max(1, sums.shape[1])))
             first = parents.start

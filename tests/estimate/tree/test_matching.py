@@ -335,3 +335,15 @@ def test_wrong_counts_are_refused():
         matched(counts * 2**50, tree, spreads=[1, 1])
     with pytest.raises(SpecError, match="overflow"):
         matched(counts * 2**61, tree, spreads=[1, 1])
+
+
+def test_wrong_values_are_refused_in_every_region_though_all_totals_add_up():
+    for tree in (even_tree(4), even_tree(2, 4), even_tree(2, 4, 12)):
+        for region in range(len(tree)):
+            counts = tree.aggregate(np.full((tree.leaf_count, 3), 2))
+            counts[region] = [counts[region].sum() + 1, 0, -1]
+            with pytest.raises(SpecError, match="negative"):
+                matched(counts, tree, spreads=[1] * tree.depth)
+            counts[region] = [2**62, 0, 0]
+            with pytest.raises(SpecError, match="overflow"):
+                matched(counts, tree, spreads=[1] * tree.depth)

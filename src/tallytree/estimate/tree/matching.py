@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.checks import check_adding_up, check_sums, integer_table
-from tallytree.estimate.layout import row_blocks
+from tallytree.estimate.checks import SUM_LIMIT, check_adding_up, check_sums, integer_table
 from tallytree.estimate.tree.runs import GROUP_LIMIT, pairs, runs_by_size, share
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
@@ -60,41 +59,32 @@ def matched(counts: NDArray[Any], hierarchy: Hierarchy, *, spreads: Sequence[flo
            [0, 1, 0, 1],
            [0, 1, 0, 1]])
     """
-    counts = _checked_counts(counts, hierarchy)
+    counts = integer_table(counts, len(hierarchy), name="counts")
     scales = _checked_spreads(spreads, hierarchy)
+    most = (SUM_LIMIT - 1) // max(1, counts.size)  # of a value, so that no sum can overflow
+    top = counts[0]
+    if hierarchy.depth == 1 or top.min(initial=0) < 0 or top.max(initial=0) > most or top.sum() > GROUP_LIMIT:
+        _check(counts, hierarchy)
     merged, weights = np.zeros_like(counts), np.empty((0, 0))
     merged[0] = counts[0]
     if weighted:
         weights = merged[:1] * (merged[:1] / scales[0])
     for level in range(1, hierarchy.depth):
-        keep = weighted and level < hierarchy.depth - 1
-        weights = _merge_level(counts, hierarchy, level, merged, weights, scales[level], weighted, keep)
-    hierarchy.add_up(merged)
+        last = level == hierarchy.depth - 1
+        weights = _merge_level(counts, hierarchy, level, merged, weights, scales[level], weighted, most, last)
+    hierarchy.add_up(merged, above=max(0, hierarchy.depth - 2))
     return merged
 
 
-def _checked_counts(counts: Any, hierarchy: Hierarchy) -> Integers:
-    whole = integer_table(counts, len(hierarchy), name="counts")
-    totals, ends = np.empty(len(whole), dtype=np.int64), np.empty((len(whole), 2), dtype=np.int64)
-    in_threads(lambda start, stop: _look_over(whole, totals, ends, start, stop), row_blocks(whole, CELLS_PER_BLOCK))
-    if ends.min(initial=0) < 0:
+def _check(counts: Integers, hierarchy: Hierarchy) -> None:
+    """Refuse what cannot be matched, and say why. Families are looked over where they are merged, in the same pass."""
+    if counts.min(initial=0) < 0:
         raise SpecError("counts holds negative values; expected how many groups have each size")
-    check_sums(ends, whole.size)
+    check_sums(counts, counts.size)
+    totals = counts.sum(axis=1)
     if totals[0] > GROUP_LIMIT:
         raise SpecError(f"there are {totals[0]:,} groups; at most {GROUP_LIMIT:,} can be matched exactly")
     check_adding_up(totals, hierarchy)
-    return whole
-
-
-@kernel
-def _look_over(counts: Integers, totals: Integers, ends: Integers, start: int, stop: int) -> None:
-    """The sum, the least and the largest value of each row, in one pass. The sum is good where all values are small."""
-    for region in range(start, stop):
-        total = least = largest = 0
-        for value in counts[region]:
-            total += value
-            least, largest = min(least, value), max(largest, value)
-        totals[region], ends[region, 0], ends[region, 1] = total, least, largest
 
 
 def _checked_spreads(spreads: Sequence[float], hierarchy: Hierarchy) -> list[float]:
@@ -115,24 +105,59 @@ def _merge_level(
     upper_weights: Floats,
     spread: float,
     weighted: bool,
-    keep: bool,
+    most: int,
+    last: bool,
 ) -> Floats:
-    """Fill the rows of a level in `merged`, zeros so far, from the level above; with `keep` their weights are returned.
+    """Fill the rows of a level in `merged`, zeros so far, from the level above; their weights if it is not the last.
 
-    A cell's weight is the sum of its groups' precisions: its mean precision times its groups.
+    A cell's weight is the sum of its groups' precisions: its mean precision times its groups. From the last level the
+    one above is summed up at once, while its rows are in the cache.
     """
     children, found = counts[hierarchy.level_slice(level)], merged[hierarchy.level_slice(level)]
     upper = merged[hierarchy.level_slice(level - 1)]
-    weights = np.zeros(children.shape if keep else (0, 0))
+    weights = np.zeros(children.shape if weighted and not last else (0, 0))
     above = hierarchy.level_slice(level - 1)
     child_starts = hierarchy.child_starts[above.start : above.stop + 1] - above.stop
 
-    def merge(start: int, stop: int) -> None:
+    def merge(start: int, stop: int) -> bool:
+        if not _fit(upper, children, child_starts, most, start, stop):
+            return False
         _merge(upper, upper_weights, children, child_starts, spread, weighted, start, stop, found, weights)
+        if last:
+            _sum_up(upper, found, child_starts, start, stop)
+        return True
 
     cells_per_parent = max(1, children.size // len(upper))
-    in_threads(merge, blocks(len(upper), max(1, CELLS_PER_BLOCK // cells_per_parent)))
+    if not all(in_threads(merge, blocks(len(upper), max(1, CELLS_PER_BLOCK // cells_per_parent)))):
+        _check(counts, hierarchy)
     return weights
+
+
+@kernel
+def _fit(upper: Integers, children: Integers, child_starts: Integers, most: int, start: int, stop: int) -> bool:
+    """Are the children's values from 0 to `most`, and do their totals add up to their parent's?"""
+    for parent in range(start, stop):
+        total = upper[parent].sum()
+        for child in range(child_starts[parent], child_starts[parent + 1]):
+            least = largest = held = 0
+            for value in children[child]:
+                held += value
+                least, largest = min(least, value), max(largest, value)
+            if least < 0 or largest > most:
+                return False
+            total -= held
+        if total != 0:
+            return False
+    return True
+
+
+@kernel
+def _sum_up(upper: Integers, merged: Integers, child_starts: Integers, start: int, stop: int) -> None:
+    for parent in range(start, stop):
+        row = upper[parent]
+        row[:] = 0
+        for child in range(child_starts[parent], child_starts[parent + 1]):
+            row += merged[child]
 
 
 @kernel
