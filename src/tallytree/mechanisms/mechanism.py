@@ -55,7 +55,7 @@ class Mechanism:
     refused: str = ""  # why it may not be released, if it may not; `evaluate` may run it
     needs: tuple[str, ...] = ()  # modules of the extra `solvers`
     unplanned: str = ""  # why a plan leaves it out unless it is named, if it does
-    certified: Callable[[Measurements, Integers], bool] | None = None  # are counts as good as those of `estimate`?
+    certified: Callable[..., bool] | None = None  # of measurements and counts: are these as good as the estimate?
 
     keeps_listed: ClassVar[bool] = False  # public totals over all categories, where those by category are private
     leaves_only: ClassVar[bool] = False  # is nothing but the lowest level measured? Then there is nothing to divide.
