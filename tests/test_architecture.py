@@ -1,8 +1,12 @@
 """The house rules that can be read off the source: who may import whom, who opens a seal, who may have a seed."""
 
 import ast
+import io
+import json
 import subprocess
 import sys
+import tokenize
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -260,3 +264,139 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
         assert getattr(tallytree, name).__module__ == told[name]
     with pytest.raises(AttributeError):
         tallytree.nonsense  # noqa: B018
+
+
+# ---------------------------------------------------------------- size and shape
+# Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
+
+MOST_CODE_LINES = {
+    "core and domain": 0,
+    "tables": 0,
+    "privacy": 0,
+    "estimate": 0,
+    "mechanisms": 0,
+    "synthesis": 0,
+    "planning": 0,
+    "publish": 0,
+    "evaluate": 0,
+    "command": 0,
+}
+MOST_MODULES = 0
+# What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
+READING_LIST = ("privacy.measure", "tables.reading")
+MOST_TO_READ = (0, 0)  # modules, code lines
+THEOREM_CORE = (
+    "privacy.neighbours",
+    "privacy.budget",
+    "privacy.plan",
+    "privacy.measure",
+    "privacy.size_lists",
+    "privacy.households.neighbours",
+    "privacy.households.rounds",
+    "privacy.households.levels",
+    "privacy.households.selection",
+    "privacy.noise",
+)
+MOST_IN_THE_CORE = 0
+PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "asking", "keeping"}
+# Present exceptions: these lists only get shorter.
+PARTICIPLE_MODULES: set[str] = set()
+REPEATED_NAMES: set[str] = set()
+PRIVACY_SHOWS: set[str] = set()
+COMPLEX: set[str] = set()
+MANY_PARAMETERS: set[str] = set()
+
+
+def code_lines(name):
+    """Physical lines without blank lines, comments and docstrings."""
+    text = MODULES[name].read_text(encoding="utf-8")
+    passive = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    lines = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in passive:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(TREES[name]):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return len(lines)
+
+
+def reachable(*names):
+    """The modules that these import, directly or through others, and they themselves."""
+    found, open_ones = set(), list(names)
+    while open_ones:
+        name = open_ones.pop()
+        name = name if name in MODULES else f"{name}.__init__"
+        if name in MODULES and name not in found and name not in ABOVE_ALL:
+            found.add(name)
+            open_ones.extend(imports(name))
+    return found
+
+
+def test_every_package_keeps_to_its_code_lines():
+    found = Counter()
+    for name in MODULES:
+        found[room(name) if room(name) in MOST_CODE_LINES else "core and domain"] += code_lines(name)
+    over = {name: lines for name, lines in found.items() if lines > MOST_CODE_LINES[name]}
+    assert not over, f"more code lines than the budget has: {over}"
+
+
+def test_there_are_no_more_modules_than_planned():
+    assert len(MODULES) <= MOST_MODULES
+
+
+def test_a_reviewer_reads_no_more_than_planned_to_trust_a_release():
+    found = reachable(*READING_LIST)
+    assert (len(found), sum(map(code_lines, found))) <= MOST_TO_READ
+    assert sum(map(code_lines, found)) <= MOST_TO_READ[1]
+
+
+def test_the_theorem_core_stays_small():
+    core = [name for name in MODULES if name.startswith(THEOREM_CORE)]
+    assert sum(map(code_lines, core)) <= MOST_IN_THE_CORE
+
+
+def test_privacy_imports_no_display_code_but_for_the_listed_modules():
+    display = {"charts", "notebook"}
+    found = {name for name in MODULES if room(name) == "privacy" and display & {room(one) for one in imports(name)}}
+    assert found == PRIVACY_SHOWS
+
+
+def test_a_module_name_is_used_once_but_for_the_listed_ones():
+    used = Counter(name.split(".")[-1] for name in MODULES)
+    assert {name for name, times in used.items() if times > 1 and name != "__init__"} == REPEATED_NAMES
+
+
+def test_no_module_is_named_by_a_participle_but_for_the_listed_ones():
+    assert {name for name in MODULES if set(name.split(".")) & PARTICIPLES} == PARTICIPLE_MODULES
+
+
+def test_functions_are_simple_and_take_few_parameters_but_for_the_listed_ones():
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        str(SOURCE),
+        "--select",
+        "C901,PLR0913",
+        "--output-format",
+        "json",
+    ]
+    limits = ["--config", "lint.mccabe.max-complexity=12", "--config", "lint.pylint.max-args=8"]
+    done = subprocess.run([*command, *limits], capture_output=True, text=True, check=False)
+    found: dict[str, set[str]] = {"C901": set(), "PLR0913": set()}
+    for problem in json.loads(done.stdout):
+        path = Path(problem["filename"])
+        line = path.read_text(encoding="utf-8").splitlines()[problem["location"]["row"] - 1]
+        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        found[problem["code"]].add(f"{module}.{line.split('def ')[1].split('(')[0]}")
+    assert found == {"C901": COMPLEX, "PLR0913": MANY_PARAMETERS}
