@@ -116,6 +116,7 @@ CALLS = {
         "entity": None,
         "rows_per_entity": None,
         "groups": None,
+        "groups_are_public": False,
         "on_spanning_group": "error",
         "regions_are_public": False,
         "table": None,

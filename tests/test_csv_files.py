@@ -62,7 +62,7 @@ def test_a_broken_groups_table_is_named_too(tmp_path):
     people.write_text("home\n1\n", encoding="utf-8")
     homes.write_text("home,county\n1,Aachen\n2,Aachen,9\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"line 3 of .*homes.csv has 3 cells"):
-        read(people, groups=homes, **OPTIONS)
+        read(people, groups=homes, groups_are_public=True, **OPTIONS)
 
 
 def test_a_sound_file_has_no_problem(tmp_path):

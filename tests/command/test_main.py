@@ -412,3 +412,12 @@ def test_names_are_shown_as_they_are(folder):
     assert "[red]Homes[/red]\\x1b[31m" in out
     assert "\x1b" not in out
     assert "[bold]out" in out
+
+
+def test_no_command_reads_a_list_of_groups_that_is_not_declared_public(folder):
+    (folder / "release.toml").write_text(GOOD.replace("max_size", 'groups = "homes.csv"\nmax_size'))
+    (folder / "homes.csv").write_text("household,county\n1,01\n2,02\n3,03\n")
+    for command, *options in (("validate",), ("plan", "--prior", "households"), ("release", "--out", "out")):
+        out = run(command, "release.toml", *options, folder=folder, code=2)
+        assert "set groups_are_public = true" in " ".join(out.split())
+    assert not (folder / "out").exists()

@@ -110,7 +110,9 @@ def test_a_picture_is_drawn(folder, run, ending):
 def test_a_public_list_of_groups_gives_the_totals(folder, run):
     groups = "".join(f"{number},{LEAVES[number % 4][1]}\n" for number in range(300))
     (folder / "groups.csv").write_text("household,county\n" + groups)
-    spec = SPEC.replace('region = "county"', 'region = "county"\ngroups = "groups.csv"').replace("groups = 3000\n", "")
+    spec = SPEC.replace(
+        'region = "county"', 'region = "county"\ngroups = "groups.csv"\ngroups_are_public = true'
+    ).replace("groups = 3000\n", "")
     (folder / "release.toml").write_text(spec)
     loaded = ReleaseSpec.load("release.toml")
     tree, totals = loaded.public_regions()

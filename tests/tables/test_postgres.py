@@ -31,7 +31,7 @@ def rows(postgres):
 
 
 def counts(rows, **options):
-    return read(rows, **OPTIONS, **options).counts.open_at_the_privacy_border().tolist()
+    return read(rows, **OPTIONS, groups_are_public=True, **options).counts.open_at_the_privacy_border().tolist()
 
 
 def folder_of(server):

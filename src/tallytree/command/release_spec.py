@@ -40,7 +40,7 @@ from tallytree.tables import GroupSizes, read
 from tallytree.tables.address import Source
 from tallytree.tables.codebook import values_from_codebook
 from tallytree.tables.left_out import groups_at_largest, rows_left_out
-from tallytree.tables.options import Options, region_columns
+from tallytree.tables.options import Options, check_groups_are_public, region_columns
 from tallytree.tables.reading import lists_categories, public_rows, read_groups
 from tallytree.tables.regions import region_keys
 from tallytree.tables.same_source import refuse_own_list, refuse_private_file
@@ -76,6 +76,7 @@ class DataSection(Microdata):
     entity: str | None = None
     rows_per_entity: int | None = None
     groups: PathOrTable | None = None
+    groups_are_public: bool = False
     on_spanning_group: Literal["error", "split"] = "error"
     regions_are_public: bool = False
     table: str | None = None
@@ -144,6 +145,8 @@ class ReleaseSpec(Spec):
         spec = super().load(path)
         if spec.release.shares is not None and spec.release.priority is not None:
             raise SpecError(f"{path}: [release] has shares and priority; both divide the budget, so give one of them")
+        if spec.data.groups is not None:
+            check_groups_are_public(spec.data.groups_are_public)
         checked_level(float(spec.release.confidence))
         spec.report.words()
         return spec

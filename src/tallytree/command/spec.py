@@ -218,6 +218,7 @@ _QUOTED = {
     for name in (
         "on_spanning_group",
         "regions_are_public",
+        "groups_are_public",
         "rows_per_entity",
         "quantity_bound",
         "max_size",

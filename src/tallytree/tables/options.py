@@ -93,6 +93,16 @@ class Options:
             raise SpecError("on_spanning_group='split' needs region: the column that says where a row is")
 
 
+def check_groups_are_public(declared: bool) -> None:
+    """Refuse a list of groups that the data holder has not declared public."""
+    if not declared:
+        raise SpecError(
+            "groups must be a public list: tallytree publishes the exact number of groups in every region from it, "
+            "without noise. If anyone may see that list, set groups_are_public=True. If it is a private file, such as "
+            "your own household records, leave groups out; tallytree then estimates the number of groups with noise"
+        )
+
+
 def region_columns(region: str | Sequence[str] | None) -> tuple[str, ...]:
     """The region columns, however they were given."""
     if region is None:

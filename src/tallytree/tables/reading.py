@@ -34,7 +34,7 @@ from tallytree.tables.counting import ENTITY, as_counts, categorised, counting_q
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.guard import from_outside
 from tallytree.tables.lots import bounded, check_engine, fresh_key
-from tallytree.tables.options import Options, region_columns
+from tallytree.tables.options import Options, check_groups_are_public, region_columns
 from tallytree.tables.problems import InputProblems, Problem, missing_columns, problem, raise_any
 from tallytree.tables.regions import RegionKeys, hierarchy_of, place, region_keys
 from tallytree.tables.same_source import refuse_own_list
@@ -45,7 +45,13 @@ BYTES_PER_CELL = 24  # counts of the leaves, of all regions, and a view of them
 
 
 @from_outside("Reading the microdata")
-@expecting(name=optional(TEXT), regions_are_public=FLAG, table=optional(TEXT), groups_table=optional(TEXT))
+@expecting(
+    name=optional(TEXT),
+    regions_are_public=FLAG,
+    groups_are_public=FLAG,
+    table=optional(TEXT),
+    groups_table=optional(TEXT),
+)
 def read(
     source: Any,
     *,
@@ -59,6 +65,7 @@ def read(
     entity: str | None = None,
     rows_per_entity: int | None = None,
     groups: Any = None,
+    groups_are_public: bool = False,
     on_spanning_group: str = "error",
     regions_are_public: bool = False,
     table: str | None = None,
@@ -72,9 +79,10 @@ def read(
 
     `source` is a path, glob or list of paths (Parquet, CSV, a DuckDB file with `table`), Arrow data, a table of another
     engine (`Source`), a Spark data frame, or an Ibis table. `group` and `region` name columns; `hierarchy`, `max_size`,
-    `quantity_bound`, `rows_per_entity` and the `groups` table are public. Raises `SpecError` for wrong options and
-    `InputProblems`, which lists every problem of the data with counts, for the data holder's eyes only. `progress` is
-    told how far DuckDB is.
+    `quantity_bound`, `rows_per_entity` and the `groups` table are public. The exact number of groups in every region is
+    published from that table, so `read` takes it only with `groups_are_public=True`. Raises `SpecError` for wrong
+    options and `InputProblems`, which lists every problem of the data with counts, for the data holder's eyes only.
+    `progress` is told how far DuckDB is.
 
     `by` tells groups apart by one or two columns besides: `{"tenure": ["owned", "rented"]}` has the public values, and
     `decided_by` says whether the "group" decides it or its "members" do (see `tallytree.Category`). The columns are in
@@ -100,6 +108,7 @@ def read(
     )
     paths = paths_of(source, "source")
     if groups is not None:
+        check_groups_are_public(groups_are_public)
         refuse_own_list(source, table, groups, groups_table)
     with workspace(memory_limit) as connect:
         rows = open_source(source, table, connect, progress)

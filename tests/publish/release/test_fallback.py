@@ -85,7 +85,7 @@ def test_tables_without_a_solution_fall_back():
 
 
 def test_matching_that_fails_falls_back_to_the_leaves_it_measured(tmp_path):
-    release = released("coc-matching", 1, private(groups=GROUPS))
+    release = released("coc-matching", 1, private(groups=GROUPS, groups_are_public=True))
     asked = release.made_by
     assert [one.name for one in instead_of(asked, release.measurements)] == ["pgsr-cumulative-dp", "bottom-up"]
     assert [one.name for one in instead_of(MECHANISMS["pgsr-cumulative-dp"], release.measurements)] == ["bottom-up"]
@@ -103,12 +103,12 @@ def test_joint_mechanisms_refuse_shares_that_they_cannot_weigh_before_anything_i
     with pytest.raises(tt.SpecError, match="Nothing was spent"):
         released("joint-cumulative", 1, data, shares=shares, ledger=ledger)
     with pytest.raises(tt.SpecError, match="pgsr-hierarchical-dp"):
-        released("joint-counts", 1, private(groups=GROUPS), shares=shares)
+        released("joint-counts", 1, private(groups=GROUPS, groups_are_public=True), shares=shares)
     assert ledger.account("people").spent == 0
     assert released("auto", 1, data, shares=shares, ledger=ledger).mechanism == "tallytree"
-    assert released("auto", 1, private(groups=GROUPS), unit=tt.one_group(), shares=shares).mechanism == (
-        "pgsr-hierarchical-dp"
-    )
+    assert released(
+        "auto", 1, private(groups=GROUPS, groups_are_public=True), unit=tt.one_group(), shares=shares
+    ).mechanism == ("pgsr-hierarchical-dp")
 
 
 @pytest.mark.parametrize("ratio", [20_000, 40_000])

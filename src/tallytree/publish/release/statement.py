@@ -177,9 +177,15 @@ def public_facts(measurements: Measurements) -> list[str]:
         facts[0] += " (taken from the microdata, whose list of regions the data holder declared public)"
     if measurements.neighbours.public_totals:
         named = "" if measurements.hierarchy.by is None else " and categories"
-        facts.append(f"the list of groups with their regions{named}, hence every region's number of groups")
+        facts.append(
+            f"the list of groups with their regions{named} (declared public by the data holder), hence every region's "
+            "number of groups"
+        )
     if measurements.listed_totals is not None:
-        facts.append("the list of groups with their regions, hence every region's number of groups over all categories")
+        facts.append(
+            "the list of groups with their regions (declared public by the data holder), hence every region's number "
+            "of groups over all categories"
+        )
     if measurements.hierarchy.by is not None:
         facts += [f"the values of {name}" for name in measurements.hierarchy.by.names]
     if measurements.neighbours.quantity_bound > 1:
