@@ -38,6 +38,7 @@ from tallytree.publish.microdata.making import Ready
 from tallytree.publish.microdata.statement import in_words, left_out_before
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.area_files import AREA_FILES
+from tallytree.publish.release.entities import capped_sizes
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
 from tallytree.publish.release.large.layout import COUNTS, ENTITIES, REGIONS, is_large
@@ -160,7 +161,8 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
         Text(),
         words(release.title, style="bold green"),
         words(
-            f"{release.total:,} groups in {hierarchy.names[0]} ({known}), {release.entities[0]:,} entities, by size:"
+            f"{release.total:,} groups in {hierarchy.names[0]} ({known}), {release.entities[0]:,} entities "
+            f"({capped_sizes(release.sizes[-1])}), by size:"
         ),
         Text(),
         below(_histogram(release), space=1),

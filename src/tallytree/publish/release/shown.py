@@ -11,7 +11,7 @@ from tallytree.histogram import size_label
 from tallytree.names import visible
 from tallytree.notebook import page, paragraph, quoted, shortened, table
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.entities import cut_off
+from tallytree.publish.release.entities import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, in_percent
 from tallytree.publish.release.scope import Scope
 from tallytree.publish.release.statement import public_totals
@@ -25,7 +25,8 @@ def line(release: ReleaseContents, release_id: str | None) -> str:
     """Title, levels, sizes, groups and entities, mechanism, budget and id, in one line."""
     saved = "not saved" if release_id is None else f"id {release_id[:16]}"
     facts = _facts(release)
-    counted = f"{release.total:,} groups with {release.entities[0]:,} entities"
+    capped = capped_sizes(release.sizes[-1])
+    counted = f"{release.total:,} groups with {release.entities[0]:,} entities ({capped})"
     parts = (
         facts["regions"],
         f"sizes {facts['sizes']}",

@@ -12,7 +12,7 @@ import numpy as np
 from tallytree.errors import ReleaseError
 from tallytree.histogram import size_label
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.entities import cut_off
+from tallytree.publish.release.entities import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.statement import privacy_statement, public_totals
 from tallytree.publish.release.truncation import truncation
@@ -68,6 +68,7 @@ def release_page(
         "stand_out": _compared(cells, standing_out(cells), called),
         "persons": _persons(cells, called),
         "categories": _by_category(cells),
+        "capped": capped_sizes(release.sizes[-1]),
         "cut_off": cut_off(release.sizes[-1]).replace("Groups", called.groups.capitalize(), 1),
         "stated": (stated := privacy_statement(release, zeros=True)),
         "measured": reviewer_rows(stated),
@@ -99,7 +100,8 @@ def plain_words(cells: Cells, qualities: list[LevelQuality], words: Words) -> di
     return {
         "counted": (
             f"How many {words.groups} there are of each size, from {release.sizes[0]} to {last} {words.entities}{by}. "
-            f"In all there are {total} with about {int(cells.entities[0, 0]):,} {words.entities}."
+            f"In all there are {total} with about {int(cells.entities[0, 0]):,} {words.entities} "
+            f"({capped_sizes(release.sizes[-1])})."
         ),
         "where": f"In {tree.names[0]}" + (f" and its regions: {listed(below)}." if below else "."),
         "protected": protection_in_words(release, words),
@@ -153,12 +155,12 @@ def headline_facts(cells: Cells, words: Words) -> list[tuple[str, str]]:
     """A few numbers to begin with."""
     release, tree = cells.release, cells.release.hierarchy.regions
     mean = cells.entities[0, 0] / cells.groups[0, 0] if cells.groups[0, 0] else 0.0
-    budget = release.measurements.budget
+    budget, capped = release.measurements.budget, capped_sizes(release.sizes[-1])
     sign = "ε" if budget.currency == "epsilon" else "ρ"
     return [
         (f"{release.total:,}", words.groups),
-        (f"{int(cells.entities[0, 0]):,}", words.entities),
-        (f"{mean:.2f}", f"average size, in {words.entities}"),
+        (f"{int(cells.entities[0, 0]):,}", f"{words.entities} ({capped})"),
+        (f"{mean:.2f}", f"average size, in {words.entities} ({capped})"),
         (f"{len(tree):,}", "regions on all levels"),
         (f"{sign} = {float(budget.amount):g}", "privacy budget: the less, the stronger the protection"),
     ]
@@ -218,7 +220,8 @@ def _compared(cells: Cells, comparison: Comparison, words: Words) -> dict[str, A
         mean = one.kind == "mean"
         shown = (lambda value: f"{value:.2f}") if mean else percent
         most = max(one.ends[1], one.parents_ends[1]) if mean else min(1.0, max(one.ends[1], one.parents_ends[1]) * 1.05)
-        what = "average size" if mean else f"{words.groups} of size {one.label}"
+        capped = capped_sizes(cells.release.sizes[-1])
+        what = f"average size ({capped})" if mean else f"{words.groups} of size {one.label}"
         size = "larger" if one.above else "smaller"
         return {
             "region": tree.names[one.region],

@@ -9,7 +9,7 @@
     const value = 100 * share;
     return value === 0 ? "0 %" : (value >= 0.95 ? value.toFixed(1) : String(Number(value.toPrecision(1)))) + " %";
   };
-  const groups = data.words.groups, entities = data.words.entities;
+  const groups = data.words.groups, entities = data.words.entities, capped = data.words.capped;
   const last = data.classes.length;
   const MOST_ROWS = 50, MOST_HITS = 12;
 
@@ -123,7 +123,7 @@
     const number = total(chosen, slot), held = data.entities[chosen][slot];
     const around = entityEnds(chosen, slot);
     get("region-facts").textContent = `${whole(number)} ${groups} with ${whole(held)} ${entities}` +
-      (around ? ` (${between(around)})` : "") + (number ? `; the average size is ${(held / number).toFixed(2)}.` : ".");
+      ` (${around ? `${between(around)}; ` : ""}${capped})` + (number ? `; the average size is ${(held / number).toFixed(2)}.` : ".");
     showSizes(number);
     showBelow();
     if (mapped) outline();
@@ -160,7 +160,7 @@
     get("below-name").textContent = `Regions of ${name(chosen)}: ${whole(below.length)}` + (left ? ` (${whole(left)} more are not in this page)` : "");
     get("more").textContent = `Show ${whole(Math.min(MOST_ROWS, below.length - rows))} more of ${whole(below.length)}`;
     const numbers = below.map((region) => total(region, slot)), most = numbers.reduce((one, other) => Math.max(one, other), 1);
-    heads(table, [["region", ""], [`number of ${groups}`, "draw"], [groups, "n"], [entities, "n"], ["average size", "n"]]);
+    heads(table, [["region", ""], [`number of ${groups}`, "draw"], [groups, "n"], [`${entities} (${capped})`, "n"], ["average size", "n"]]);
     table.tBodies[0].replaceChildren(...some.map((region, place) => {
       const row = element("tr"), held = data.entities[region][slot];
       row.append(rowHead(link(region)), bar(numbers[place], most), numberCell(whole(numbers[place])), numberCell(whole(held)),
@@ -190,7 +190,7 @@
   // -------------------------------------------------------------- the map
   const mapped = Boolean(data.map);
   let limits = [];
-  const measures = [{ words: `average size (${entities})`, mean: true }, ...data.classes.map((label, place) => ({ words: `share of ${groups} of size ${label}`, place }))];
+  const measures = [{ words: `average size (${entities}; ${capped})`, mean: true }, ...data.classes.map((label, place) => ({ words: `share of ${groups} of size ${label}`, place }))];
   data.slots.forEach((values, number) => { if (slotWords(number)) measures.push({ words: `share of ${groups} that are ${slotWords(number)}`, slot: number }); });
   function measured(region, measure) {
     const number = total(region, 0);
