@@ -42,7 +42,7 @@ from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
 from tallytree.publish.report.microdata_page import microdata_page
 from tallytree.publish.report.page import Page
-from tallytree.publish.strength import WeakPromise, weaknesses
+from tallytree.publish.strength import WeakPromise, warn_of_plan, weaknesses
 from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.spark import sessions_kept
@@ -251,7 +251,7 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
     weak += _warned(spec.budget, group_sizes, but=weak)
     neighbours = Neighbours.of(group_sizes, spec.unit)
     wanted = spec.release
-    mechanism, _ = decided(
+    mechanism, plan = decided(
         group_sizes,
         neighbours,
         budget=spec.budget,
@@ -261,6 +261,9 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
         priority=wanted.priority,
         prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
         progress=progress,
+    )
+    weak += warn_of_plan(
+        mechanism, plan, neighbours, group_sizes.hierarchy, shares=wanted.shares, priority=wanted.priority
     )
     areas = areas_to_publish(spec.area_files(), group_sizes.hierarchy, group_sizes.max_size + 1)
     ready = screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism, spec.ledger_in_words())

@@ -29,6 +29,7 @@ from tallytree.publish.release.keeping import MAKING_ROOM, Kept, SpentError
 from tallytree.publish.release.measurements_file import regions_beside, room_for
 from tallytree.publish.release.memory import refuse_beyond_memory
 from tallytree.publish.release.value import Release
+from tallytree.publish.strength import warn_of_plan
 from tallytree.tables.group_sizes import GroupSizes
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def release(
         prior=prior,
         progress=progress,
     )
+    warn_of_plan(chosen, plan, neighbours, group_sizes.hierarchy, shares=shares, priority=priority)
     published = areas_to_publish(areas, group_sizes.hierarchy, group_sizes.max_size + 1)
     refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all")
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
