@@ -67,9 +67,10 @@ def release(
 ) -> Release:
     """Measure private group sizes within a budget, and estimate consistent counts from the measurements.
 
-    `shares` divides the budget over the levels, or `priority` does ("upper", "balanced" or "leaves"); equally if
-    neither is given. `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the
-    one with the least predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
+    `shares` divides the budget over the levels, or `priority` does ("upper", "balanced" or "leaves"). If neither is
+    given, the mechanism "tallytree" chooses the shares from the budget and the tree; all others use equal shares.
+    `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the one with the least
+    predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
     data set's account first; files that another account was charged for are refused, unless the accounts are linked or
     `same_data` says that it is meant: the privacy statement then names these accounts. Without a ledger nothing checks
     what else was released, and the privacy statement says so. (The command asks first; who calls this function chose.)
