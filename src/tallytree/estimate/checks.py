@@ -87,16 +87,16 @@ def level_weights(weights: Weights, levels: int) -> list[Fraction]:
     return [_exact(weight) for weight in given]
 
 
-def whole_weights(weights: Weights, levels: int) -> list[int]:
-    """Weights as whole numbers of at most 20 bits in the same ratios, or the nearest to it."""
+def whole_weights(weights: Weights, levels: int, bits: int = WEIGHT_BITS) -> list[int]:
+    """Weights as whole numbers of at most so many bits in the same ratios, or the nearest to it."""
     exact = level_weights(weights, levels)
     shared = lcm(*(weight.denominator for weight in exact))
     whole = [int(weight * shared) for weight in exact]
     divisor = gcd(*whole)
     whole = [weight // divisor for weight in whole]
-    if max(whole) <= 1 << WEIGHT_BITS:
+    if max(whole) <= 1 << bits:
         return whole
-    unit = Fraction(max(whole), (1 << WEIGHT_BITS) - 1)
+    unit = Fraction(max(whole), (1 << bits) - 1)
     return [max(1, round(weight / unit)) for weight in whole]
 
 

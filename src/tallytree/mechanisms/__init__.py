@@ -28,7 +28,7 @@ from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import baselines, count_of_counts, joint, pgsr, rivals, tallytree
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
-from tallytree.mechanisms.mechanism import Estimate, Mechanism
+from tallytree.mechanisms.mechanism import Estimate, Mechanism, check_range
 from tallytree.names import did_you_mean
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
@@ -120,6 +120,7 @@ def prepare(
             raise
         chosen = MECHANISMS[NEAREST[chosen.view]]  # asks for the same and can do with it
         chosen.check(neighbours, hierarchy, plan)
+    check_range(neighbours, hierarchy, totals, plan)
     return chosen, plan
 
 
