@@ -1,4 +1,4 @@
-"""What estimators are given, checked in one place: tables of integers, totals, and weights of levels.
+"""What estimators are given and what they return, checked in one place: tables of integers, totals, weights of levels.
 
 Every refusal is a SpecError that says what was found and what was expected. Integer arrays come back contiguous, 64
 bits wide and read-only, so that kernels are compiled for one kind of array.
@@ -53,6 +53,21 @@ def check_adding_up(totals: Integers, hierarchy: Hierarchy) -> None:
             f"the total of {hierarchy.ids[region]!r} is {totals[region]:,} but its children's add up to "
             f"{sums[region]:,} ({wrong.size} regions do not add up); give totals that do"
         )
+
+
+def check_estimate(given: Any, hierarchy: Hierarchy, sizes: int, totals: Integers | None = None) -> None:
+    """Refuse counts that may not be released: not integers, negative, not adding up, or with other totals.
+
+    `totals` has a number of groups for each of the first rows, as many as are known: for all regions, or the root's.
+    """
+    counts = integer_table(given, len(hierarchy), sizes, name="the estimate")
+    if counts.min(initial=0) < 0:
+        raise SpecError("the estimate has negative counts")
+    check_sums(counts, len(hierarchy) * sizes)
+    if not np.array_equal(hierarchy.aggregate(counts[hierarchy.level_slice(hierarchy.depth - 1)]), counts):
+        raise SpecError("the estimate does not add up over the regions")
+    if totals is not None and not np.array_equal(counts[: len(totals)].sum(axis=1), totals):
+        raise SpecError("the estimate does not keep the totals that are known")
 
 
 def fixed_total(total: Any, sizes: int) -> int | None:

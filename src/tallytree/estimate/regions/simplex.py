@@ -89,7 +89,7 @@ def simplex_threshold(target: Floats, total: int, guess: float) -> float:
     everything = (target.sum() - total) / len(target)
     threshold = guess if guess == guess else everything
     guessed = True
-    while True:
+    for _ in range(len(target) + 4):  # after a guess that is too high and one that is too low, each turn drops a cell
         above, count = 0.0, 0
         for size in range(len(target)):
             if target[size] > threshold:
@@ -100,6 +100,7 @@ def simplex_threshold(target: Floats, total: int, guess: float) -> float:
             return threshold
         guessed = count == 0 and moved < threshold
         threshold = moved
+    return threshold
 
 
 @kernel
