@@ -63,8 +63,9 @@ def check_estimate(given: Any, hierarchy: Hierarchy, sizes: int, totals: Integer
     counts = integer_table(given, len(hierarchy), sizes, name="the estimate")
     if counts.min(initial=0) < 0:
         raise SpecError("the estimate has negative counts")
-    check_sums(counts, len(hierarchy) * sizes)
-    if not np.array_equal(hierarchy.aggregate(counts[hierarchy.level_slice(hierarchy.depth - 1)]), counts):
+    check_sums(counts, max(sizes, int(np.diff(hierarchy.child_starts).max(initial=0))))
+    parents = hierarchy.level_starts[-2]
+    if parents and not np.array_equal(np.add.reduceat(counts, hierarchy.child_starts[:parents]), counts[:parents]):
         raise SpecError("the estimate does not add up over the regions")
     if totals is not None and not np.array_equal(counts[: len(totals)].sum(axis=1), totals):
         raise SpecError("the estimate does not keep the totals that are known")

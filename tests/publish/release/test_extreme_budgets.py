@@ -6,23 +6,20 @@ import pytest
 
 import tallytree as tt
 
-COUNTIES = [f"c{number:02}" for number in range(24)]
-TREE = tt.Hierarchy.from_levels(
-    pa.table({"state": ["x" if number % 2 else "y" for number in range(24)], "county": COUNTIES}), ["state", "county"]
-)
 
-
-def households(decided_by=None, *, listed=False, each=(20, 40), largest=7, max_size=7, seed=0):
-    """Made-up households of 24 counties in two states, by category if someone decides it."""
-    dice = np.random.default_rng(seed)
-    county = np.repeat(COUNTIES, dice.integers(*each, len(COUNTIES), endpoint=True))
+def households(decided_by=None, *, listed=False, counties=24, each=(20, 40), largest=7, max_size=7, seed=0):
+    """Made-up households of counties in two states, by category if someone decides it."""
+    dice, names = np.random.default_rng(seed), [f"c{number:03}" for number in range(counties)]
+    states = pa.table({"state": ["xy"[number % 2] for number in range(counties)], "county": names})
+    tree = tt.Hierarchy.from_levels(states, ["state", "county"])
+    county = np.repeat(names, dice.integers(*each, counties, endpoint=True))
     home = np.repeat(np.arange(len(county)), np.minimum(1 + dice.geometric(0.5, len(county)), largest))
     sort = dice.choice(list("abc"), len(county))
     rows = pa.table({"home": home, "county": county[home], "sort": sort[home]})
     more = {} if decided_by is None else {"by": {"sort": list("abc")}, "decided_by": decided_by}
     if listed:
         more["groups"] = pa.table({"home": np.arange(len(county)), "county": county})
-    return tt.read(rows, group="home", region="county", hierarchy=TREE, max_size=max_size, **more)
+    return tt.read(rows, group="home", region="county", hierarchy=tree, max_size=max_size, **more)
 
 
 def check_sound(data, folder, **how):
@@ -48,8 +45,8 @@ NEARLY_EXACT = {
     "members": ({"decided_by": "members"}, {"epsilon": 300}, {"shares": [100, 1, 1]}),
     "bands": ({}, {"epsilon": 60}, {"mechanism": "tallytree", "options": {"bands": BANDS}}),
     "bluedown": ({}, {"epsilon": 200}, {"mechanism": "bluedown", "shares": [1, 8, 1]}),
-    "empty tail": ({"largest": 4, "max_size": 12}, {"rho": 200}, {}),
-    "empty tail, more budget": ({"largest": 4, "max_size": 12}, {"rho": 4000}, {}),
+    "empty tail": ({"largest": 4, "max_size": 12, "counties": 600, "each": (2, 4)}, {"rho": 200}, {}),
+    "empty tail, more budget": ({"largest": 4, "max_size": 12, "counties": 600, "each": (2, 4)}, {"rho": 4000}, {}),
     "entities": ({}, {"epsilon": 300}, {**SETTLED, "options": {"entities_share": "0.2"}}),
     "sums besides": ({"decided_by": "group"}, {"epsilon": 3000}, {**SETTLED, "options": {"all_share": "0.2"}}),
     "lists": ({}, {"epsilon": 600}, {**SETTLED, "options": {"leaves": "lists", "totals_share": "0.1"}}),
