@@ -1,7 +1,8 @@
 """Random whole releases: each is refused before anything is spent, or is estimated, saved and verified.
 
 Unit × totals (public, private, listed over all categories) × categories of both kinds × shares × budget × mechanism ×
-noise, on trees, sizes and counts of all kinds. The same seed and number make the same release, noise included:
+noise, on trees, sizes and counts of all kinds. Every third release has the next mechanism of the table. The same seed
+and number make the same release, noise included:
 
     python -m tests.faults.releases NUMBER SEED
 """
@@ -131,10 +132,9 @@ def any_shares(rng: Generator, depth: int) -> list[str] | None:
     return [str(share) for share in shares]
 
 
-def planned(rng: Generator) -> tuple[GroupSizes, Mechanism, Plan, str, str]:
+def planned(rng: Generator, mechanism: str) -> tuple[GroupSizes, Mechanism, Plan, str, str]:
     """Data, a mechanism and its plan, which intervals are asked for, and all of it in words; it may be refused."""
     private = made_up(rng)
-    mechanism = str(rng.choice(["auto", "tallytree"] if rng.random() < 0.6 else RELEASABLE))
     options = None
     if mechanism == "tallytree" and rng.random() < 0.5:
         options = TALLYTREE_OPTIONS[rng.integers(len(TALLYTREE_OPTIONS))]
@@ -153,11 +153,11 @@ def planned(rng: Generator) -> tuple[GroupSizes, Mechanism, Plan, str, str]:
     return private, chosen, plan, which, words
 
 
-def make(rng: Generator, drawn: Drawn, folder: Path) -> tuple[str, str] | None:
+def make(rng: Generator, mechanism: str, drawn: Drawn, folder: Path) -> tuple[str, str] | None:
     """Make, save and verify one release; returns the promise that it broke, and words."""
     for _ in range(MOST_REFUSALS):
         try:
-            private, chosen, plan, which, words = planned(rng)
+            private, chosen, plan, which, words = planned(rng, mechanism)
             break
         except TallytreeError:
             continue  # refused before anything was spent: as it should be
@@ -188,7 +188,8 @@ def _in_words(error: BaseException) -> str:
 
 def one(number: int, seed: int) -> tuple[str, str] | None:
     """Make one release; returns the promise that it broke, and words, or None."""
-    drawn = Drawn((seed, number))
+    drawn, every = Drawn((seed, number)), divmod(number, 3)
+    mechanism = RELEASABLE[every[0] % len(RELEASABLE)] if every[1] == 0 else ("auto", "tallytree")[every[1] - 1]
     try:
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -196,7 +197,7 @@ def one(number: int, seed: int) -> tuple[str, str] | None:
             np.errstate(all="ignore"),
         ):
             warnings.simplefilter("ignore")
-            return make(np.random.default_rng([seed, number]), drawn, Path(folder))
+            return make(np.random.default_rng([seed, number]), mechanism, drawn, Path(folder))
     except TallytreeError as error:
         return ("lost", _in_words(error)) if drawn.spent else None
     except Exception as error:

@@ -139,6 +139,6 @@ def instead_of(mechanism: Mechanism, measurements: Measurements) -> Iterator[Mec
     if len(views) == 1 and len(parts) == measurements.hierarchy.depth and free and whole:
         found += [MECHANISMS[name] for view, name in NEAREST.items() if view in views]
     last = [part.view for part in parts if part.level == measurements.hierarchy.depth - 1]
-    if last:
+    if last and last[0] in LEAVES_METHOD:
         found.append(MECHANISMS["bottom-up"].configured({"method": LEAVES_METHOD[last[0]]}))
     return (one for one in found if (one.name, one.options) != (mechanism.name, mechanism.options))
