@@ -41,6 +41,8 @@ HARNESSES = (
     Harness("races", "races.run", 48, 8),
     Harness("mutations", "mutations.run", 5_000, 100, 250),
     Harness("fuzzed inputs", "fuzz.run", 100_000, 1_000, 2_500),
+    Harness("kernels", "kernels.run", 10_000, 230, 500),
+    Harness("whole releases", "releases.run", 2_000, 40, 100),
 )
 COLUMNS = {name: name.replace("_", " ") for name in COUNTED}
 
