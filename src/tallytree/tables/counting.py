@@ -139,8 +139,15 @@ def counting_query(
 ) -> Any:
     """Counts of groups by (leaf, size), and how many of them are in any trouble.
 
-    `bound` leaves at most `rows_per_entity` rows of each entity, where that is wanted. It is given what counting uses
-    of a row (group, leaf, weight) and no more, so that rows which it cannot tell apart count the same.
+    `bound` marks at most `rows_per_entity` rows of each entity as `kept`, where that is wanted. It is given what
+    counting uses of a row (group, leaf, category, weight) and no more, so that rows which it cannot tell apart count
+    the same.
+
+    *The random selection decides sizes and nothing else.* Rows that are not kept stay in the query with a weight of 0.
+    So trouble, and the leaf and category of a group, are functions of all rows: a table is accepted under every key or
+    under none, and each group has the same leaf and category under every key. A group that keeps no row has size 0.
+    Where sizes start at 1 it is then not counted; only if the public list has the group, and its rows tell its
+    category, is it counted as size 1, because the domain says that somebody is in it (`Neighbours.sensitivity`).
     """
     rows = weighed(needed(table, options, of_groups=False, region=region_in_rows), options)
     if options.from_rows:
@@ -160,18 +167,23 @@ def counting_query(
         listed = place(listed if options.from_rows else categorised(listed, options), keys, region_names(options))
         found = _listed_groups(*keys_alike(rows, listed), options)
     size = words(found).least(found["size"], options.max_size).cast("int64")
+    if options.with_groups and options.from_rows:
+        size = words(found).greatest(size, options.first_size)
     told = {} if options.by is None else {"category": found.category}
     cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.ifelse(1, 0), **told)
     return cells.group_by("leaf", "size", *told).agg(groups=cells.count(), trouble=cells.trouble.sum())
 
 
-def _size(rows: Any, options: Options) -> Any:
-    return rows.count() if options.quantity is None else rows.weight.sum()
+def _kept_weight(rows: Any) -> Any:
+    """What each row adds to its group's size: nothing where the selection did not keep it."""
+    return rows.kept.ifelse(rows.weight, 0) if "kept" in rows.columns else rows.weight
 
 
 def _private_groups(rows: Any, options: Options) -> Any:
     """Groups by their rows alone: `leaf`, `size`, `trouble`."""
-    sums = {"size": _size(rows, options)} | ({"bad": rows.bad.max()} if "bad" in rows.columns else {})
+    one_each = options.quantity is None and "kept" not in rows.columns
+    size = rows.count() if one_each else _kept_weight(rows).sum()
+    sums = {"size": size} | ({"bad": rows.bad.max()} if "bad" in rows.columns else {})
     if options.by is not None:
         sums |= {"category": rows.category.min(), "last_category": rows.category.max()}
     if options.split:
@@ -196,8 +208,11 @@ def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
     sql = words(rows)
     whole, none = sql.literal(0, "int64"), sql.null("int32")
     with_region = "leaf" in rows.columns
-    stack: dict[str, Any] = {GROUP: rows[GROUP], "weight": rows.weight, "listings": whole}
-    below: dict[str, Any] = {GROUP: listed[GROUP], "weight": whole.cast(rows.weight.type()), "listings": whole + 1}
+    nothing = whole.cast(rows.weight.type())
+    stack: dict[str, Any] = {GROUP: rows[GROUP], "weight": _kept_weight(rows), "listings": whole}
+    below: dict[str, Any] = {GROUP: listed[GROUP], "weight": nothing, "listings": whole + 1}
+    if options.from_rows:  # the size before the selection
+        stack, below = stack | {"own_weight": rows.weight}, below | {"own_weight": nothing}
     if "bad" in rows.columns:
         stack, below = stack | {"bad": rows.bad}, below | {"bad": whole}
     if options.split:
@@ -210,6 +225,8 @@ def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
         stack, below = stack | {"category": of_rows}, below | {"category": of_list}
     both = rows.select(**stack).union(listed.select(**below))
     sums = {"size": both.weight.sum(), "listings": both.listings.sum()}
+    if options.from_rows:
+        sums["own_size"] = both.own_weight.sum()
     if "bad" in stack:
         sums["bad"] = both.bad.max()
     if options.by is not None:
@@ -228,7 +245,7 @@ def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
     if options.by is not None:
         trouble = trouble | (found.first_category.fill_null(NOWHERE) < 0) | (found.category != found.first_category)
     if options.from_rows:
-        trouble = trouble | (found["size"] < 1)
+        trouble = trouble | (found.own_size < 1)
     return found.mutate(trouble=trouble)
 
 
