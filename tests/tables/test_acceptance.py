@@ -9,9 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tallytree import Hierarchy, one_entity, read
+from tallytree import (
+    Attribute,
+    Has,
+    Hierarchy,
+    Implies,
+    Role,
+    Schema,
+    Structure,
+    one_entity,
+    read,
+    read_households,
+)
 from tallytree.privacy import Neighbours
 from tallytree.tables import InputProblems
+from tallytree.tables.plausible import Rows, broken
 
 KEYS = [sha256(bytes([number])).hexdigest() for number in range(6)]
 TENURE = {"g": "owned", "h": "rented", "i": "owned"}
@@ -130,3 +142,50 @@ def test_under_each_key_neighbours_with_a_list_and_a_selection_are_within_the_se
         assert l1 <= stated.l1
         assert l2 <= stated.l2_squared
     assert worst["at_least"][0] == relation.sensitivity("at_least").l1  # the worst case is among the pairs
+
+
+# -------------------------------------------------------------------- households that are cut
+
+FAMILY = Attribute("family", ("yes", "no"))
+PERSON = Attribute("relation", ("head", "child", "other")), Attribute("age", ("young", "old"))
+HEAD = Role("head", "exactly one", attribute="relation", values=("head",))
+CHILD = Role("child", attribute="relation", values=("child",))
+
+
+def cut_households(persons, number, rules, *, roles=(HEAD, CHILD), oversize="subsample", most=2):
+    """`number` families of these persons (relation, age) each, read with at most `most` of them."""
+    schema = Schema((FAMILY,), PERSON, most, Structure(roles, rules))
+    homes = pa.table({"home": range(number), "family": ["yes"] * number})
+    rows = [(home, *person) for home in range(number) for person in persons]
+    columns = dict(zip(("home", "relation", "age"), zip(*rows, strict=True), strict=True))
+    return read_households(homes, pa.table(columns), schema=schema, household_id="home", oversize=oversize)
+
+
+@pytest.mark.parametrize("oversize", ["subsample", "drop"])
+def test_a_person_who_breaks_a_rule_is_refused_whether_or_not_it_would_be_kept(oversize):
+    persons = [("head", "old"), *[("other", "old")] * 6, ("other", "young")]
+    rules = (Implies(role="head", then={"age": "old"}), Implies(when={"relation": "other"}, then={"age": "old"}))
+    for _ in range(20):
+        with pytest.raises(InputProblems, match="1 household breaks a rule"):
+            cut_households(persons, 1, rules, oversize=oversize)
+
+
+@pytest.mark.parametrize("oversize", ["subsample", "drop"])
+def test_a_household_that_keeps_a_rule_is_accepted_whoever_is_left_out_of_it(oversize):
+    persons = [("head", "old"), *[("other", "old")] * 6, ("child", "young")]
+    found = cut_households(persons, 60, (Has("child", {"family": "yes"}),), oversize=oversize)
+    codes = found.codes.open_at_the_privacy_border()
+    assert np.diff(codes.starts).tolist() == [2] * 60
+
+
+@pytest.mark.parametrize("by", ["attribute", "position"])
+def test_what_is_kept_of_a_household_keeps_the_rules_about_persons_and_those_in_roles_of_one(by):
+    persons = [("head", "old"), ("other", "young"), *[("other", "old")] * 4, ("child", "young")]
+    if by == "attribute":
+        roles, rules = (HEAD, CHILD), (Implies(when={"relation": "child"}, then={"age": "young"}),)
+    else:  # nobody is in the first role here, and the second is still told by the order of persons
+        first = Role("first", position=1, household={"family": "no"})
+        roles, rules = (first, Role("second", position=2)), (Implies(role="second", then={"age": "young"}),)
+    codes = cut_households(persons, 60, rules, roles=roles, most=3).codes.open_at_the_privacy_border()
+    for rule in broken(Rows(codes.schema, codes.starts, codes.household, codes.person)):
+        assert not rule.households.any()
