@@ -1,7 +1,9 @@
-"""The one counting query: rows to groups to counts by (leaf, size), in the engine and out of core.
+"""The one counting query: rows to entities to groups to counts by (leaf, size), in the engine and out of core.
 
-Only the last, small table reaches Python: at most (leaves + 2) × (sizes + 1) rows. The query counts trouble on its
-way at next to no cost; what the trouble is, `checking` finds out, and only if there is any.
+All that decides whether data are accepted is in this one query, which reads each row once. So what is counted is what
+was checked, also where the rows of a source change from query to query. Only the last, small table reaches Python: at
+most (leaves + 2) × (sizes + 1) rows. The query counts trouble on its way at next to no cost; what the trouble is,
+`checking` finds out, and only if there is any.
 """
 
 from __future__ import annotations
@@ -156,9 +158,8 @@ def counting_query(
         rows = rows.drop(*[name for name in rows.columns if name.startswith("category_")])
     if region_in_rows or groups is None:
         rows = place(rows, keys, region_names(options) if region_in_rows else [])
-    if bound is not None:
-        rows = bound(rows)
     if options.entity is not None:
+        rows = _one_row_each(rows, options) if bound is None else bound(_flagged(rows, is_missing(rows[ENTITY])))
         rows = rows.drop(ENTITY)
     if groups is None:
         found = _private_groups(rows, options)
@@ -172,6 +173,34 @@ def counting_query(
     told = {} if options.by is None else {"category": found.category}
     cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.ifelse(1, 0), **told)
     return cells.group_by("leaf", "size", *told).agg(groups=cells.count(), trouble=cells.trouble.sum())
+
+
+def _one_row_each(rows: Any, options: Options) -> Any:
+    """One row for each entity, which is bad if the entity had several, or is missing.
+
+    So whatever the query reads, no entity adds more than one row to what is counted.
+    """
+    merged = {name: rows[name].max() for name in rows.columns if name not in (ENTITY, GROUP)}
+    if options.quantity is None:
+        merged["weight"] = words(rows).literal(1, "int64")
+    rows = rows.group_by(ENTITY).agg(**{GROUP: _comparable(rows[GROUP]).max()}, **merged, entity_rows=rows.count())
+    return _flagged(rows, is_missing(rows[ENTITY]) | (rows.entity_rows > 1)).drop("entity_rows")
+
+
+def _flagged(rows: Any, condition: Any) -> Any:
+    """Rows with `bad` 1 where the condition holds, and otherwise as it was."""
+    sql = words(rows)
+    before = rows.bad if "bad" in rows.columns else sql.literal(0, "int64")
+    return rows.mutate(bad=sql.cases((condition, sql.literal(1, "int64")), else_=before))
+
+
+def _comparable(column: Any) -> Any:
+    """A column of which every engine finds the greatest value: as it is, or as text, which tells all its values apart.
+
+    Some engines have no `max` of booleans, of UUIDs or of bytes.
+    """
+    kind = column.type()
+    return column if kind.is_string() or kind.is_numeric() else column.cast("string")
 
 
 def _kept_weight(rows: Any) -> Any:
