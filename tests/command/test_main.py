@@ -300,8 +300,8 @@ def killed(*_, **__):
     ("place", "says", "charges"),
     [
         ("privacy.ledger.Ledger.reserve", "", 0),
-        ("privacy.measure._answered", "is spent. Nothing measured was kept or shown", 1),
-        ("publish.release.keeping.Kept.put", "is spent. Nothing measured was kept or shown", 1),
+        ("privacy.measure._answered", "is spent. Nothing measured was shown", 1),
+        ("publish.release.keeping.Kept.put", "is spent. Nothing measured was shown", 1),
         ("privacy.ledger.Ledger.settle_on", "is spent. The measurements are kept in", 1),
         ("publish.release.making.estimated", "is spent. The measurements are kept in", 1),
         ("publish.folder.put_in_place", "is spent. The measurements are kept in", 1),

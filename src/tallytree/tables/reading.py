@@ -177,7 +177,7 @@ def read_groups(
             by = None
         regions = _hierarchy(listed, options)
         keys = region_keys(regions, options.region) if options.region else None
-        raise_any(groups_problems(listed, options, keys) + category_problems(listed, options, of_groups=True))
+        raise_any(groups_problems(listed, options, keys) + category_problems(listed, options, keys, of_groups=True))
 
         def by_leaf() -> Any:
             rows = categorised(needed(listed.table, options, of_groups=True, region=True), options)
@@ -265,17 +265,17 @@ def _counts(rows: Opened, listed: Opened | None, options: Options, hierarchy: Hi
     keys = region_keys(hierarchy, options.region) if options.region else None
     region_in_rows = bool(options.region) and set(options.region) <= set(rows.table.columns)
     groups = None if listed is None else listed.table
-    entities = entity_problems(rows, options)
-    # Which rows are dropped is random, so bounded rows are checked before, on all of them.
-    if entities or options.rows_per_entity is not None:
-        raise_any(entities + _problems(rows, listed, options, keys, region_in_rows))
     bound = None if options.rows_per_entity is None else _lots(rows, options.rows_per_entity)
+    # Which rows are kept is random. The query finds trouble on all rows, kept or not, so a refusal is not random.
     cells = rows.fetch("Counting", lambda: counting_query(rows.table, groups, options, keys, region_in_rows, bound))
     trouble = int(np.sum(cells["trouble"].to_numpy(zero_copy_only=False)))
     if trouble or not np.any(cells["size"].to_numpy(zero_copy_only=False)):
         raise_any(_problems(rows, listed, options, keys, region_in_rows))
     if trouble:
-        raise DataError(f"{trouble:,} groups cannot be counted, for a reason that the checks did not find")
+        raise DataError(
+            f"{trouble:,} groups cannot be counted, and a second look found no reason: the rows changed meanwhile, or "
+            "differ from query to query. Nothing was spent. Read from a table, or a file, that does not change"
+        )
     return as_counts(cells, options, hierarchy.leaf_count)
 
 
@@ -287,11 +287,11 @@ def _lots(rows: Opened, rows_per_entity: int) -> Callable[[Any], Any]:
 def _problems(
     rows: Opened, listed: Opened | None, options: Options, keys: RegionKeys | None, region_in_rows: bool
 ) -> list[Problem]:
-    found = row_problems(rows, options, keys, region_in_rows)
+    found = entity_problems(rows, options) + row_problems(rows, options, keys, region_in_rows)
     told = rows if listed is None or options.from_rows else listed
-    found += category_problems(told, options, of_groups=told is listed)
+    found += category_problems(told, options, keys, of_groups=told is listed)
     if listed is not None and options.from_rows:
-        found += empty_problems(rows, listed.table, options)
+        found += empty_problems(rows, listed.table, options, keys)
     if listed is not None:
         found += groups_problems(listed, options, keys)
         found += matching_problems(rows, listed.table, options, keys, region_in_rows)

@@ -449,7 +449,7 @@ class PrivateTables(Unsharable):
         if not self._journal.on_disk:
             return None
         codes = self._households.codes.open_at_the_privacy_border()
-        return digest_of_rows(codes, bytes.fromhex(key), drawn_by_lot=self._households.oversize == "subsample")
+        return digest_of_rows(codes, bytes.fromhex(key))
 
     def close(self) -> None:
         """End the run here; the journal can then be resumed by another."""

@@ -14,7 +14,7 @@ from tallytree.estimate.intervals.value import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, OtherMeasurements
-from tallytree.privacy.measure import measure
+from tallytree.privacy.measure import FirstStage, measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
@@ -25,8 +25,8 @@ from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import surely_estimated
-from tallytree.publish.release.keeping import MAKING_ROOM, Kept, SpentError
-from tallytree.publish.release.measurements_file import regions_beside, room_for
+from tallytree.publish.release.keeping import FIRST_ROOM, MAKING_ROOM, ROOM, Kept, SpentError
+from tallytree.publish.release.measurements_file import regions_beside, room_for, room_for_first
 from tallytree.publish.release.memory import refuse_beyond_memory
 from tallytree.publish.release.value import Release
 from tallytree.publish.strength import warn_of_plan
@@ -103,14 +103,18 @@ def release(
         measurements = measure(group_sizes, plan, **how)
     else:
         progress(Stage(MAKING_ROOM))
-        room = room_for(group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals)
+        facts = group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals
+        rooms = {ROOM: room_for(*facts), FIRST_ROOM: room_for_first(*facts)}
         kept = Kept(place_of(Path(keep)))
+        how["first_stage"] = FirstStage(
+            kept.first, lambda known: kept.put_first(known, room_for(*facts, known), progress)
+        )
         with kept.held():
             _refuse_measured(kept)
             if book is not None and ((state := kept.state()) is None or not state.spent):
                 book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), same_data=same_data)
             regions = partial(regions_beside, group_sizes.hierarchy, neighbours, group_sizes.region_totals)
-            token = kept.begin(chosen, budget, book, group_sizes.name, room, regions, progress=progress)
+            token = kept.begin(chosen, budget, book, group_sizes.name, rooms, regions, progress=progress)
             progress(Stage("measuring"))
             measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token), progress)
     return estimated(
