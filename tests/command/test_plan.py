@@ -147,7 +147,7 @@ def test_groups_are_spread_by_a_public_column(folder):
     ("change", "words", "message"),
     [
         (("groups = 3000\n", ""), [], "groups = N"),
-        (('[plan]\nprior = "households"\ngroups = 3000\n', ""), [], "what may be expected?"),
+        (('[plan]\nprior = "households"\ngroups = 3000\n', ""), [], "no prior given; set [plan] prior"),
         (('"households"', '"housholds"'), [], "neither a shape"),
         (("groups = 3000", "group = 3000"), [], "did you mean 'groups'?"),
         (("groups = 3000", "groups = 0"), [], "above 0"),

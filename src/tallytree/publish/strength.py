@@ -16,6 +16,10 @@ class WeakPromise(UserWarning):
     """What is about to be released is protected by little more than a word."""
 
 
+class UselessCounts(UserWarning):
+    """What is about to be released will be little but noise."""
+
+
 def weaknesses(budget: Budget, groups: int | None = None) -> list[str]:
     """What is weak about a budget; `groups` is their number, where that is public."""
     found = []
