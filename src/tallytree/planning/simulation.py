@@ -152,7 +152,8 @@ class Reaching:
     def add(self, sure: list[Intervals] | None, published: list[Integers], truth: list[Integers]) -> None:
         """Take in one release, level by level."""
         squares = [(one - other).astype(np.float64) ** 2 for one, other in zip(published, truth, strict=True)]
-        self._squares = [one + other for one, other in zip(self._squares or [0.0] * len(squares), squares, strict=True)]
+        before = self._squares or [np.zeros_like(one) for one in squares]
+        self._squares = [one + other for one, other in zip(before, squares, strict=True)]
         self._releases += 1
         self._guaranteed &= sure is not None
         for level, one in enumerate(sure or ()):

@@ -206,7 +206,8 @@ def _put(
     limit = float(most)  # at most 2⁶², so that nothing beyond int64 is ever converted
     least = np.int64(min(max(np.ceil(low - slack), 0.0), limit))
     greatest = np.int64(min(max(np.floor(high + slack), 0.0), limit))
-    least, greatest = min(least, counts[region, cell]), max(greatest, counts[region, cell])
-    if least == greatest and most > 0:
-        least, greatest = max(least - 1, 0), max(min(greatest + 1, most), greatest)
-    lower[region, cell], upper[region, cell] = least, greatest
+    lower[region, cell] = min(least, counts[region, cell])
+    upper[region, cell] = max(greatest, counts[region, cell])
+    if lower[region, cell] == upper[region, cell] and most > 0:
+        lower[region, cell] -= lower[region, cell] > 0
+        upper[region, cell] += upper[region, cell] < most

@@ -112,7 +112,11 @@ def entities_follow(stored: StoredRelease) -> Iterator[str]:
     bars, contents = stored.error_bars, stored.contents
     if bars.which != "none":
         again = guaranteed_entity_rows(stored.measurements, stored.counts, bars.confidence)
-        bars = replace(bars, entities_guaranteed=again)
+        if stored.states_reach:
+            bars = replace(bars, entities_guaranteed=again)
+        elif (ends := bars.entities_guaranteed) is not None and again is not None:  # they were shorter
+            for row in np.flatnonzero((ends.lower < again.lower) | (ends.upper > again.upper))[:MOST_FAULTS]:
+                yield f"{ENTITIES}, {stored.rows.where(int(row))}: the guaranteed interval is too long"
     yield from entity_differences(replace(contents, error_bars=bars).entities_table(), stored.directory)
     if (typical := bars.entities_typical) is not None:
         numbers = stored.rows.lay_out(contents.entities)
