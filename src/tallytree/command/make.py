@@ -24,11 +24,14 @@ from tallytree.command.spec import Spec, is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeError
 from tallytree.evaluate.people import make_country
+from tallytree.mechanisms import Mechanism
+from tallytree.planning.prior import Prior
 from tallytree.privacy.accounts import Relation
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.journal import FILE as JOURNAL
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.plan import Plan
 from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse_existing
 from tallytree.publish.microdata.kept import KeptRun, kept_run, remove_kept, saved_as
@@ -42,7 +45,7 @@ from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
 from tallytree.publish.report.microdata_page import microdata_page
 from tallytree.publish.report.page import Page
-from tallytree.publish.strength import WeakPromise, warn_of_plan, weaknesses
+from tallytree.publish.strength import UselessCounts, WeakPromise, warn_of_plan, weaknesses
 from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.spark import sessions_kept
@@ -251,6 +254,7 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
     weak += _warned(spec.budget, group_sizes, but=weak)
     neighbours = Neighbours.of(group_sizes, spec.unit)
     wanted = spec.release
+    prior = spec.prior(group_sizes.hierarchy)
     mechanism, plan = decided(
         group_sizes,
         neighbours,
@@ -259,12 +263,13 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
         options=wanted.options,
         shares=wanted.shares,
         priority=wanted.priority,
-        prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
+        prior=prior if wanted.mechanism == "auto" else None,
         progress=progress,
     )
     weak += warn_of_plan(
         mechanism, plan, neighbours, group_sizes.hierarchy, shares=wanted.shares, priority=wanted.priority
     )
+    weak += _useless(spec, group_sizes, neighbours, mechanism, plan, prior)
     areas = areas_to_publish(spec.area_files(), group_sizes.hierarchy, group_sizes.max_size + 1)
     ready = screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism, spec.ledger_in_words())
     facts = {
@@ -280,6 +285,33 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
     }
     progress(Stage("counting what is left out"))
     return facts, ready, spec.left_out()
+
+
+def _useless(
+    spec: ReleaseSpec,
+    group_sizes: GroupSizes,
+    neighbours: Neighbours,
+    mechanism: Mechanism,
+    plan: Plan,
+    prior: Prior | None,
+) -> list[str]:
+    """Warn of counts that noise will make useless; by public facts and the prior alone."""
+    from tallytree.planning.report import divided_by, expected_counts, uselessness
+
+    tree, totals, wanted = group_sizes.hierarchy, group_sizes.leaf_totals, spec.release
+    found = uselessness(
+        mechanism,
+        plan,
+        tree,
+        neighbours,
+        shares=divided_by(mechanism, tree, spec.budget, shares=wanted.shares, priority=wanted.priority),
+        expected=None if prior is None else expected_counts(prior, tree, neighbours, totals),
+        totals=None if totals is None else group_sizes.region_totals,
+        confidence=float(wanted.confidence),
+    )
+    for text in found:
+        warnings.warn(text, UselessCounts, stacklevel=2)
+    return found
 
 
 def _warned(budget: Budget, group_sizes: GroupSizes | None = None, *, but: Sequence[str] = ()) -> list[str]:

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from tallytree.categories import ALL
 from tallytree.category_trees import levels_in_words
+from tallytree.estimate.intervals.value import REACH_SHARE
 from tallytree.histogram import size_label
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
 from tallytree.names import UNSEEN, visible
@@ -233,7 +234,18 @@ def _error_bars(release: Release) -> str:
     kinds = {"guaranteed": bars.guaranteed, "typical": bars.typical}
     given = " and ".join(kind for kind, found in kinds.items() if found is not None)
     text = f"{given} intervals at {in_percent(bars.confidence)} for every count" if given else "none are possible"
-    return f"{text}. {bars.no_guaranteed or bars.no_typical}".rstrip(" .") + "."
+    text = f"{text}. {bars.no_guaranteed or bars.no_typical}".rstrip(" .")
+    levels = bars.reach.get("counts", {}) if given else {}
+    if levels:
+        told = []
+        for level, reach in levels.items():
+            kind = bars.recommended("counts", level)
+            told.append(f"{level} {kind}, ± {reach[kind]:,}" if kind else f"{level} none")
+        text += (
+            f". Recommended, with their reach ({100 * REACH_SHARE:g} % of a level's counts have an interval within the "
+            f"count ± reach): {'; '.join(told)}"
+        )
+    return f"{text}."
 
 
 def _histogram(release: Release) -> Table:

@@ -27,6 +27,10 @@ class PlanWarning(UserWarning):
     """A plan protects or costs something that its user may not expect."""
 
 
+class UselessCounts(UserWarning):
+    """What is about to be released will be little but noise."""
+
+
 def weaknesses(budget: Budget, groups: int | None = None) -> list[str]:
     """What is weak about a budget; `groups` is their number, where that is public."""
     found = []

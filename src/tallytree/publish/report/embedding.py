@@ -59,6 +59,7 @@ def data_of(cells: Cells, regions: Integers, words: Words) -> dict[str, Any]:
         "columns": list(release.error_bars.columns),
         "ends": {name: _flat(_distances(cells, name), regions) for name in cells.ends},
         "entities": cells.entities[regions].tolist(),
+        "recommended": cells.prefixes,
         "entity_ends": {name: found[regions].tolist() for name, found in cells.entity_ends.items()},
         "confidence": in_percent(release.error_bars.confidence),
         "words": {"groups": words.groups, "entities": words.entities, "capped": capped_sizes(release.sizes[-1])},

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tallytree.errors import ReleaseError
+from tallytree.estimate.intervals.value import REACH_SHARE
 from tallytree.histogram import size_label
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import capped_sizes, cut_off
@@ -58,7 +59,8 @@ def release_page(
         "plain": plain_words(cells, qualities, called),
         "facts": headline_facts(cells, called),
         "sizes": size_rows(cells, 0),
-        "kinds": [kind for kind in ("guaranteed", "typical") if cells.half_widths(kind) is not None],
+        "kinds": sorted({quality.kind for quality in qualities}) if cells.reaches is not None else [],
+        "reach_share": percent(REACH_SHARE).replace(".0", ""),
         "no_bars": _no_bars(release),
         "left_out": len(release.hierarchy.regions) - len(regions),
         "one_by_one": cells.one_by_one,
@@ -109,8 +111,8 @@ def plain_words(cells: Cells, qualities: list[LevelQuality], words: Words) -> di
             {
                 "level": quality.name,
                 "regions": f"{quality.regions:,}",
-                "typical": None if quality.typical is None else f"± {_whole(quality.typical)}",
-                "sure": None if quality.widest is None or quality.widest < 0 else f"± {quality.widest:,}",
+                "reach": None if quality.reach is None else f"± {quality.reach:,}",
+                "kind": quality.kind,
                 "groups": f"{quality.groups:,.0f}",
             }
             for quality in qualities
@@ -126,7 +128,7 @@ def _example(cells: Cells, words: Words) -> str:
     rows = tree.level_slice(tree.depth - 1)
     region = rows.start + int(np.argmax(cells.groups[rows, 0]))
     place = int(np.argmax(cells.counts[region, 0]))
-    ends = _ends(cells, region, place, "") or _ends(cells, region, place, "typical_")
+    ends = _ends(cells, region, place)
     if ends is None:
         return ""
     return (
@@ -166,10 +168,6 @@ def headline_facts(cells: Cells, words: Words) -> list[tuple[str, str]]:
     ]
 
 
-def _whole(value: float) -> str:
-    return f"{ceil(value):,}"
-
-
 def _no_bars(release: ReleaseContents) -> str:
     bars = release.error_bars
     if bars.which == "none":
@@ -184,27 +182,27 @@ def size_rows(cells: Cells, region: int) -> list[dict[str, Any]]:
     """The sizes of a region: label, count, share, intervals in words, and a bar."""
     counts = cells.counts[region, 0]
     total = max(int(counts.sum()), 1)
-    most = max(1, int(counts.max()), *(int(found[region, 0].max()) for found in cells.ends.values()))
+    found = [_ends(cells, region, place) for place in range(len(cells.classes))]
+    most = max(1, int(counts.max()), *(ends[1] for ends in found if ends is not None))
     rows = []
     for place, one in enumerate(cells.classes):
-        sure, typical = (_ends(cells, region, place, kind) for kind in ("", "typical_"))
         rows.append(
             {
                 "label": one.label,
                 "count": f"{int(counts[place]):,}",
                 "share": percent(counts[place] / total),
-                "sure": _between(sure),
-                "typical": _between(typical),
-                "bar": bar(int(counts[place]), most, sure, typical),
+                "ends": _between(found[place]),
+                "bar": bar(int(counts[place]), most, found[place]),
             }
         )
     return rows
 
 
-def _ends(cells: Cells, region: int, place: int, prefix: str) -> tuple[int, int] | None:
-    if f"{prefix}lower" not in cells.ends:
+def _ends(cells: Cells, region: int, place: int) -> tuple[int, int] | None:
+    """The recommended interval of a count over all categories."""
+    if cells.recommended_ends is None:
         return None
-    lower, upper = (int(cells.ends[f"{prefix}{end}"][region, 0, place]) for end in ("lower", "upper"))
+    lower, upper = (int(ends[region, place]) for ends in cells.recommended_ends)
     return None if lower == UNKNOWN else (lower, upper)
 
 
@@ -256,15 +254,11 @@ def _persons(cells: Cells, words: Words) -> list[dict[str, Any]]:
     rows = []
     for region in regions:
         count, groups = int(cells.entities[region, 0]), int(cells.groups[region, 0])
-        ends = {
-            prefix: (
-                int(cells.entity_ends[f"{prefix}lower"][region, 0]),
-                int(cells.entity_ends[f"{prefix}upper"][region, 0]),
-            )
-            for prefix in ("", "typical_")
-            if f"{prefix}lower" in cells.entity_ends
-        }
-        sure, typical = ends.get(""), ends.get("typical_")
+        prefix = cells.prefixes["entities"][int(tree.level_of[region])][0]
+        ends = None
+        if f"{prefix}lower" in cells.entity_ends:
+            lower, upper = (int(cells.entity_ends[f"{prefix}{end}"][region, 0]) for end in ("lower", "upper"))
+            ends = lower, upper
         rows.append(
             {
                 "region": tree.names[region],
@@ -272,8 +266,8 @@ def _persons(cells: Cells, words: Words) -> list[dict[str, Any]]:
                 "groups": f"{groups:,}",
                 "entities": f"{count:,}",
                 "mean": f"{count / groups:.2f}" if groups else "–",
-                "ends": _between(sure if sure is not None else typical),
-                "bar": bar(count, most, sure, typical) if region or len(regions) == 1 else None,
+                "ends": _between(ends),
+                "bar": bar(count, most, ends) if region or len(regions) == 1 else None,
             }
         )
     return rows
