@@ -18,6 +18,19 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: "command" in item.path.parts)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give each file, or `xdist_group` of tests, to one worker, so that what its fixtures build is built once."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class LoadFilesOrGroups(LoadGroupScheduling):
+        def _split_scope(self, nodeid):
+            group = super()._split_scope(nodeid)
+            return nodeid.split("::")[0] if group == nodeid else group
+
+    return LoadFilesOrGroups(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
 @pytest.fixture(scope="session", params=SOURCES)
 def public_file(request, tmp_path_factory):
     """A function from the name of a public data set's file to its path: a small made-up file, or the real one."""
