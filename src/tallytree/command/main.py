@@ -99,7 +99,6 @@ def demo(
 
     try:
         run_demo(out, data, households=households, report=not no_report, quiet=quiet)
-        _keeps_its_promises(out, quiet=quiet)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note("The country is made up, so nothing was spent that matters. Run it again.")
         raise

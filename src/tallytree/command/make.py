@@ -46,6 +46,7 @@ from tallytree.publish.release.value import Release
 from tallytree.publish.report.microdata_page import microdata_page
 from tallytree.publish.report.page import Page
 from tallytree.publish.strength import UselessCounts, WeakPromise, warn_of_plan, weaknesses
+from tallytree.publish.verify import verify
 from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.spark import sessions_kept
@@ -182,7 +183,7 @@ def run_synthesis(
 
 
 def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: bool) -> None:
-    """Make up a country and release it."""
+    """Make up a country, release it and verify the release."""
     refuse_existing(out, replace=True)
     with shown(quiet) as progress:
         progress(Stage("making up a country"))
@@ -194,6 +195,8 @@ def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: boo
             kept.remove()  # of a country that was made up before
             made, release_id = _released(spec, out, kept, progress, ledger=ledger, replace=True)
             page = report_after(out, lambda: _page(made, out, spec), progress) if report else None
+        progress(Stage("verifying"))
+        verification = verify(out, progress=progress)
     screen.show(
         f"{country.people}: {country.households:,} households, {country.persons:,} persons, made up",
         f"{country.regions}: their states and counties",
@@ -203,6 +206,7 @@ def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: boo
     )
     _show_release(made, out, release_id, page, quiet=quiet)
     screen.show("", quiet=quiet)
+    screen.show(screen.outcome(verification), quiet=quiet and verification.ok)
 
 
 def _page(made: Release, out: Path, spec: ReleaseSpec) -> Page:
