@@ -203,12 +203,18 @@ def test_a_release_can_only_be_drawn_with_cryptographic_randomness():
         "privacy.households.rounds",
         "evaluate.truth",
         "evaluate.audit.planted",
+        "evaluate.audit.border",
     }
-    # Planted defects of the audit are seeded too.
-    planted = {"evaluate.audit.planted", "evaluate.audit.shared_noise"}
-    assert users("measure_with") == {"evaluate.truth", *planted}
-    assert users("seeded") == {"evaluate.microdata", *planted}
-    assert calls(lambda call: any(word.arg == "randomness" for word in call.keywords)) == {"evaluate.microdata"}
+    # The audit's planted defects are seeded too. Its recorder stands in for the noise on made-up tables, in `injected`.
+    audited = {"evaluate.audit.planted", "evaluate.audit.shared_noise", "evaluate.audit.border"}
+    assert users("measure_with") == {"evaluate.truth", *audited}
+    assert users("seeded") == {"evaluate.microdata", *audited}
+    assert calls(lambda call: any(word.arg == "randomness" for word in call.keywords)) == {
+        "evaluate.microdata",
+        "evaluate.audit.border",
+    }
+    # A release that is not made up cannot get there: nobody outside the audit of the border takes the noise's place.
+    assert users("injected") == set()
 
 
 def test_every_charge_to_the_ledger_is_made_at_the_border():

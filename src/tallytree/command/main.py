@@ -461,16 +461,16 @@ def evaluate(
 @app.command()
 def audit(
     mechanism: Annotated[list[str] | None, typer.Option(help="Repeat for several; all if not given.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Outputs of each of two neighbours; 20,000 if not given.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Outputs of each of two neighbours; 10,000 if not given.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and settings.")] = False,
     planted: Annotated[bool, typer.Option("--planted", help="Audit planted defects: each must be caught.")] = False,
-    confidence: Annotated[float, typer.Option(help="Of each bound from outputs.")] = 0.999,
+    confidence: Annotated[float, typer.Option(help="Of all bounds from outputs together.")] = 0.999,
     jobs: Annotated[int | None, typer.Option(help="Processes at a time; one per processor if not given.")] = None,
     as_json: AsJson = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the plot.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """NOT PRIVATE: lower bounds on the real epsilon of every mechanism, from outputs on made-up neighbours.
+    """NOT PRIVATE: bound the real epsilon of every mechanism, and record what passes the privacy border.
 
     Exit code 1 if a claim is violated, or a planted defect is not caught.
     """

@@ -22,7 +22,7 @@ from tallytree.names import visible
 from tallytree.privacy.budget import as_decimal
 from tallytree.progress import Progress, Stage
 
-BETWEEN_LINES = 10  # seconds, at least, between two lines of a log
+BETWEEN_LINES: float = 10  # seconds, at least, between two lines of a log
 LOG_WIDTH = 80  # columns of a line in a log
 PACE_OVER = 600  # seconds over which the pace is averaged: rounds of a synthesis differ
 COMPILING = Stage("compiling, once", about="later runs load what is compiled now")
