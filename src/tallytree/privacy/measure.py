@@ -35,7 +35,13 @@ from tallytree.tables.guard import from_outside
 SUMMED: tuple[View, ...] = ("at_least", "counts")  # which can be asked for over all categories
 
 
-@expecting(group_sizes=AS_READ, plan=instance(Plan), ledger=optional(instance(Ledger, "Ledger(path)")), same_data=FLAG)
+@expecting(
+    group_sizes=AS_READ,
+    plan=instance(Plan),
+    ledger=optional(instance(Ledger, "Ledger(path)")),
+    same_data=FLAG,
+    changed_files=FLAG,
+)
 def measure(
     group_sizes: GroupSizes,
     plan: Plan,
@@ -44,12 +50,14 @@ def measure(
     noise: NoiseSource = "tallytree",
     settle: Settle | None = None,
     same_data: bool = False,
+    changed_files: bool = False,
     token: str | None = None,
 ) -> Measurements:
     """Answer the plan's questions with noise that makes them as private as its budget says.
 
     `settle` turns measured totals and a measured largest size into the ones that the other questions go by. With
-    `same_data` the ledger takes files that another account was charged for, and with the `token` of a run that was
+    `same_data` the ledger takes files that another account was charged for, with `changed_files` other files than this
+    account was charged for before, and with the `token` of a run that was
     killed it charges nothing more (`Ledger.reserve`). Noise is then drawn anew: who calls this with a token shows
     nothing of it before `Ledger.settle_on` took its mark.
 
@@ -58,7 +66,14 @@ def measure(
     whichever way a fork is passed: its rule reads numbers that have their noise already.
     """
     return measure_with(
-        cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle, same_data=same_data, token=token
+        cryptographic(noise),
+        group_sizes,
+        plan,
+        ledger=ledger,
+        settle=settle,
+        same_data=same_data,
+        changed_files=changed_files,
+        token=token,
     )
 
 
@@ -70,6 +85,7 @@ def measure_with(
     ledger: Ledger | None = None,
     settle: Settle | None = None,
     same_data: bool = False,
+    changed_files: bool = False,
     token: str | None = None,
 ) -> Measurements:
     """`measure` with the randomness that it chose; `tallytree.evaluate` calls it with a seed, on public data."""
@@ -89,7 +105,13 @@ def measure_with(
     receipt = None
     if ledger is not None:
         receipt = ledger.reserve(
-            group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint(), token=token, same_data=same_data
+            group_sizes.name,
+            plan.budget,
+            neighbours,
+            group_sizes.fingerprint(),
+            token=token,
+            same_data=same_data,
+            changed_files=changed_files,
         )
     nothing_yet = Measurements(
         hierarchy=hierarchy,
