@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 from tallytree.arguments import PATH, expect
-from tallytree.errors import BudgetError, SpecError
+from tallytree.errors import BudgetError, ReleaseError, SpecError
 from tallytree.privacy.accounts import (
     Account,
     Books,
@@ -247,13 +247,34 @@ class Ledger:
             cost = str(spending.budget.charge_in("rho"))
             writing.append("round", {"receipt": number, "round": 1, "cost": cost, "mark": mark, "time": _now()})
 
-    def paid_for(self, mark: str) -> Receipt:
-        """The reservation whose measurements are known by a mark."""
+    def paid_for(self, mark: str) -> int | None:
+        """The number of the reservation whose measurements are known by a mark, if there is one."""
         for account in self._books().accounts.values():
             for spending in account.spendings:
                 if mark in [each.mark for each in spending.rounds]:
-                    return Receipt(str(self.path), spending.number)
-        raise BudgetError(f"the ledger {self.path} holds no reservation for these measurements: is it the right one?")
+                    return spending.number
+        return None
+
+    def only_unrecorded(self, what: str, budget: Budget, neighbours: Relation, costs: Sequence[Fraction]) -> int:
+        """The number of the only reservation that can have paid for `what`; where several can, an error lists them.
+
+        It has the same budget, relation and columns, its rounds cost the same, and no release is recorded for it.
+        """
+        fit = {
+            spending.number: f"reservation {spending.number} of {account.name!r}, {spending.reserved}"
+            for account in self._books().accounts.values()
+            if account.neighbours == neighbours and not differing_columns(account.neighbours, neighbours)
+            for spending in account.spendings
+            if spending.release_id is None
+            and spending.budget == budget
+            and [each.cost for each in spending.rounds] == list(costs)
+        }
+        if not fit:
+            raise BudgetError(f"the ledger {self.path} holds no reservation that fits {what}: is it the right one?")
+        if len(fit) > 1:
+            listed = "\n".join(f"  {each}" for each in fit.values())
+            raise ReleaseError(f"several reservations fit {what}; name the one that paid with --receipt:\n{listed}")
+        return next(iter(fit))
 
     def record(self, number: int, release_id: str) -> None:
         """Keep the id of the release that a reservation paid for."""
