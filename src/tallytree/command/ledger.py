@@ -92,7 +92,8 @@ def ledger_record(
     directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")],
     path: Annotated[Path, typer.Option("--ledger", metavar="LEDGER", help="The ledger that paid for it.")],
     receipt: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Which reservation did; found by the measurements if left out.")
+        int | None,
+        typer.Option(metavar="NUMBER", help="The reservation that paid; found by what was measured if left out."),
     ] = None,
 ) -> None:
     """Tell a ledger which release it paid for, if it could not be told when the release was saved. Nothing is spent."""

@@ -59,6 +59,13 @@ SameData = Annotated[
         help="Charge files that another account was charged for; the privacy statement names it: budgets add up.",
     ),
 ]
+ChangedFiles = Annotated[
+    bool,
+    typer.Option(
+        "--changed-files",
+        help="Charge the same account for other files than before: the same data, corrected or in another format.",
+    ),
+]
 LedgerPath = Annotated[
     Path | None, typer.Option("--ledger", help="The ledger to charge, instead of the one in the spec.")
 ]
@@ -161,6 +168,7 @@ def release(
     ledger: LedgerPath = None,
     no_ledger: NoLedger = False,
     same_data: SameData = False,
+    changed_files: ChangedFiles = False,
     resume: Resume = False,
     no_report: NoReport = False,
     as_json: AsJson = False,
@@ -171,20 +179,24 @@ def release(
     It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless it is
     told --no-ledger.
     """
-    from tallytree.command.make import run_release, told_when_interrupted
+    from tallytree.command.make import ask_about_changed_files, run_release, told_when_interrupted
 
-    with told_when_interrupted(out):
+    def run(changed: bool) -> None:
         run_release(
             spec,
             out,
             ledger=ledger,
             no_ledger=no_ledger,
             same_data=same_data,
+            changed_files=changed,
             resumed=resume,
             report=not no_report,
             as_json=as_json,
             quiet=quiet,
         )
+
+    with told_when_interrupted(out):
+        ask_about_changed_files(run, allowed=changed_files)
 
 
 @app.command()
@@ -195,6 +207,7 @@ def synthesize(
     no_ledger: NoLedger = False,
     resume: Resume = False,
     same_data: SameData = False,
+    changed_files: ChangedFiles = False,
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
@@ -204,19 +217,23 @@ def synthesize(
     told --no-ledger. Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a
     ledger nothing guards against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
     """
-    from tallytree.command.make import run_synthesis, told_when_interrupted
+    from tallytree.command.make import ask_about_changed_files, run_synthesis, told_when_interrupted
 
-    with told_when_interrupted(out):
+    def run(changed: bool) -> None:
         run_synthesis(
             spec,
             out,
             ledger=ledger,
             no_ledger=no_ledger,
             same_data=same_data,
+            changed_files=changed,
             resumed=resume,
             report=not no_report,
             quiet=quiet,
         )
+
+    with told_when_interrupted(out):
+        ask_about_changed_files(run, allowed=changed_files)
 
 
 @app.command()
@@ -526,14 +543,12 @@ def main() -> None:
         told = getattr(error, "__notes__", None) or ["Nothing was spent."]
         _complain("\n".join(["interrupted.", *told]))
         sys.exit(130)
-    except BudgetError as error:
-        _complain(_with_notes(f"budget: {error}", error))
-        sys.exit(3)
     except TallytreeError as error:
         from tallytree.command.spec import in_spec_words
 
-        _complain(_with_notes(f"error: {in_spec_words(str(error))}", error))
-        sys.exit(2)
+        what, code = ("budget", 3) if isinstance(error, BudgetError) else ("error", 2)
+        _complain(_with_notes(f"{what}: {in_spec_words(str(error))}", error))
+        sys.exit(code)
     except Exception as error:
         # An unforeseen error's own text might quote private values, so only its kind and place are shown.
         frames = "".join(traceback.format_tb(error.__traceback__)[-4:])

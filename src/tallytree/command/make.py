@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import RenderableType
 
 from tallytree.command import reports, screen
@@ -20,16 +22,15 @@ from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.report import report_after
 from tallytree.command.same_spec import keep_spec, refuse_changed
-from tallytree.command.spec import Spec, is_for_synthesis
+from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeError
 from tallytree.evaluate.people import make_country
 from tallytree.mechanisms import Mechanism
 from tallytree.planning.prior import Prior
-from tallytree.privacy.accounts import Relation
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.journal import FILE as JOURNAL
-from tallytree.privacy.ledger import Ledger
+from tallytree.privacy.ledger import ChangedInput, Ledger
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan
 from tallytree.progress import Progress, Stage
@@ -51,6 +52,7 @@ from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.spark import sessions_kept
 
+NO_FLAGS: Mapping[str, bool] = {}  # of a release that charges its own account for the files that this knows
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
 
@@ -89,6 +91,22 @@ def told_when_interrupted(out: Path) -> Iterator[None]:
         raise
 
 
+def ask_about_changed_files(run: Callable[[bool], None], *, allowed: bool) -> None:
+    """Run what may meet files that an account does not know; on a terminal ask, and run it again with permission.
+
+    The first run spent nothing and left nothing, so that the second begins anew.
+    """
+    try:
+        run(allowed)
+    except ChangedInput as error:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        typer.echo(f"{error}", err=True)
+        if not typer.confirm("Charge them to the same account?", err=True):
+            raise
+        run(True)
+
+
 def run_release(
     path: Path,
     out: Path,
@@ -96,6 +114,7 @@ def run_release(
     ledger: Path | None,
     no_ledger: bool,
     same_data: bool,
+    changed_files: bool,
     resumed: bool,
     report: bool,
     as_json: bool,
@@ -106,7 +125,8 @@ def run_release(
     One that is resumed was charged before it was interrupted, or is charged now.
     """
     spec = ReleaseSpec.load(path)
-    again = _pasted("release", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
+    flags = {"same_data": same_data, "changed_files": changed_files}
+    again = _pasted("release", path, out, ledger=ledger, no_ledger=no_ledger, flags=flags)
     with claimed(out), shown(quiet) as progress:
         kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
         _refuse_release(kept, out, again, resumed=resumed)
@@ -120,9 +140,7 @@ def run_release(
         else:
             charged = spec.ledger_to_charge(ledger, without=no_ledger)
         try:
-            made, release_id = _released(
-                spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
-            )
+            made, release_id = _released(spec, out, kept, progress, ledger=charged, flags=flags, resumed=resumed)
         except BaseException as error:
             kept.give_up()
             raise _noted(error, kept, again) from None
@@ -140,6 +158,7 @@ def run_synthesis(
     ledger: Path | None,
     no_ledger: bool,
     same_data: bool,
+    changed_files: bool,
     resumed: bool,
     report: bool,
     quiet: bool,
@@ -147,7 +166,8 @@ def run_synthesis(
     """Make the synthesis of a spec, and then its page if `report` is wanted."""
     spec = SynthesisSpec.load(path)
     charged = spec.ledger_to_charge(ledger, without=no_ledger)
-    again = _pasted("synthesize", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
+    flags = {"same_data": same_data, "changed_files": changed_files}
+    again = _pasted("synthesize", path, out, ledger=ledger, no_ledger=no_ledger, flags=flags)
     with claimed(out):
         kept = out.absolute().with_name(f"{out.name}.partial")
         past = kept_run(kept)
@@ -166,9 +186,7 @@ def run_synthesis(
             refuse_changed(kept, spec)
         try:
             with shown(quiet) as progress:
-                made, saved = _synthesized(
-                    spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
-                )
+                made, saved = _synthesized(spec, out, kept, progress, ledger=charged, flags=flags, resumed=resumed)
         except BaseException as error:
             raise _told(error, kept, again) from None
         remove_kept(kept)
@@ -327,10 +345,10 @@ def _warned(budget: Budget, group_sizes: GroupSizes | None = None, *, but: Seque
     return found
 
 
-def _check_account(spec: Spec, ledger: Path | None, relation: Relation, *, same_data: bool) -> None:
+def _check_account(spec: ReleaseSpec | SynthesisSpec, ledger: Path | None, flags: Mapping[str, bool]) -> None:
     """Refuse what the ledger would refuse after a long read. Its reservation is made later, and checks again."""
     if ledger is not None and spec.name is not None:
-        Ledger(ledger).check(spec.name, spec.budget, relation, same_data=same_data)
+        Ledger(ledger).check(spec.name, spec.budget, spec.neighbours(), spec.fingerprint(), **flags)
 
 
 def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None:
@@ -368,7 +386,9 @@ def _noted(error: BaseException, kept: Kept, again: str) -> BaseException:
     if isinstance(error, OSError | MemoryError):
         why = (error.strerror or "it could not be written") if isinstance(error, OSError) else "too little memory"
         error = ReleaseError(f"the run was stopped by the system: {why}.")
-    if state is None or not state.spent:
+    if isinstance(error, ChangedInput):
+        error.add_note(_about_changed_files(again))
+    elif state is None or not state.spent:
         error.add_note("Nothing was spent.")
     else:
         if not isinstance(error, SpentError):
@@ -377,11 +397,23 @@ def _noted(error: BaseException, kept: Kept, again: str) -> BaseException:
     return error
 
 
-def _pasted(word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool) -> str:
+def _about_changed_files(again: str) -> str:
+    """The two ways on from files that the account does not know, as commands."""
+    spec = shlex.quote(shlex.split(again)[2])
+    return (
+        f"New data: change `name` in the spec, and give it a total budget with:\n  tallytree ledger open {spec} "
+        f"--epsilon TOTAL\nThe same data:\n  {again} --changed-files"
+    )
+
+
+def _pasted(
+    word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, flags: Mapping[str, bool]
+) -> str:
     """The command as it can be pasted into a shell."""
     words = ["tallytree", word, str(path), "--out", str(out)]
     words += [] if ledger is None else ["--ledger", str(ledger)]
-    words += ["--no-ledger"] * no_ledger + ["--same-data-other-name"] * same_data
+    words += ["--no-ledger"] * no_ledger + ["--same-data-other-name"] * flags["same_data"]
+    words += ["--changed-files"] * flags["changed_files"]
     return shlex.join(words)
 
 
@@ -392,7 +424,7 @@ def _released(
     progress: Progress,
     *,
     ledger: Path | None,
-    same_data: bool = False,
+    flags: Mapping[str, bool] = NO_FLAGS,
     resumed: bool = False,
     replace: bool = False,
 ) -> tuple[Release, str]:
@@ -419,7 +451,7 @@ def _released(
         made = resume(kept.folder, **how)
     else:
         if state is None or not state.spent:
-            _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
+            _check_account(spec, ledger, flags)
         weak = _warned(spec.budget)
         group_sizes = spec.read(progress)
         _warned(spec.budget, group_sizes, but=weak)
@@ -435,7 +467,7 @@ def _released(
             priority=wanted.priority,
             prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
             ledger=ledger,
-            same_data=same_data,
+            **flags,
             noise=spec.privacy.noise,
             keep=kept.folder,
             **how,
@@ -456,14 +488,14 @@ def _synthesized(
     progress: Progress,
     *,
     ledger: Path | None,
-    same_data: bool,
+    flags: Mapping[str, bool],
     resumed: bool,
 ) -> tuple[Synthesis, str]:
     """The synthesis and its id."""
     progress(Stage("checking the spec"))
     arguments = _arguments(spec)
     if not resumed:
-        _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
+        _check_account(spec, ledger, flags)
         _warned(spec.budget)
     progress(Stage("reading the data"))
     households = spec.read(progress)
@@ -474,7 +506,7 @@ def _synthesized(
         households,
         **arguments,
         ledger=ledger,
-        same_data=same_data,
+        **flags,
         folder=kept,
         resume=resumed,
         title=spec.synthesis.title,
@@ -526,6 +558,9 @@ def _told(error: BaseException, kept: Path, again: str) -> BaseException:
         told = BudgetError(after_spending(told))
     if past.state == "nothing":
         remove_kept(kept)
+    if isinstance(told, ChangedInput):
+        told.__notes__ = [_about_changed_files(again)]
+        return told
     told.__notes__ = [past.in_words() if past.state != "nothing" else "Nothing was spent."]
     if past.state in ("begun", "reserved", "saved"):
         told.add_note(f"Go on with:\n  {again} --resume")

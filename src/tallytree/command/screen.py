@@ -33,7 +33,7 @@ from tallytree.names import UNSEEN, visible
 from tallytree.privacy.accounts import Account, Link
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.chain import Entry
-from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.neighbours import Neighbours, columns_in_words
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS
 from tallytree.publish.microdata.making import Ready
@@ -454,6 +454,7 @@ def accounts(listed: Iterable[Account], joint: Iterable[Link] = ()) -> Renderabl
         parts.append(words(account.name, style="bold") + Text(line, style="default"))
         parts.append(below(Text(f"opened with {_as_given(account.budget)}", style="dim")))
         parts.append(below(Text(account.neighbours.describe(), style="dim")))
+        parts.append(below(Text(f"columns: {columns_in_words(account.neighbours)}", style="dim")))
         if account.spendings:
             table = plain_table("", "cost", "reserved", "release id", right=(0,))
             for spending in account.spendings:

@@ -104,6 +104,7 @@ class Privacy(Section):
     rho: Number | None = None
     delta: Number | None = None
     ledger: PathText | Literal[False] | None = None  # false: the user wants none
+    same_unit_as: list[str] = []  # columns of the ledger's account that mean the same unit as those of this spec
 
 
 class ReportSection(Section):
@@ -235,6 +236,7 @@ _QUOTED = {
         "missing",
         "table",
         "groups_table",
+        "same_unit_as",
     )
 } | {"household_id": "id", "person_order": "order"}
 _OPTION = re.compile(rf"\b({'|'.join(_QUOTED)})=(True|False|'[^'\n]*'|\[[^\]\n]*\]|\d[\d,]*\d|\d|…)")

@@ -52,7 +52,13 @@ class FirstStage:
     keep: Callable[[Measurements], None]
 
 
-@expecting(group_sizes=AS_READ, plan=instance(Plan), ledger=optional(instance(Ledger, "Ledger(path)")), same_data=FLAG)
+@expecting(
+    group_sizes=AS_READ,
+    plan=instance(Plan),
+    ledger=optional(instance(Ledger, "Ledger(path)")),
+    same_data=FLAG,
+    changed_files=FLAG,
+)
 def measure(
     group_sizes: GroupSizes,
     plan: Plan,
@@ -61,13 +67,15 @@ def measure(
     noise: NoiseSource = "tallytree",
     settle: Settle | None = None,
     same_data: bool = False,
+    changed_files: bool = False,
     token: str | None = None,
     first_stage: FirstStage | None = None,
 ) -> Measurements:
     """Answer the plan's questions with noise that makes them as private as its budget says.
 
     `settle` turns measured totals and a measured largest size into the ones that the other questions go by. With
-    `same_data` the ledger takes files that another account was charged for, and with the `token` of a run that was
+    `same_data` the ledger takes files that another account was charged for, with `changed_files` other files than this
+    account was charged for before, and with the `token` of a run that was
     killed it charges nothing more (`Ledger.reserve`). Noise is then drawn anew: who calls this with a token shows
     nothing of it before `Ledger.settle_on` took its mark.
 
@@ -82,6 +90,7 @@ def measure(
         ledger=ledger,
         settle=settle,
         same_data=same_data,
+        changed_files=changed_files,
         token=token,
         first_stage=first_stage,
     )
@@ -95,6 +104,7 @@ def measure_with(
     ledger: Ledger | None = None,
     settle: Settle | None = None,
     same_data: bool = False,
+    changed_files: bool = False,
     token: str | None = None,
     first_stage: FirstStage | None = None,
 ) -> Measurements:
@@ -119,7 +129,13 @@ def measure_with(
     receipt = None
     if ledger is not None:
         receipt = ledger.reserve(
-            group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint(), token=token, same_data=same_data
+            group_sizes.name,
+            plan.budget,
+            neighbours,
+            group_sizes.fingerprint(),
+            token=token,
+            same_data=same_data,
+            changed_files=changed_files,
         )
     nothing_yet = Measurements(
         hierarchy=hierarchy,

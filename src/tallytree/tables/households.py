@@ -7,7 +7,6 @@ attribute tells roles, those in a role of one person are kept first.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,12 +16,14 @@ import numpy as np
 
 from tallytree.arguments import TEXT, expect, instance, optional, told
 from tallytree.arrays import Floats, Integers
+from tallytree.disk import digest_of_files
 from tallytree.errors import SpecError
 from tallytree.progress import Progress, silent
 from tallytree.schema import Attribute, Schema
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
 from tallytree.tables.counting import is_missing, may_be_number, number
 from tallytree.tables.guard import from_outside, guarded
+from tallytree.tables.options import Columns
 from tallytree.tables.plausible import Rows, broken, holders
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
 from tallytree.tables.sealed import Bound, Sealed
@@ -33,6 +34,7 @@ OnBrokenRules = Literal["refuse", "keep"]
 
 NOT_CUT = "Households with more than {most} persons were refused, not cut."
 
+TABLES = "households and persons"  # the kind of files that private rows are in
 UNKNOWN, EMPTY = -1, -2
 
 
@@ -46,6 +48,7 @@ class Households(Bound):
     person_order: str | None = None  # the column by which the first persons were told, if not the file's order
     on_broken_rules: OnBrokenRules = "keep"  # what was done with those that break a rule, if there were any
     name: str | None = None  # the ledger's key
+    columns: Columns | None = None  # which say what household a row belongs to
     files: tuple[str, ...] = ()  # where the rows were read from; never part of a release
 
     @property
@@ -73,13 +76,7 @@ class Households(Bound):
 
     def fingerprint(self) -> str | None:
         """A digest of the input files, if there are any: it tells the confidential ledger that an input changed."""
-        if not self.files:
-            return None
-        whole = hashlib.sha256(f"households and persons, {len(self.files)} files".encode())
-        for path in self.files:
-            with open(path, "rb") as file:
-                whole.update(hashlib.file_digest(file, "sha256").digest())
-        return whole.hexdigest()
+        return digest_of_files(self.files, TABLES)
 
     def __repr__(self) -> str:
         return f"Households({attributes_text(self.schema)}; private)"
@@ -159,6 +156,7 @@ def read_households(
         person_order=person_order,
         on_broken_rules=on_broken_rules or "refuse",
         name=name,
+        columns=Columns(household_id),
         files=() if files[0] is None or files[1] is None else (*files[0], *files[1]),
     )
 

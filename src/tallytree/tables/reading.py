@@ -34,7 +34,7 @@ from tallytree.tables.counting import ENTITY, as_counts, categorised, counting_q
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.guard import from_outside
 from tallytree.tables.lots import bounded, check_engine, fresh_key
-from tallytree.tables.options import Options, check_groups_are_public, region_columns
+from tallytree.tables.options import Columns, Options, check_groups_are_public, region_columns
 from tallytree.tables.problems import InputProblems, Problem, missing_columns, problem, raise_any
 from tallytree.tables.regions import RegionKeys, hierarchy_of, place, region_keys
 from tallytree.tables.same_source import refuse_own_list
@@ -139,6 +139,7 @@ def read(
         rows_were_bounded=rows_per_entity is not None,
         groups_were_split=options.split,
         regions_declared_public=hierarchy is None and groups is None,
+        columns=Columns(group, options.region, entity),
         files=tuple(paths or ()),
     )
 

@@ -340,6 +340,15 @@ def test_a_ledger_that_went_away_does_not_keep_a_release_from_being_saved(tmp_pa
     assert spendings(away)[0].release_id == release_id
 
 
+def test_a_release_without_a_kept_folder_is_recorded_with_the_only_reservation_that_fits(tmp_path, made, ledger):
+    done = made(keep=None)  # so that the ledger was told nothing of its measurements
+    ledger.path.rename(tmp_path / "away.db")
+    ledger.anchor_path.rename(tmp_path / "away.db.anchor")
+    with pytest.warns(NotRecorded):
+        release_id = done.save(tmp_path / "release")
+    assert record(tmp_path / "release", Ledger(tmp_path / "away.db")) == (1, release_id)
+
+
 def test_an_older_ledger_without_the_reservation_warns_and_the_release_is_saved(tmp_path, ledger, made):
     for path in (ledger.path, ledger.anchor_path):
         shutil.copyfile(path, tmp_path / f"old-{path.name}")
@@ -368,7 +377,7 @@ def test_a_release_of_something_else_is_not_recorded(tmp_path, made, ledger):
     other = release(PEOPLE, budget=Budget(epsilon=1), unit=one_entity(), intervals="none")
     other.save(tmp_path / "other")
     before = ledger.entries()
-    with pytest.raises(BudgetError, match="no reservation for these measurements"):
+    with pytest.raises(BudgetError, match="was made without a ledger"):
         record(tmp_path / "other", ledger)
     with pytest.raises(BudgetError, match="other measurements"):
         record(tmp_path / "other", ledger, 1)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     options=optional(MAPPING),
     ledger=optional(either(PATH, instance(Ledger))),
     same_data=FLAG,
+    changed_files=FLAG,
     title=optional(TEXT),
     keep=optional(PATH),
 )
@@ -57,6 +58,7 @@ def release(
     prior: Any = None,
     ledger: str | PathLike[str] | Ledger | None = None,
     same_data: bool = False,
+    changed_files: bool = False,
     noise: NoiseSource = "tallytree",
     title: str | None = None,
     intervals: Which = "all",
@@ -72,7 +74,9 @@ def release(
     `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the one with the least
     predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
     data set's account first; files that another account was charged for are refused, unless the accounts are linked or
-    `same_data` says that it is meant: the privacy statement then names these accounts. Without a ledger nothing checks
+    `same_data` says that it is meant: the privacy statement then names these accounts. Files that are none of those
+    that the data set's account was charged for before are refused, unless `changed_files` says that they are the same
+    data, corrected or in another format. Without a ledger nothing checks
     what else was released, and the privacy statement says so. (The command asks first; who calls this function chose.)
     `keep` names a folder that receives the measurements as soon as they are made, so that `resume` can go on from there
     and spends nothing more; from a run that was killed before they were there, call this again with the same folder.
@@ -97,7 +101,8 @@ def release(
     published = areas_to_publish(areas, group_sizes.hierarchy, group_sizes.max_size + 1)
     refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all")
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
-    how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, "same_data": same_data}
+    flags = {"same_data": same_data, "changed_files": changed_files}
+    how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, **flags}
     if keep is None:
         progress(Stage("measuring"))
         measurements = measure(group_sizes, plan, **how)
@@ -112,7 +117,7 @@ def release(
         with kept.held():
             _refuse_measured(kept)
             if book is not None and ((state := kept.state()) is None or not state.spent):
-                book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), same_data=same_data)
+                book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), **flags)
             regions = partial(regions_beside, group_sizes.hierarchy, neighbours, group_sizes.region_totals)
             token = kept.begin(chosen, budget, book, group_sizes.name, rooms, regions, progress=progress)
             progress(Stage("measuring"))
