@@ -128,7 +128,8 @@ def instead_of(mechanism: Mechanism, measurements: Measurements) -> Iterator[Mec
 
     The nearest consistent counts where one view was measured on every level, for all sizes at once; then the leaves
     added up, which takes each leaf by itself and works on whatever was measured of them. Totals that were measured
-    first, and totals over all categories that are public, are kept by the leaves alone.
+    first, and totals over all categories that are public, are kept by the leaves alone. A chain goes through all
+    regions, so none but its own mechanism can read it.
     """
     parts = [part for part in measurements.measured if part.view not in BESIDE_SIZES and not part.summed]
     views, settled = {part.view for part in parts}, measurements.settled
@@ -138,6 +139,6 @@ def instead_of(mechanism: Mechanism, measurements: Measurements) -> Iterator[Mec
     if len(views) == 1 and len(parts) == measurements.hierarchy.depth and free and whole:
         found += [MECHANISMS[name] for view, name in NEAREST.items() if view in views]
     last = [part.view for part in parts if part.level == measurements.hierarchy.depth - 1]
-    if last:
+    if last and last[0] in LEAVES_METHOD:
         found.append(MECHANISMS["bottom-up"].configured({"method": LEAVES_METHOD[last[0]]}))
     return (one for one in found if (one.name, one.options) != (mechanism.name, mechanism.options))
