@@ -26,8 +26,8 @@ def digest_of_rows(codes: HouseholdCodes, key: bytes) -> str:
     person = list(codes.person.values())
     living = np.repeat(np.arange(codes.number), np.diff(codes.starts))
     if codes.left_out is not None:
-        home, columns = codes.left_out
-        living = np.concatenate([living, home])
+        of_household, columns = codes.left_out
+        living = np.concatenate([living, of_household])
         person = [np.concatenate([column, columns[name]]) for name, column in codes.person.items()]
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(living, minlength=codes.number))])
     order = np.lexsort([*reversed(person), living])
