@@ -35,6 +35,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_there(path: Path) -> bool:
+    """Does something have this name? A device that cannot tell is an `OSError`: it is not taken for a no."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def digest_of_files(files: Sequence[str], kind: str) -> str | None:
     """A digest of the content of files of some kind, in their order; None where there are none."""
     if not files:

@@ -28,6 +28,7 @@ from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeErro
 from tallytree.evaluate.people import make_country
 from tallytree.mechanisms import Mechanism
 from tallytree.planning.prior import Prior
+from tallytree.privacy.accounts import amount
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.journal import FILE as JOURNAL
 from tallytree.privacy.ledger import ChangedInput, Ledger
@@ -40,7 +41,7 @@ from tallytree.publish.microdata.making import check, check_public, synthesize
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.recording import after_spending, warned_if_not_recorded
 from tallytree.publish.release.areas import areas_to_publish
-from tallytree.publish.release.keeping import Kept, SpentError
+from tallytree.publish.release.keeping import Kept, SpentError, State
 from tallytree.publish.release.large.layout import COUNTS, is_large, parts
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
@@ -53,6 +54,7 @@ from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.spark import sessions_kept
 
 NO_FLAGS: Mapping[str, bool] = {}  # of a release that charges its own account for the files that this knows
+NOTHING_SPENT = "Nothing was spent."
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
 
@@ -89,6 +91,20 @@ def told_when_interrupted(out: Path) -> Iterator[None]:
             command = shlex.join(["tallytree", "verify", str(out)])
             interrupt.add_note(f"{out} is complete, and its budget is spent. Check it with:\n  {command}")
         raise
+
+
+@contextmanager
+def _showing_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
+    """What the system refuses while a complete directory is shown does not hide that it is complete and paid for."""
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads it, and that is no fault
+        raise
+    except OSError as error:
+        raise ReleaseError(
+            f"the system stopped the command ({error.strerror}) after {out} was complete. Its budget is spent. Check it "
+            f"with:\n  {shlex.join(_checking(out, release_id))}"
+        ) from None
 
 
 def ask_about_changed_files(run: Callable[[bool], None], *, allowed: bool) -> None:
@@ -143,12 +159,13 @@ def run_release(
             made, release_id = _released(spec, out, kept, progress, ledger=charged, flags=flags, resumed=resumed)
         except BaseException as error:
             kept.give_up()
-            raise _noted(error, kept, again) from None
+            raise _noted(error, kept, again, spec.budget) from None
         page = report_after(out, lambda: _page(made, out, spec), progress) if report else None
-    if as_json:
-        screen.show_json(reports.released(made, out, release_id, page))
-    else:
-        _show_release(made, out, release_id, page, quiet=quiet)
+    with _showing_what_is_complete(out, release_id):
+        if as_json:
+            screen.show_json(reports.released(made, out, release_id, page))
+        else:
+            _show_release(made, out, release_id, page, quiet=quiet)
 
 
 def run_synthesis(
@@ -192,12 +209,13 @@ def run_synthesis(
         remove_kept(kept)
         with shown(quiet) as progress:
             page = report_after(out, lambda: microdata_page(out), progress) if report else None
-    screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
-    if page is not None:
-        screen.show(f"\nLook at it: {page}", quiet=quiet)
-    screen.show_commands({"Check it:": _checking(out, saved)}, quiet=quiet)
-    if quiet:
-        print(saved)
+    with _showing_what_is_complete(out, saved):
+        screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
+        if page is not None:
+            screen.show(f"\nLook at it: {page}", quiet=quiet)
+        screen.show_commands({"Check it:": _checking(out, saved)}, quiet=quiet)
+        if quiet:
+            print(saved)
 
 
 def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: bool) -> None:
@@ -373,26 +391,40 @@ def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None
     try:
         refuse_existing(out)
     except ReleaseError as error:
-        error.add_note("Nothing was spent.")
+        error.add_note(NOTHING_SPENT)
         raise
 
 
-def _noted(error: BaseException, kept: Kept, again: str) -> BaseException:
-    """An error that says what was spent and how to go on; what the system refuses is none of our defects."""
+@contextmanager
+def _nothing_spent(*, unless: bool) -> Iterator[None]:
+    """What is done before the ledger is asked: an error says that nothing was spent, whatever the disk can tell now."""
     try:
-        state = kept.state()
-    except ReleaseError:
-        return error
+        yield
+    except BaseException as error:
+        if not unless:
+            error.add_note(NOTHING_SPENT)
+        raise
+
+
+def _noted(error: BaseException, kept: Kept, again: str, budget: Budget) -> BaseException:
+    """An error that says what was spent and how to go on; what the system refuses is none of our defects."""
+    before = NOTHING_SPENT in getattr(error, "__notes__", ())
+    try:
+        state = None if before else kept.state()
+    except ReleaseError as damage:
+        state = State(kept.folder, "begun", unsure=str(damage))
     if isinstance(error, OSError | MemoryError):
         why = (error.strerror or "it could not be written") if isinstance(error, OSError) else "too little memory"
         error = ReleaseError(f"the run was stopped by the system: {why}.")
     if isinstance(error, ChangedInput):
-        error.add_note(_about_changed_files(again))
+        error.__notes__ = [_about_changed_files(again)]
     elif state is None or not state.spent:
-        error.add_note("Nothing was spent.")
+        error.__notes__ = [NOTHING_SPENT]
     else:
         if not isinstance(error, SpentError):
             error.add_note(state.in_words())
+        if state.unsure:
+            error.add_note(f"At most {amount(budget.amount, budget.currency)} is spent.")
         error.add_note(f"Go on with:\n  {again} --resume")
     return error
 
@@ -450,15 +482,16 @@ def _released(
     if state is not None and state.stage == "measured":
         made = resume(kept.folder, **how)
     else:
-        if state is None or not state.spent:
-            _check_account(spec, ledger, flags)
-        weak = _warned(spec.budget)
-        group_sizes = spec.read(progress)
-        _warned(spec.budget, group_sizes, but=weak)
-        if is_large(group_sizes.hierarchy, group_sizes.max_size - group_sizes.first_size + 1):
-            try_names(out, (part.file(COUNTS) for part in parts(group_sizes.hierarchy)))
-        if not resumed:
-            keep_spec(kept.folder, spec)
+        with _nothing_spent(unless=state is not None and state.spent):
+            if state is None or not state.spent:
+                _check_account(spec, ledger, flags)
+            weak = _warned(spec.budget)
+            group_sizes = spec.read(progress)
+            _warned(spec.budget, group_sizes, but=weak)
+            if is_large(group_sizes.hierarchy, group_sizes.max_size - group_sizes.first_size + 1):
+                try_names(out, (part.file(COUNTS) for part in parts(group_sizes.hierarchy)))
+            if not resumed:
+                keep_spec(kept.folder, spec)
         made = release(
             group_sizes,
             budget=spec.budget,

@@ -271,9 +271,9 @@ def is_for_synthesis(path: str | Path) -> bool:
 
 def _values(file: Path) -> dict[str, Any]:
     """The file's values, numbers with a point as exact decimals."""
-    if not file.is_file():
-        raise SpecError(f"{file} is not a file" if file.exists() else f"there is no spec at {file}")
     try:
+        if not file.is_file():
+            raise SpecError(f"{file} is not a file" if file.exists() else f"there is no spec at {file}")
         with file.open("rb") as opened:
             content = opened.read(LARGEST + 1)
         if len(content) > LARGEST:
@@ -284,7 +284,9 @@ def _values(file: Path) -> dict[str, Any]:
         raise SpecError(f"{file} is not UTF-8: line {line} has a byte that UTF-8 does not have") from None
     except RecursionError:
         raise SpecError(f"{file} is not a TOML file that can be read: it is nested too deeply") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise SpecError(f"{file} cannot be read: {error.strerror}. Nothing was spent.") from None
+    except ValueError as error:
         raise SpecError(f"{file} is not a TOML file that can be read: {error}") from None
 
 

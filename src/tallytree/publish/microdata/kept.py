@@ -156,9 +156,9 @@ def note_saved(folder: Path | None, release_id: str) -> None:
 
 def remove_kept(folder: Path) -> None:
     """Remove what a run kept, the journal last; anything else that lies there stays, and its folder with it."""
-    if folder.is_symlink() or not folder.is_dir():
-        return
     with contextlib.suppress(OSError):  # what cannot be removed now is by the next run, or with --resume
+        if folder.is_symlink() or not folder.is_dir():
+            return
         for path in [*(folder / CHECKPOINT / name for name in MODELS), *(folder / name for name in OWN)]:
             path.unlink(missing_ok=True)
         for path in (folder / CHECKPOINT, folder):

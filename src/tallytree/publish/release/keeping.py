@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tallytree.disk import sync
+from tallytree.disk import is_there, sync
 from tallytree.errors import BudgetError, ReleaseError
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.accounts import Spending, amount
@@ -95,8 +95,8 @@ class State:
             return f"{paid}The measurements are kept in {self.folder}: going on from there spends nothing more."
         if self.unsure:
             return (
-                f"Whether its cost was reserved is not known ({self.unsure}). Going on from {self.folder} asks the "
-                "ledger: it is paid for once."
+                f"Whether its cost is reserved and spent is not known ({self.unsure}). Going on from {self.folder} "
+                "asks the ledger: it is paid for once."
             )
         if self.settled:
             return (
@@ -232,18 +232,27 @@ class Kept:
         return kept["name"], kept["options"]
 
     def state(self) -> State | None:
-        """How far the run came, as its files and the ledger tell; None if there is no folder."""
-        if not os.path.lexists(self.folder):
+        """How far the run came, as its files and the ledger tell; None if there is no folder.
+
+        Of a folder that cannot be read nothing is known: it may hold a run that was paid for.
+        """
+        try:
+            return self._state()
+        except OSError as error:
+            return State(self.folder, "begun", unsure=f"{self.folder} cannot be read: {error.strerror}")
+
+    def _state(self) -> State | None:
+        if not is_there(self.folder):
             return None
         run = self._run()
         known: dict[str, Any] = (
             {} if run is None else {"named": True, **{key: run[key] for key in ("ledger", "account")}}
         )
-        state = State(self.folder, "measured" if (self.folder / MEASUREMENTS).exists() else "begun", **known)
+        state = State(self.folder, "measured" if is_there(self.folder / MEASUREMENTS) else "begun", **known)
         if run is None:
             return state
         if run["ledger"] is None:  # what was measured first is not drawn again: the folder stays
-            first = state.stage == "begun" and (self.folder / FIRST).exists()
+            first = state.stage == "begun" and is_there(self.folder / FIRST)
             return replace(state, stage="reserved") if first else state
         try:
             held = self._held(run)
@@ -291,7 +300,7 @@ class Kept:
             )
 
     def _run(self) -> dict[str, Any] | None:
-        return read_json(self.folder / RUN) if (self.folder / RUN).exists() else None
+        return read_json(self.folder / RUN) if is_there(self.folder / RUN) else None
 
     def _held(self, run: Mapping[str, Any]) -> Spending | None:
         return holding(Ledger(run["ledger"]).account(run["account"]), run["token"])
