@@ -210,10 +210,10 @@ class _Answering:
         bars, what = self.release.error_bars, "entities" if question.kind == "mean" else "counts"
         for area in self.release.areas if scope.area else ():
             if what == "counts" and area.name == scope.area and area.regions == scope.regions:
-                return bars.recommended("areas", area.kind)
+                return bars.recommended("areas", area.kind) or "guaranteed"
         level = tree.regions.levels[max(int(tree.regions.level_of[region]) for region in scope.regions)]
         summed = tree.by is not None and ALL in scope.values
-        return bars.recommended(what, f"{level}, {tree.levels[0]}" if summed else level)
+        return bars.recommended(what, f"{level}, {tree.levels[0]}" if summed else level) or "guaranteed"
 
     # ---------------------------------------------------------------- released
 

@@ -63,15 +63,13 @@ def interval_words(stored: StoredRelease) -> Iterator[str]:
 
 
 def _reach_follows(stored: StoredRelease) -> Iterator[str]:
-    """How far intervals reach decides which kind is recommended; of left-out cells `typical_follow` checks the rest."""
+    """How far guaranteed intervals reach, which decides what kind is recommended; the rest is for `typical_follow`."""
     if not stored.states_reach:
         return
     bars = stored.error_bars
     again = reach_by_level(bars, stored.counts, stored.measurements, stored.areas)
-    kinds: tuple[Kind, ...] = ("guaranteed", "typical") if stored.zeros_written else ("guaranteed",)
-    for kind in kinds:
-        if reach_of(kind, again) != reach_of(kind, bars.reach):
-            yield f"{PRIVACY}: {kind} intervals do not reach as far as is stated"
+    if reach_of("guaranteed", again) != reach_of("guaranteed", bars.reach):
+        yield f"{PRIVACY}: guaranteed intervals do not reach as far as is stated"
 
 
 def reach_of(kind: Kind, reach: Reach) -> dict[str, dict[str, int | None]]:

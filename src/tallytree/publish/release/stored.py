@@ -203,7 +203,7 @@ class StoredRelease(Stored):
     @property
     def states_reach(self) -> bool:
         """Does it say how far intervals reach? Releases of 0.3.0 and before do not."""
-        return self.intervals is not None and "reach" in self.intervals
+        return not self.is_older and self.intervals is not None and "reach" in self.intervals
 
     def unchecked(self) -> Iterator[Unchecked]:
         """What is said and cannot be checked from the files."""
