@@ -129,7 +129,8 @@ def instead_of(mechanism: Mechanism, measurements: Measurements) -> Iterator[Mec
 
     The nearest consistent counts where one view was measured on every level, for all sizes at once; then the leaves
     added up, which takes each leaf by itself and works on whatever was measured of them. Totals that were measured
-    first, and totals over all categories that are public, are kept by the leaves alone.
+    first, and totals over all categories that are public, are kept by the leaves alone. A chain goes through all
+    regions, so none but its own mechanism can read it.
     """
     parts = [part for part in measurements.measured if part.view not in BESIDE_SIZES and not part.summed]
     views, settled = {part.view for part in parts}, measurements.settled

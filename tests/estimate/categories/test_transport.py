@@ -73,7 +73,7 @@ def random_problem(seed):
 
 
 def test_in_exact_arithmetic_no_table_is_nearer_whatever_the_weights():
-    for seed in range(300):
+    for seed in range(120):
         true, target, weight = random_problem(seed)
         found = nearest_table(target, weight, true.sum(axis=1), true.sum(axis=0))
         assert found.min() >= 0

@@ -12,7 +12,7 @@ def households(decided_by=None, *, listed=False, counties=24, each=(20, 40), lar
     dice, names = np.random.default_rng(seed), [f"c{number:03}" for number in range(counties)]
     states = pa.table({"state": ["xy"[number % 2] for number in range(counties)], "county": names})
     tree = tt.Hierarchy.from_levels(states, ["state", "county"])
-    county = np.repeat(names, dice.integers(*each, counties, endpoint=True))
+    county = np.repeat(names, dice.integers(each[0], each[1], counties, endpoint=True))
     home = np.repeat(np.arange(len(county)), np.minimum(1 + dice.geometric(0.5, len(county)), largest))
     sort = dice.choice(list("abc"), len(county))
     rows = pa.table({"home": home, "county": county[home], "sort": sort[home]})

@@ -184,6 +184,12 @@ def test_matching_that_fails_falls_back_to_the_leaves_it_measured(tmp_path):
     assert np.array_equal(counts.sum(axis=1)[3:], private_totals.measurements.settled.totals[3:])
 
 
+def test_a_chain_is_released_and_nothing_else_can_read_it():
+    release = released("pgsr-chain", 1)
+    assert release.fallback is None
+    assert list(instead_of(release.made_by, release.measurements)) == []
+
+
 def test_joint_mechanisms_refuse_shares_that_they_cannot_weigh_before_anything_is_spent(tmp_path):
     ledger = tt.Ledger(tmp_path / "ledger.db")
     data = private(name="people")

@@ -179,7 +179,7 @@ def _prices(target: Floats, weight: Floats, rows: Integers, columns: Integers) -
 @kernel
 def _close_up(prices: Floats, most: float) -> Floats:
     """The prices in the same order, neighbours no further apart than `most`, with 0 in the middle of the range."""
-    found, low, height = np.zeros(len(prices)), np.min(prices), 0.0
+    found, low, height = np.zeros(len(prices)), float(np.min(prices)), 0.0
     for _ in range(len(prices)):  # the next higher price each time: there is nothing to sort
         after = np.inf
         for place in range(len(prices)):
