@@ -97,4 +97,5 @@ def _main(module: str, first: int, stop: int, seed: int, seconds: float) -> None
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], *map(int, sys.argv[2:5]), float(sys.argv[5]) if len(sys.argv) > 5 else CPU_SECONDS)
+    first, stop, seed = (int(number) for number in sys.argv[2:5])
+    _main(sys.argv[1], first, stop, seed, float(sys.argv[5]) if len(sys.argv) > 5 else CPU_SECONDS)

@@ -204,9 +204,9 @@ def one(number: int, seed: int) -> tuple[str, str] | None:
         return ("lost" if drawn.spent else "tracebacks"), _in_words(error)
 
 
-def run(count: int, seed: int) -> Tally:
-    """So many releases."""
-    found = run_cases("tests.faults.releases", 0, count, seed, CPU_SECONDS)
+def run(count: int, seed: int, first: int = 0) -> Tally:
+    """So many releases, from the one with the number `first` on."""
+    found = run_cases("tests.faults.releases", first, first + count, seed, CPU_SECONDS)
     broken = {promise: sum(one.promise == promise for one in found) for promise in {one.promise for one in found}}
     words = [f"release {one.number} of seed {seed}: {one.words}" for one in found]
     return Tally("whole releases", count, examples=tuple(words[:MOST_EXAMPLES]), **broken)
