@@ -6,8 +6,8 @@ noise so that each *answer* is a fixed public number, whatever the private one i
 
 1. Each query's private numbers differ by no more than the sensitivity that its noise is scaled to, in L1 and in L2; and
    all queries together lose no more than the budget pays for, by the noise that was really asked for.
-2. Both tables are accepted, or both are refused. All that a release gives out is identical: every byte of every file, and every message. The answers are identical, so
-   what differs reached the output by another way than the noisy answers.
+2. Both tables are accepted, or both are refused. All that a release gives out is identical: every byte of every file,
+   and every message. The answers are identical, so what differs reached the output by another way than they.
 
 It runs the real path: files, `read`, `decided`, the border and the command. If the border took its noise from elsewhere
 or did not add to it in place, answers would not be the fixed ones, and that is flagged. Rounds of synthesis are
@@ -209,7 +209,8 @@ def audit_border(setting: Setting, *, pairs: int, published: int, release: Relea
     about = setting.mechanism, setting.unit, setting.words(), str(setting.budget)
     with tempfile.TemporaryDirectory() as folder:  # the same for all, so that messages name the same one
         for number in range(TRIES * pairs):
-            pair = random_pair(setting.kind, setting.unit, setting.totals, *about, number)
+            states = 2 - number % 2
+            pair = random_pair(setting.kind, setting.unit, setting.totals, *about, number, states=states)
             run = release if len(found) < published else None
             here, there = (observe(setting, one, Path(folder), run, *about, number) for one in (pair.here, pair.there))
             if here is None and there is None:

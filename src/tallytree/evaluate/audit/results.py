@@ -99,7 +99,8 @@ class Audit:
     @property
     def failures(self) -> list[Row | BorderRow]:
         """Claims that are violated, and planted defects that were not shown."""
-        return [row for row in (*self.rows, *self.border) if _failed(row)]
+        every: list[Row | BorderRow] = [*self.rows, *self.border]
+        return [row for row in every if _failed(row)]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -33,10 +33,10 @@ from tallytree.progress import Progress, Stage, silent
 
 RUNS, QUICK_RUNS = 10_000, 2_000
 ALONE = 10  # outputs that take a release or a round each: one for so many runs
-COUNTS = 20  # outputs that are estimated too
+COUNTS = 40  # outputs that are estimated too
 
 TRIES = 20  # of each planted defect
-BORDER_PAIRS, PUBLISHED_PAIRS = 4, 1  # of each setting: compared at the border, and of these whole releases
+BORDER_PAIRS = 2  # of each setting; the first of those with a budget in ε is compared as whole releases too
 ROUND_PAIRS, PLANTED_PAIRS = 40, 10
 
 Rows = list[Row | BorderRow]
@@ -102,9 +102,12 @@ def _sampled(mechanisms: list[str] | None, runs: int, confidence: float, *, quic
 
 def _at_the_border(mechanisms: list[str] | None, release: ReleaseFrom, *, quick: bool) -> list[Task]:
     chosen = list(settings(mechanisms, quick=True)) if quick else border_settings(mechanisms)
-    whole = 0 if quick else PUBLISHED_PAIRS
+
+    def whole(setting: Setting) -> int:
+        return 0 if quick or setting.budget != BUDGETS[0] else 1
+
     tasks: list[Task] = [
-        partial(_compared, setting, pairs=BORDER_PAIRS, published=whole, release=release) for setting in chosen
+        partial(_compared, setting, pairs=BORDER_PAIRS, published=whole(setting), release=release) for setting in chosen
     ]
     if mechanisms is None:
         for unit, structure in product(HOUSEHOLD_UNITS, (BY_POSITION, BY_ATTRIBUTE)):

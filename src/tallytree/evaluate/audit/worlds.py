@@ -147,8 +147,8 @@ def _with_rows(state: State, added: dict[str, tuple[tuple[str, int], ...]]) -> S
     return tuple(replace(group, rows=(*group.rows, *added.get(group.name, ()))) for group in state)
 
 
-def random_pair(kind: Kind, unit: str, totals: Totals, *seed: object) -> Pair:
-    """Two states with random groups, and a random neighbour of them.
+def random_pair(kind: Kind, unit: str, totals: Totals, *seed: object, states: int = 2) -> Pair:
+    """States with random groups, and a random neighbour of them.
 
     Groups may be empty (then they exist on a public list only) or larger than the largest size. An entity may have
     more rows than the bound. The unit's definition is applied to rows: an entity comes with up to `rows_per_entity`
@@ -170,9 +170,9 @@ def random_pair(kind: Kind, unit: str, totals: Totals, *seed: object) -> Pair:
     def category() -> int:
         return pick(len(VALUES)) if kind.decided_by else 0
 
-    here = tuple(tuple(Group(f"g{n}", pick(2), rows(), category()) for n in range(3 + pick(3))) for _ in range(2))
+    here = tuple(tuple(Group(f"g{n}", pick(2), rows(), category()) for n in range(3 + pick(3))) for _ in range(states))
     decides = kind.decided_by == "members"
-    place, tries = pick(2), 4
+    place, tries = pick(states), 4
     while True:
         there = list(here)
         changes = 1 if unit == "one_group" else 1 + pick(kind.rows_per_entity + (kind.rows_per_entity > 1))
