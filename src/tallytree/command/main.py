@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from tallytree.command.ledger import ledger_app
+from tallytree.command.streams import make_streams_safe
 from tallytree.errors import BudgetError, SpecError, TallytreeError
 from tallytree.version import VERSION
 
@@ -91,9 +92,9 @@ def demo(
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make up a country, release it with ε = 1, and verify the release.
+    """Make up a country, release it with epsilon = 1, and verify the release.
 
-    Its ledger is made anew beside its data, with ε = 2 in all, each time that the country is made up.
+    Its ledger is made anew beside its data, with epsilon = 2 in all, each time that the country is made up.
     """
     from tallytree.command.make import run_demo
 
@@ -123,7 +124,7 @@ def plan(
     suggest: Annotated[
         list[str] | None, typer.Option(help='Find shares for a goal: "county within 20 at 95%". May be repeated.')
     ] = None,
-    epsilon: Annotated[list[str] | None, typer.Option(help="Another ε than the spec's. May be repeated.")] = None,
+    epsilon: Annotated[list[str] | None, typer.Option(help="Another epsilon than the spec's. May be repeated.")] = None,
     prior: Annotated[
         str | None, typer.Option(help="What to expect, for [plan] prior: a shape, a table or a release.")
     ] = None,
@@ -417,11 +418,13 @@ def evaluate(
     ] = None,
     size_columns: Annotated[
         str | None,
-        typer.Option(metavar="PREFIX", help="What stands before the size in the file's columns: hh for hh1, hh2, …"),
+        typer.Option(
+            metavar="PREFIX", help="What stands before the size in the file's columns: hh for hh1, hh2 and so on"
+        ),
     ] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="Repeat for several; all of them if not given.")] = None,
     epsilon: Annotated[list[str] | None, typer.Option(help="Repeat for several; 1 if not given.")] = None,
-    runs: Annotated[int, typer.Option(help="Runs of each mechanism with each ε.")] = 5,
+    runs: Annotated[int, typer.Option(help="Runs of each mechanism with each epsilon.")] = 5,
     scale: Annotated[float, typer.Option(help="Size of a made-up data set; 1 is full size.")] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same data and noise.")] = 0,
     unit: Annotated[str, typer.Option(help="one_entity or one_group.")] = "one_entity",
@@ -468,7 +471,7 @@ def audit(
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the plot.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """NOT PRIVATE: lower bounds on the real ε of every mechanism, from outputs on made-up neighbours.
+    """NOT PRIVATE: lower bounds on the real epsilon of every mechanism, from outputs on made-up neighbours.
 
     Exit code 1 if a claim is violated, or a planted defect is not caught.
     """
@@ -516,6 +519,7 @@ def showing_warnings() -> Iterator[None]:
 
 def main() -> None:
     """Run the command; our own errors become messages and exit codes, never tracebacks."""
+    make_streams_safe()
     try:
         with showing_warnings():
             app()

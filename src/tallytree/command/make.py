@@ -30,14 +30,14 @@ from tallytree.privacy.households.journal import FILE as JOURNAL
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.progress import Progress, Stage
-from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse_existing
+from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse_existing, try_names
 from tallytree.publish.microdata.kept import KeptRun, kept_run, remove_kept, saved_as
 from tallytree.publish.microdata.making import check, check_public, synthesize
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.recording import after_spending, warned_if_not_recorded
 from tallytree.publish.release.areas import areas_to_publish
 from tallytree.publish.release.keeping import Kept, SpentError
-from tallytree.publish.release.large.layout import is_large
+from tallytree.publish.release.large.layout import COUNTS, is_large, parts
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
 from tallytree.publish.report.microdata_page import microdata_page
@@ -384,6 +384,8 @@ def _released(
         weak = _warned(spec.budget)
         group_sizes = spec.read(progress)
         _warned(spec.budget, group_sizes, but=weak)
+        if is_large(group_sizes.hierarchy, group_sizes.max_size - group_sizes.first_size + 1):
+            try_names(out, (part.file(COUNTS) for part in parts(group_sizes.hierarchy)))
         if not resumed:
             keep_spec(kept.folder, spec)
         made = release(

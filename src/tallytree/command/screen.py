@@ -25,6 +25,7 @@ from rich.text import Text
 
 from tallytree.categories import ALL
 from tallytree.category_trees import levels_in_words
+from tallytree.command.streams import fits
 from tallytree.histogram import size_label
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
 from tallytree.names import UNSEEN, visible
@@ -101,6 +102,8 @@ def show_commands(commands: dict[str, list[str]], *, quiet: bool = False) -> Non
 def show_json(content: Any) -> None:
     """Print a value for programs; what could act on a terminal is written as JSON's escapes, which mean the same."""
     text = json.dumps(content, indent=2, default=str, ensure_ascii=False)
+    if not fits(text):
+        text = json.dumps(content, indent=2, default=str)
     print(UNSEEN.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text))
 
 
