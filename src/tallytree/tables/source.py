@@ -338,9 +338,13 @@ def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str
     with open(paths[0], "rb") as file:
         if file.read(12)[8:] != b"DUCK":
             raise SpecError(f"{option}: {paths[0]} is not a DuckDB file")
-    catalog = f"tallytree_{option}"
-    attach = f"ATTACH {literal(str(Path(paths[0]).absolute()))} AS {catalog} (READ_ONLY)"
-    guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(attach))
+    path, catalog = str(Path(paths[0]).absolute()), f"tallytree_{option}"
+    known = "select database_name from duckdb_databases() where path = ?"  # some versions attach no file twice
+    if found := guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(known, [path]).fetchone()):
+        (catalog,) = found
+    else:
+        attach = f"ATTACH {literal(path)} AS {catalog} (READ_ONLY)"
+        guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(attach))
     listing = "select table_name from information_schema.tables where table_catalog = ? and table_schema = 'main'"
     listed = guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(listing, [catalog]).fetchall())
     tables = [name for (name,) in listed]
@@ -349,5 +353,5 @@ def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str
         raise SpecError(f"{option}: the DuckDB file has {len(tables)} tables; name one with {wanted}=…")
     if table is not None and table not in tables:
         raise SpecError(f"{option}: the DuckDB file has no table {table!r}; it has {', '.join(sorted(tables))}")
-    found = f"SELECT * FROM {catalog}.main.{quoted(table or tables[0])}"
-    return guarded(f"Opening the DuckDB {option}", lambda: backend.query(found))
+    query = f"SELECT * FROM {catalog}.main.{quoted(table or tables[0])}"
+    return guarded(f"Opening the DuckDB {option}", lambda: backend.query(query))
