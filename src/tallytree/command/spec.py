@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -24,11 +25,11 @@ from pydantic import (
 
 from tallytree.arguments import PATH
 from tallytree.errors import BudgetError, SpecError
-from tallytree.names import did_you_mean
+from tallytree.names import did_you_mean, may_hold_secret
 from tallytree.numbers import exact_number, short
 from tallytree.privacy.budget import Budget
 from tallytree.publish.report.words import Words
-from tallytree.tables.address import NO_MOTHERDUCK, Source, of_motherduck
+from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, of_motherduck
 from tallytree.tables.source import stem
 
 Number = int | Decimal | str
@@ -129,11 +130,17 @@ class Spec(Section):
     def load(cls, path: str | Path) -> Self:
         """Read a TOML file; all its mistakes are named at once."""
         file = Path(path)
+        values = _values(file)
         try:
-            spec = cls.model_validate(_values(file))
+            spec = cls.model_validate(values)
         except ValidationError as error:
             mistakes = "\n".join(dict.fromkeys(f"  - {_mistake(dict(item), cls)}" for item in error.errors()))
             raise SpecError(f"{file} has mistakes:\n{mistakes}") from None
+        if places := list(_secret_places(values)):
+            raise SpecError(
+                f"{file}: {', '.join(places)} looks as if it held a password or a token, which is not repeated here. "
+                f"{WHERE}"
+            )
         spec._folder = file.absolute().parent
         return spec
 
@@ -287,6 +294,7 @@ def _decimal(text: str) -> Decimal:
 
 def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
     *place, last = [str(part) for part in item["loc"] if part not in WAYS]
+    place = [short(part) if may_hold_secret(part) else part for part in place]
     section = f"[{'.'.join(place)}] " if place else ""
     if item["type"] == "extra_forbidden":
         keys = _keys(place, whole)
@@ -298,11 +306,28 @@ def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
     return f"{section}{last}: {said[:1].lower()}{said[1:]}{_instead(item['input'])}"
 
 
+def _secret_places(values: Any, place: str = "") -> Iterator[str]:
+    """The keys whose values look as if they held a secret; `url` is looked at by `Source`."""
+    if may_hold_secret(values):
+        yield place
+    elif isinstance(values, list):
+        for value in values:
+            yield from _secret_places(value, place)
+    elif isinstance(values, dict):
+        for key, value in values.items():
+            inner = "a key" if may_hold_secret(key) else f"{place}.{key}".lstrip(".")
+            yield from ([inner] if may_hold_secret(key) else () if key == "url" else _secret_places(value, inner))
+
+
 def _instead(value: Any) -> str:
     """What is there instead; tables and URLs are not repeated, for they may hold a password."""
     if isinstance(value, dict):
         return ""
-    return "" if "://" in str(value) or of_motherduck(str(value)) else f", not {short(value)}"
+    return (
+        ""
+        if "://" in str(value) or may_hold_secret(str(value)) or of_motherduck(str(value))
+        else f", not {short(value)}"
+    )
 
 
 def _keys(place: list[str], whole: type[Section]) -> list[str]:
