@@ -16,7 +16,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tallytree.csv_files import cell_separator, csv_problem, is_utf_16
+from tallytree.csv_files import LONGEST_LINE, cell_separator, csv_problem, is_utf_16, long_last_line
 from tallytree.errors import DataError, SpecError
 from tallytree.numbers import short
 from tallytree.progress import Progress, Stage, silent
@@ -317,7 +317,11 @@ def _csv(backend: Any, paths: Sequence[str], option: str) -> Any:
     header, comma = headers.pop(), commas.pop()
     if not header or "" in header or len(set(header)) < len(header):
         raise SpecError(f"{option}: the CSV file's first line must give each column a different name")
+    doing = f"Reading the last line of the CSV {option}"
+    if long := next(filter(None, (guarded(doing, partial(long_last_line, path)) for path in paths)), None):
+        raise DataError(f"{option}: {long}")
     form = {"header": True, "delim": comma, "quote": '"', "escape": '"', "columns": dict.fromkeys(header, "VARCHAR")}
+    form["max_line_size"] = LONGEST_LINE
     how = ", ".join(f"{name} = {literal(value)}" for name, value in {"auto_detect": False, **form}.items())
     return guarded(
         f"Opening the CSV {option}", lambda: backend.query(f"SELECT * FROM read_csv({literal(list(paths))}, {how})")
