@@ -350,3 +350,9 @@ def test_files_of_unknown_or_several_kinds_are_refused(tmp_path):
         read([tmp_path / "people.csv", tmp_path / "people.parquet"], **options)
     with pytest.raises(SpecError, match="is not a file"):
         read(tmp_path, **options)
+
+
+def test_more_cells_than_memory_holds_are_refused_before_anything_is_read():
+    tree = Hierarchy.from_levels({"county": ["1", "2"]}, ["county"])
+    with pytest.raises(SpecError, match=r"30,000,000,000,003 cells .* GB of memory.* smaller max_size"):
+        read("there is no such file.csv", group="home", region="county", hierarchy=tree, max_size=10**13)

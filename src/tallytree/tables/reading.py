@@ -98,6 +98,8 @@ def read(
         regions_are_public=regions_are_public,
         by=categories,
     )
+    if hierarchy is not None:
+        refuse_too_many(hierarchy, options)
     paths = paths_of(source, "source")
     if groups is not None:
         refuse_own_list(source, table, groups, groups_table)
@@ -110,8 +112,7 @@ def read(
             options = replace(options, categories_listed=_are_listed(categories, listed.table.columns))
         raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
         regions = _hierarchy(rows if listed is None else listed, options)
-        if categories is not None:
-            refuse_too_many(regions, options)
+        refuse_too_many(regions, options)
         counts = _counts(rows, listed, options, regions)
     if name is None and paths is not None and len(paths) == 1:
         name = stem(paths[0])
@@ -217,16 +218,16 @@ def _over_all(counts: Integers, options: Options) -> Integers:
 
 def refuse_too_many(regions: Hierarchy, options: Options) -> None:
     """Refuse more cells than the machine's memory holds, before they are counted."""
-    cells = (options.max_size + 1) * len(options.by or ()) * len(regions)
+    cells = (options.max_size + 1) * (1 if options.by is None else len(options.by)) * len(regions)
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return
     if cells * BYTES_PER_CELL > memory:
         raise SpecError(
-            f"there are {cells:,} cells (regions × categories × sizes); counting them takes about "
+            f"there are {cells:,} cells (regions × categories × sizes up to max_size); counting them takes about "
             f"{cells * BYTES_PER_CELL / 1e9:,.0f} GB of memory, and the machine has {memory / 1e9:,.0f} GB. Nothing "
-            "was spent. Use fewer values, a smaller max_size or fewer regions"
+            "was spent. Use a smaller max_size, fewer values of categories or fewer regions"
         )
 
 
