@@ -102,7 +102,7 @@ def test_a_line_that_is_too_long_is_refused_with_the_limit(lines, zipped, tmp_pa
 def test_a_cell_of_many_lines_that_is_too_long_is_refused_with_the_limit(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text('home,county,note\n1,Aachen,"' + "SECRET\n" * 400_000 + '"\n', encoding="utf-8")
-    with pytest.raises(DataError, match="begins in line 2 of .* more than 2,097,152 characters") as caught:
+    with pytest.raises(DataError, match=r"begins in line 2 of .* more than 2,097,152 characters") as caught:
         read(path, **OPTIONS)
     assert "SECRET" not in str(caught.value)
 
