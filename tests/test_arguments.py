@@ -297,7 +297,9 @@ def test_a_misspelt_missing_or_surplus_argument_is_named(name):
 
 
 def test_the_right_spelling_of_an_argument_is_suggested_before_anything_is_read():
-    with pytest.raises(TypeError, match=r"read\(\) has no argument 'hierachy'; did you mean 'hierarchy'\?"):
-        tt.read("there is no such file.csv", group="home", region="county", hierachy=COUNTIES, max_size=3)
+    right = {"group": "home", "region": "county", "hierarchy": COUNTIES}
     with pytest.raises(TypeError, match=r"read\(\) needs the argument 'max_size'"):
-        tt.read("there is no such file.csv", group="home", region="county", hierarchy=COUNTIES)
+        tt.read("there is no such file.csv", **right)
+    right["hierachy"] = right.pop("hierarchy")
+    with pytest.raises(TypeError, match=r"read\(\) has no argument 'hierachy'; did you mean 'hierarchy'\?"):
+        tt.read("there is no such file.csv", **right, max_size=3)

@@ -98,9 +98,10 @@ def _matched(features: Sequence[Mapping[str, Any]], tree: Hierarchy) -> tuple[in
     for level in range(tree.depth):
         rows = range(*tree.level_slice(level).indices(len(tree)))
         for kind, names in ((0, tree.ids), (-1, tree.names)):
-            for name, row in _unique({}, ((names[row], row) for row in rows)).items():
-                known.setdefault(name, []).append((level, kind, row))
-    places = {name: place for place, name in enumerate([None, *_property_names(features)])}  # None is a feature's id
+            for text, row in _unique({}, ((names[row], row) for row in rows)).items():
+                known.setdefault(text, []).append((level, kind, row))
+    columns: list[str | None] = [None, *_property_names(features)]  # None is a feature's id
+    places = {name: place for place, name in enumerate(columns)}
     found: dict[tuple[int, int, int], set[int]] = {}
     for feature in features:  # once: there may be thousands of properties
         for name, value in chain([(None, feature.get("id"))], _properties(feature).items()):
@@ -116,8 +117,8 @@ def _matched(features: Sequence[Mapping[str, Any]], tree: Hierarchy) -> tuple[in
             f"regions.csv, such as {tree.ids[-1]!r}{seen}"
         )
     of_text = {text: row for text, all_of in known.items() for at, of, row in all_of if (at, of) == (level, kind)}
-    name = list(places)[-place]
-    values = (each.get("id") if name is None else _properties(each).get(name) for each in features)
+    column = columns[-place]
+    values = (each.get("id") if column is None else _properties(each).get(column) for each in features)
     return level, [of_text.get(_text(value) or "") for value in values]
 
 
