@@ -102,8 +102,8 @@ def _showing_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise ReleaseError(
-            f"the system stopped the command ({error.strerror}) after {out} was complete. Its budget is spent. Check it "
-            f"with:\n  {shlex.join(_checking(out, release_id))}"
+            f"the system stopped the command ({error.strerror}) after {out} was complete. Its budget is spent. "
+            f"Check it with:\n  {shlex.join(_checking(out, release_id))}"
         ) from None
 
 

@@ -92,6 +92,7 @@ class State:
         """What was spent, and what going on will do."""
         paid = f"{self.charged} is spent. " if self.charged else ""
         if self.stage == "measured":
+            paid = paid or "Its budget is spent. "
             return f"{paid}The measurements are kept in {self.folder}: going on from there spends nothing more."
         if self.unsure:
             return (
