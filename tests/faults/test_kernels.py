@@ -27,7 +27,7 @@ def _never_end() -> None:
     """Run a compiled loop that hears no signal of Python's."""
     import numba
 
-    @numba.njit(nogil=True)
+    @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
     def spin(value: float) -> float:
         while value < 2.0:
             value = value * 0.5 + 0.5
