@@ -169,7 +169,7 @@ def make(rng: Generator, mechanism: str, drawn: Drawn, folder: Path) -> tuple[st
     measurements = measure_with(drawn.randomness(), private, plan, settle=chosen.settle)
     drawn.spent = True
     try:
-        made = estimated(measurements, chosen, intervals=which)  # type: ignore[arg-type]
+        made = estimated(measurements, chosen, intervals=which)
     except Exception as error:
         return "lost", f"{_in_words(error)}; {words}"
     if made.fallback is not None and chosen.name not in MAY_BE_REPLACED:
