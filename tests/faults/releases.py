@@ -32,6 +32,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.plan import Plan
 from tallytree.publish.release.making import decided, estimated
+from tallytree.publish.release.memory import count_listed, refuse_beyond_memory
 from tallytree.tables import GroupSizes, Sealed
 from tests.faults.isolated import run_cases
 from tests.faults.kernels import MOST_EXAMPLES, any_tree
@@ -145,6 +146,8 @@ def planned(rng: Generator, mechanism: str) -> tuple[GroupSizes, Mechanism, Plan
     which = str(rng.choice(["all", "guaranteed", "none"], p=[0.2, 0.5, 0.3]))
     neighbours = Neighbours.of(private, unit)
     chosen, plan = decided(private, neighbours, budget=budget, mechanism=mechanism, options=options, shares=shares)
+    listed = count_listed(plan, private.region_totals)
+    refuse_beyond_memory(private.hierarchy, neighbours, intervals=which == "all", listed=listed)
     by = None if private.hierarchy.by is None else private.hierarchy.by.to_json()
     words = (
         f"{chosen.name} {chosen.options}, {private!r}, {unit}, {budget}, shares {shares}, intervals {which}, by {by}, "

@@ -27,13 +27,12 @@ def _never_end() -> None:
     """Run a compiled loop that hears no signal of Python's."""
     import numba
 
-    @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
     def spin(value: float) -> float:
         while value < 2.0:
             value = value * 0.5 + 0.5
         return value
 
-    spin(1.0)
+    numba.njit(nogil=True)(spin)(1.0)
 
 
 def test_a_case_that_never_ends_is_found_and_the_next_ones_run():

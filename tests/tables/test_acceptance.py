@@ -59,6 +59,7 @@ def read_worlds(worlds, bound, groups="gh", **options):
         entity="who",
         rows_per_entity=bound,
         groups=pa.table(listed),
+        groups_are_public=True,
         by={"tenure": ["owned", "rented"]},
         decided_by="group",
         **options,
@@ -96,6 +97,7 @@ def test_a_pair_of_group_and_region_that_is_listed_and_has_no_rows_is_named_as_s
     listed = pa.table({"home": ["g", "g"], "leaf": ["A", "B"]})
     rows = pa.table({"home": ["g"], "leaf": ["A"], "tenure": ["owned"]})
     options = {"group": "home", "region": "leaf", "max_size": 2, "groups": listed, "on_spanning_group": "split"}
+    options["groups_are_public"] = True
     with pytest.raises(InputProblems) as caught:
         read(rows, **options, by={"tenure": ["owned", "rented"]}, decided_by="group")
     (problem,) = caught.value.problems

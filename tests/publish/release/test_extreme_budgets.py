@@ -18,7 +18,7 @@ def households(decided_by=None, *, listed=False, counties=24, each=(20, 40), lar
     rows = pa.table({"home": home, "county": county[home], "sort": sort[home]})
     more = {} if decided_by is None else {"by": {"sort": list("abc")}, "decided_by": decided_by}
     if listed:
-        more["groups"] = pa.table({"home": np.arange(len(county)), "county": county})
+        more |= {"groups": pa.table({"home": np.arange(len(county)), "county": county}), "groups_are_public": True}
     return tt.read(rows, group="home", region="county", hierarchy=tree, max_size=max_size, **more)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tallytree import Budget, Hierarchy, SpecError, release
+from tallytree import Budget, Hierarchy, ReleaseError, SpecError, release
 from tallytree.tables import GroupSizes, Sealed
 
 TREE = Hierarchy.from_levels({"state": ["A", "A", "B"], "county": ["1", "2", "3"]}, ["state", "county"])
@@ -52,3 +52,11 @@ def test_noise_that_sums_cannot_hold_is_refused_before_anything_is_spent():
     private = made_up(5, wide, public_totals=False)
     with pytest.raises(SpecError, match=r"use a larger budget\. Nothing was spent"):
         release(private, budget=Budget(epsilon="4e-12"), unit="one_group", mechanism="pgsr-hierarchical-dp")
+
+
+def test_lists_that_no_memory_holds_are_refused_before_anything_is_spent():
+    private = made_up(10**13, public_totals=True)
+    with pytest.raises(ReleaseError, match=r"groups in lists of sizes.*Nothing was spent"):
+        release(
+            private, budget=Budget(epsilon=1), unit="one_entity", mechanism="tallytree", options={"leaves": "lists"}
+        )

@@ -458,7 +458,7 @@ def spec(setting: Setting, states: int, *, ledger: bool = True) -> str:
         "data": {
             "source": "people.csv",
             "name": "made up",
-            **({} if setting.totals == "private" else {"groups": "groups.csv"}),
+            **({} if setting.totals == "private" else {"groups": "groups.csv", "groups_are_public": True}),
             **setting.kind.reading(),
         },
         **{

@@ -298,6 +298,7 @@ def read_files(folder: Path, kind: Kind, *, totals: Totals = "private") -> Group
     return read(
         folder / "people.csv",
         groups=None if totals == "private" else folder / "groups.csv",
+        groups_are_public=totals != "private",
         hierarchy=Hierarchy.from_levels(folder / "regions.csv", levels),
         by=kind.categories,
         **kind.reading(),

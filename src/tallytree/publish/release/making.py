@@ -27,7 +27,7 @@ from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_whic
 from tallytree.publish.release.fallback import surely_estimated
 from tallytree.publish.release.keeping import FIRST_ROOM, MAKING_ROOM, ROOM, Kept, SpentError
 from tallytree.publish.release.measurements_file import regions_beside, room_for, room_for_first
-from tallytree.publish.release.memory import refuse_beyond_memory
+from tallytree.publish.release.memory import count_listed, refuse_beyond_memory
 from tallytree.publish.release.value import Release
 from tallytree.publish.strength import warn_of_plan
 from tallytree.tables.group_sizes import GroupSizes
@@ -99,7 +99,8 @@ def release(
     )
     warn_of_plan(chosen, plan, neighbours, group_sizes.hierarchy, shares=shares, priority=priority)
     published = areas_to_publish(areas, group_sizes.hierarchy, group_sizes.max_size + 1)
-    refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all")
+    listed = count_listed(plan, group_sizes.region_totals)
+    refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all", listed=listed)
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
     flags = {"same_data": same_data, "changed_files": changed_files}
     how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, **flags}
