@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numba.core.runtime import _nrt_python as memory
 
-from tallytree.kernels import kernel, part_of_kernels
+from tallytree import kernels
+from tallytree.kernels import in_threads, kernel, part_of_kernels
 
 
 @part_of_kernels
@@ -105,3 +106,32 @@ def test_a_cached_kernel_has_its_parts_in_it(tmp_path: Path) -> None:
         for _ in range(2)
     ]
     assert said == ["20 True\n", "20 False\n"]
+
+
+# -------------------------------------------------------------------- threads
+
+
+def _fails_to_start(*_: object) -> int:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("start", [_fails_to_start, lambda *_: 0])  # lambda: the thread dies before its first step
+def test_threads_that_do_not_start_cost_no_result(monkeypatch, start):
+    monkeypatch.setattr(kernels, "start_new_thread", start)
+    assert in_threads(lambda first, last: first * last, [(at, at + 1) for at in range(9)]) == [
+        at * (at + 1) for at in range(9)
+    ]
+
+
+def test_results_come_in_the_order_of_the_blocks_and_the_first_error_is_raised():
+    blocks = [(at, at + 1) for at in range(50)]
+    assert in_threads(lambda first, last: first * last, blocks) == [first * last for first, last in blocks]
+    assert in_threads(lambda first, last: first, []) == []
+
+    def fails_at_seven(first: int, last: int) -> int:
+        if first == 7:
+            raise LookupError("seven")
+        return first
+
+    with pytest.raises(LookupError, match="seven"):
+        in_threads(fails_at_seven, blocks)
