@@ -13,7 +13,8 @@ import pytest
 from numba.core.runtime import _nrt_python as memory
 
 import tallytree
-from tallytree.kernels import kernel, part_of_kernels
+from tallytree import kernels
+from tallytree.kernels import in_threads, kernel, part_of_kernels
 
 
 @part_of_kernels
@@ -144,3 +145,32 @@ def test_a_cached_kernel_follows_a_change_of_what_it_calls_in_another_file(kind:
         files.append(len([path for path in cache.rglob("*") if path.is_file()]))
     assert said == ["20 True\n", "20 False\n", "30 True\n", "30 False\n", "50 True\n"]
     assert len(set(files)) == 1  # what is stale is overwritten
+
+
+# -------------------------------------------------------------------- threads
+
+
+def _fails_to_start(*_: object) -> int:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("start", [_fails_to_start, lambda *_: 0])  # lambda: the thread dies before its first step
+def test_threads_that_do_not_start_cost_no_result(monkeypatch, start):
+    monkeypatch.setattr(kernels, "start_new_thread", start)
+    assert in_threads(lambda first, last: first * last, [(at, at + 1) for at in range(9)]) == [
+        at * (at + 1) for at in range(9)
+    ]
+
+
+def test_results_come_in_the_order_of_the_blocks_and_the_first_error_is_raised():
+    blocks = [(at, at + 1) for at in range(50)]
+    assert in_threads(lambda first, last: first * last, blocks) == [first * last for first, last in blocks]
+    assert in_threads(lambda first, last: first, []) == []
+
+    def fails_at_seven(first: int, last: int) -> int:
+        if first == 7:
+            raise LookupError("seven")
+        return first
+
+    with pytest.raises(LookupError, match="seven"):
+        in_threads(fails_at_seven, blocks)

@@ -133,9 +133,8 @@ class Ended:
 
 # What to do about the n-th operation, counted from 0: 0 lets it through, a positive number is the system's error
 # that it fails with, a negative one the signal that is sent. STARVE lets it through, and from there on the process gets
-# little more memory from the system than it has: stacks of some threads, since Python waits forever for a thread that
-# dies of lack of memory while it starts.
-STARVE, LITTLE = -10_000, 1 << 25
+# no more memory from the system than it has.
+STARVE = -10_000
 Decide = Callable[[int, Operation], int]
 
 
@@ -252,7 +251,7 @@ def _answer(listener: int, process: int, folder: Path, decide: Decide, deadline:
                 operations.append(operation)
         if verdict == STARVE:
             pages = int(Path(f"/proc/{process}/statm").read_text().split()[0])
-            resource.prlimit(process, resource.RLIMIT_AS, (pages * resource.getpagesize() + LITTLE,) * 2)
+            resource.prlimit(process, resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
             verdict = 0
         if verdict < 0:
             os.kill(process, -verdict)
