@@ -246,9 +246,10 @@ def audited(setting: Setting, *, runs: int, count_runs: int, command: bool, conf
 def worst_pairs(setting: Setting) -> list[tuple[Pair, float]]:
     """For a change in either county the neighbours of one gadget that lose the most, and the ε that they lose.
 
-    All neighbours and all branches of an adaptive plan are tried.
+    All neighbours and all branches of an adaptive plan are tried. Of those that lose the same, the pair is taken that
+    changes the most numbers from or to 0, because code may treat a 0 in its own way.
     """
-    worst: dict[str, tuple[Fraction, Pair, list[tuple[Measurement, ...]]]] = {}
+    worst: dict[str, tuple[tuple[Fraction, int], Pair, list[tuple[Measurement, ...]]]] = {}
     plan = None
     for pair in pairs(setting.kind, setting.unit):
         private = [setting.count(states) for states in (pair.here, pair.there)]
@@ -256,9 +257,10 @@ def worst_pairs(setting: Setting) -> list[tuple[Pair, float]]:
         for branch in plan.branches:
             settled = _likely(branch, private)
             seen = [measured_without_noise(one, branch, settled).measured for one in private]
-            loss = exact_loss(*seen)
-            if pair.watched not in worst or loss > worst[pair.watched][0]:
-                worst[pair.watched] = loss, pair, seen
+            zeros = sum(int(((one.values == 0) != (two.values == 0)).sum()) for one, two in zip(*seen, strict=True))
+            rank = exact_loss(*seen), zeros
+            if pair.watched not in worst or rank > worst[pair.watched][0]:
+                worst[pair.watched] = rank, pair, seen
     delta = stated(setting.budget)[1]
     return [(pair, exact_epsilon(seen[0], seen[1], delta)) for _, pair, seen in worst.values()]
 
