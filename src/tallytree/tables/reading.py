@@ -235,7 +235,7 @@ def refuse_too_many(regions: Hierarchy, options: Options) -> None:
         return
     if cells * BYTES_PER_CELL > memory:
         raise SpecError(
-            f"there are {cells:,} cells (regions × categories × sizes up to max_size); counting them takes about "
+            f"there are {cells:,} cells (regions × categories × sizes); counting them takes about "
             f"{cells * BYTES_PER_CELL / 1e9:,.0f} GB of memory, and the machine has {memory / 1e9:,.0f} GB. Nothing "
             "was spent. Use a smaller max_size, fewer values of categories or fewer regions"
         )
