@@ -49,7 +49,7 @@ from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.spark import sessions_kept
 
-NO_FLAGS: Mapping[str, bool] = {}  # of a release that charges its own account for the files that this knows
+NO_FLAGS: Mapping[str, Any] = {}  # of a release that charges its own account for the files that this knows
 NOTHING_SPENT = "Nothing was spent."
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
@@ -324,7 +324,7 @@ def _warned(budget: Budget, group_sizes: GroupSizes | None = None, *, but: Seque
     return found
 
 
-def _check_account(spec: ReleaseSpec | SynthesisSpec, ledger: Path | None, flags: Mapping[str, bool]) -> None:
+def _check_account(spec: ReleaseSpec | SynthesisSpec, ledger: Path | None, flags: Mapping[str, Any]) -> None:
     """Refuse what the ledger would refuse after a long read. Its reservation is made later, and checks again."""
     if ledger is not None and spec.name is not None:
         Ledger(ledger).check(spec.name, spec.budget, spec.neighbours(), spec.fingerprint(), **flags)
@@ -399,9 +399,7 @@ def _about_changed_files(again: str) -> str:
     )
 
 
-def _pasted(
-    word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, flags: Mapping[str, bool]
-) -> str:
+def _pasted(word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, flags: Mapping[str, Any]) -> str:
     """The command as it can be pasted into a shell."""
     words = ["tallytree", word, str(path), "--out", str(out)]
     words += [] if ledger is None else ["--ledger", str(ledger)]
@@ -417,7 +415,7 @@ def _released(
     progress: Progress,
     *,
     ledger: Path | None,
-    flags: Mapping[str, bool] = NO_FLAGS,
+    flags: Mapping[str, Any] = NO_FLAGS,
     resumed: bool = False,
     replace: bool = False,
 ) -> tuple[Release, str]:
@@ -480,7 +478,7 @@ def _synthesized(
     progress: Progress,
     *,
     ledger: Path | None,
-    flags: Mapping[str, bool],
+    flags: Mapping[str, Any],
     resumed: bool,
 ) -> tuple[Synthesis, str]:
     """The synthesis and its id."""

@@ -393,7 +393,7 @@ class PrivateTables(Unsharable):
             self._kept_cells += counts.size
         return counts
 
-    def _begin(self, ledger: Ledger | None, flags: Mapping[str, bool]) -> Receipt | None:
+    def _begin(self, ledger: Ledger | None, flags: Mapping[str, Any]) -> Receipt | None:
         """Begin the journal and reserve the whole budget, or check that the journal there is this run's."""
         households, past = self._households, self._journal.facts
         fresh = past is None
