@@ -52,7 +52,7 @@ class HouseholdUnit:
         if isinstance(value, HouseholdUnit):
             return value
         if isinstance(value, PrivacyUnit):
-            return cls(value.kind, value.same_unit_as)  # type: ignore[arg-type]  # refused if it is not one
+            return cls(value.kind, value.same_unit_as)  # type: ignore[arg-type]  # which refuses one_entity
         return cls(value)  # type: ignore[arg-type]
 
 
