@@ -1,10 +1,12 @@
-"""Public data files for tests: the real ones where they are beside the project, and small made-up ones of their form.
+"""Public data files for tests: small made-up files, and the real data sets where an environment variable names them.
 
-A test that takes the fixture `public_file` runs on both; where the real ones are absent, on the made-up ones alone.
+A test that takes the fixture `public_file` always runs on the made-up files. If `TALLYTREE_REAL_DATA` names the folder
+of the real data sets, the test runs on these too. If the variable is not set, no test that needs them is collected.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +15,28 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
-SOURCES = ("made up", "real")  # where the real ones are absent, what asks for them is skipped, each test by name
+VARIABLE = "TALLYTREE_REAL_DATA"
+REAL_DATA = os.environ.get(VARIABLE)  # None or empty: the real data sets are not wanted
+SOURCES = ("made up", pytest.param("real", marks=pytest.mark.real_data))
 SHARES = np.array([0.27, 0.33, 0.16, 0.13, 0.065, 0.026, 0.019])
 RACES = ("white", "black", "hisp", "aian", "asian", "nhpi", "other", "two")
 
 
 def real(name: str) -> Path:
-    """A real data set's file; the test that asks for it is skipped, loudly, where it is absent."""
-    if not (DATA / name).exists():
-        pytest.skip(f"NOT CHECKED on {name}: the real data sets are not in {DATA}")
-    return DATA / name
+    """The path of a real data set's file. The test fails if the named folder does not hold it."""
+    if not REAL_DATA:
+        pytest.fail(f"this test needs the real data sets: mark it `real_data`, and set {VARIABLE} to their folder")
+    path = Path(REAL_DATA) / name
+    if not path.is_file():
+        pytest.fail(f"{VARIABLE} is set, but {path} does not exist")
+    return path
 
 
 def made_up(name: str, folder: Path) -> Path:
     """A file of the same name, columns and kinds of values as a real one, with fewer regions."""
     path = folder / name
     if not path.exists():
-        table = pa.table(_MADE_UP[name](np.random.default_rng(7)))
+        table = pa.table(MADE_UP[name](np.random.default_rng(7)))
         if path.suffix == ".csv":
             pa.csv.write_csv(table, path)
         else:
@@ -137,7 +143,7 @@ def _cps(rng):
     units = np.minimum(persons, 1 + rng.integers(0, 3, 3_000))
     wages = rng.choice([0, 30_000, 80_000], 3_000)
     places = {"region": region, "division": division, "state": state, "state_abbr": state}
-    facts = {"tax_units": units, "persons": persons, "children_u18": persons // 3, "wages": wages}
+    facts = {"tax_units": units, "persons": persons, "children_u18": np.maximum(persons - 2, 0), "wages": wages}
     return {"household_id": [f"2012_{n}" for n in range(3_000)], "year": np.full(3_000, 2012), **places, **facts}
 
 
@@ -221,7 +227,7 @@ def _members(persons):
     return home, np.arange(len(home)) - np.repeat(np.cumsum(persons) - persons, persons)
 
 
-_MADE_UP = {
+MADE_UP = {
     "us2010_county_household_size_2plus.csv": _us_counties,
     "us2010_county_geography.csv": _us_geography,
     "bayarea_2010_maz_household_size.csv": _bay_area,

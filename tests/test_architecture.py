@@ -62,6 +62,47 @@ OPENERS = {
 }
 
 
+# Every `while` loop of a kernel, by function: how many there are, and why they end. A kernel runs after the budget is
+# spent and cannot be interrupted, so a new loop is a `for` over a range that is known before it begins. This list may
+# only become shorter.
+ENDING_LOOPS = {
+    "estimate.baselines.chebyshev.move": (1, "a range of whole numbers is halved: 64 turns"),
+    "estimate.baselines.cost_tables._split": (1, "a range of whole numbers is halved: 64 turns"),
+    "estimate.baselines.cost_tables._steps": (1, "a range of places is halved"),
+    "estimate.categories.transport._allocate_row": (1, "a part of what is left is given each time, one unit at least"),
+    "estimate.categories.transport._right_columns": (1, "a number of paths; then each turn empties a cell or a column"),
+    "estimate.intervals.list_bounds._bound": (2, "each turn goes one place on, up to the list's length"),
+    "estimate.intervals.noise_tails._least_place": (2, "a range of 64 is halved down to 1e-4; places are counted down"),
+    "estimate.joint.counts._fix_columns": (1, "each turn moves a part of what may go the same way, a unit at least"),
+    "estimate.joint.cumulative._project_rows": (2, "sizes are counted up; a pool is merged once at most"),
+    "estimate.joint.cumulative._share_row": (1, "knots are counted up"),
+    "estimate.joint.cumulative._hand_out": (1, "from the second turn on each child takes a part, or all it may"),
+    "estimate.joint.cumulative._due": (1, "knots are counted up"),
+    "estimate.regions.isotonic._pool_rows": (1, "a pool is merged once at most"),
+    "estimate.regions.isotonic._replace_top": (1, "down a heap, a level each turn"),
+    "estimate.regions.isotonic._push": (1, "up a heap, a level each turn"),
+    "estimate.regions.simplex._project_rows": (1, "cells are counted up"),
+    "estimate.regions.simplex.whole_simplex": (1, "each turn moves a part of what is left, a unit at least"),
+    "estimate.regions.sorted_lists._fit_ascending": (1, "each part has half the range of the one it was cut from"),
+    "estimate.regions.sorted_lists._best_suffix": (1, "blocks are counted down"),
+    "estimate.settled.families._give_one_each": (1, "each turn takes the next larger of as many numbers as children"),
+    "estimate.settled.prices.prices": (2, "MOST_PASSES in both together"),
+    "estimate.settled.prices.pooled": (1, "a pool is merged once at most; the first stands at infinity"),
+    "estimate.tree.chain._pool": (1, "a pool is merged once at most"),
+    "estimate.tree.chain._is_less": (1, "Euclid's algorithm: 92 turns for 64-bit numbers"),
+    "estimate.tree.exchange._exchange_children": (1, "each exchange lowers a cost in whole numbers"),
+    "estimate.tree.exchange.paying_pairs": (1, "pairs are counted up"),
+    "estimate.tree.exchange.move": (2, "down a path of the tree, and up again"),
+    "estimate.tree.nearest._solve": (2, "each unit lowers a cost in whole numbers"),
+    "estimate.tree.runs.pairs": (3, "each turn uses up a run; sizes are counted up"),
+    "estimate.tree.runs.runs_by_size": (1, "runs that were counted are found again"),
+    "estimate.tree.runs._largest": (4, "Hoare's selection: each turn leaves a place behind"),
+    "estimate.tree.whole._level_for": (1, "Newton's method on a convex sum of pieces, in whole numbers, from above"),
+    "privacy.noise.inversion._look_up": (1, "a range of places is halved"),
+    "privacy.size_lists.add_sizes": (1, "regions are counted up"),
+}
+
+
 def imports(name):
     """The modules of tallytree that a module imports: anywhere in its code, lazily or for types alone."""
     for node in ast.walk(TREES[name]):
@@ -166,12 +207,18 @@ def test_a_release_can_only_be_drawn_with_cryptographic_randomness():
         "privacy.households.rounds",
         "evaluate.truth",
         "evaluate.audit.planted",
+        "evaluate.audit.border",
     }
-    # Planted defects of the audit are seeded too.
-    planted = {"evaluate.audit.planted", "evaluate.audit.shared_noise"}
-    assert users("measure_with") == {"evaluate.truth", *planted}
-    assert users("seeded") == {"evaluate.microdata", *planted}
-    assert calls(lambda call: any(word.arg == "randomness" for word in call.keywords)) == {"evaluate.microdata"}
+    # The audit's planted defects are seeded too. Its recorder stands in for the noise on made-up tables, in `injected`.
+    audited = {"evaluate.audit.planted", "evaluate.audit.shared_noise", "evaluate.audit.border"}
+    assert users("measure_with") == {"evaluate.truth", *audited}
+    assert users("seeded") == {"evaluate.microdata", *audited}
+    assert calls(lambda call: any(word.arg == "randomness" for word in call.keywords)) == {
+        "evaluate.microdata",
+        "evaluate.audit.border",
+    }
+    # A release that is not made up cannot get there: nobody outside the audit of the border takes the noise's place.
+    assert users("injected") == set()
 
 
 def test_every_charge_to_the_ledger_is_made_at_the_border():
@@ -230,6 +277,21 @@ def test_the_package_needs_nothing_that_is_not_in_the_wheel():
                 homes.append(node.module or "")
             wrong = {home for home in homes if home.split(".")[0] in outside}
             assert not wrong, f"{name} imports {wrong}"
+
+
+def test_every_loop_of_a_kernel_ends():
+    found = {}
+    for name, tree in TREES.items():
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            if {"kernel", "part_of_kernels"} & {ast.unparse(decorator) for decorator in function.decorator_list}:
+                loops = sum(isinstance(node, ast.While) for node in ast.walk(function))
+                found |= {f"{name}.{function.name}": loops} if loops else {}
+    assert found == {name: loops for name, (loops, _) in ENDING_LOOPS.items()}
+
+
+def test_kernels_are_compiled_in_one_place():
+    """What finds the loops of kernels knows them by the names `kernel` and `part_of_kernels`."""
+    assert importers("numba") == {"kernels", "kernel_parts"}
 
 
 def test_nothing_is_printed_or_logged_below_the_command():

@@ -116,6 +116,7 @@ CALLS = {
         "entity": None,
         "rows_per_entity": None,
         "groups": None,
+        "groups_are_public": False,
         "on_spanning_group": "error",
         "regions_are_public": False,
         "table": None,
@@ -263,3 +264,42 @@ def test_a_size_of_five_thousand_digits_is_refused_in_a_line(text):
     with pytest.raises(tt.SpecError) as caught:
         RELEASED.estimate(None, text)
     assert len(str(caught.value)) < 200
+
+
+SPELLINGS = {  # right calls: function, arguments by place and by name
+    "read": (tt.read, (ROWS,), {"group": "home", "region": "county", "hierarchy": COUNTIES, "max_size": 3}),
+    "read_households": (tt.read_households, (ROWS, ROWS), {"schema": None, "household_id": "home"}),
+    "release": (tt.release, (SIZES,), {"budget": BUDGET, "unit": UNIT}),
+    "measure": (tt.measure, (SIZES, PLAN), {}),
+    "plan": (tt.plan, (TREE,), {"max_size": 3, "budget": BUDGET, "unit": UNIT, "prior": "households"}),
+    "synthesize": (tt.synthesize, (None,), {"budget": BUDGET, "unit": "one_household"}),
+    "verify": (tt.verify, ("x",), {"typical": False}),
+    "resume": (tt.resume, ("x",), {"mechanism": "auto"}),
+    "load_measurements": (tt.load_measurements, ("x",), {}),
+    "save_measurements": (tt.save_measurements, (None, "x"), {}),
+    "Source": (tt.Source, ("duckdb://x",), {"table": "x"}),
+    "Budget": (tt.Budget, (), {"epsilon": 1}),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_misspelt_missing_or_surplus_argument_is_named(name):
+    function, given, named = SPELLINGS[name]
+    for argument in named:
+        with pytest.raises(TypeError, match=f"'{argument}x'") as caught:
+            function(*given, **{f"{key}x" if key == argument else key: value for key, value in named.items()})
+        assert caught.value.__cause__ is None
+    with pytest.raises(TypeError):
+        function(*given, *range(20), **named)
+    if given:
+        with pytest.raises(TypeError, match=r"argument"):
+            function(**named)
+
+
+def test_the_right_spelling_of_an_argument_is_suggested_before_anything_is_read():
+    right = {"group": "home", "region": "county", "hierarchy": COUNTIES}
+    with pytest.raises(TypeError, match=r"read\(\) needs the argument 'max_size'"):
+        tt.read("there is no such file.csv", **right)
+    right["hierachy"] = right.pop("hierarchy")
+    with pytest.raises(TypeError, match=r"read\(\) has no argument 'hierachy'; did you mean 'hierarchy'\?"):
+        tt.read("there is no such file.csv", **right, max_size=3)

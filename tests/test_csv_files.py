@@ -62,7 +62,7 @@ def test_a_broken_groups_table_is_named_too(tmp_path):
     people.write_text("home\n1\n", encoding="utf-8")
     homes.write_text("home,county\n1,Aachen\n2,Aachen,9\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"line 3 of .*homes.csv has 3 cells"):
-        read(people, groups=homes, **OPTIONS)
+        read(people, groups=homes, groups_are_public=True, **OPTIONS)
 
 
 def test_a_sound_file_has_no_problem(tmp_path):
@@ -80,3 +80,34 @@ def test_a_columns_name_that_is_nearly_right_gets_a_hint_and_cells_of_a_headless
     with pytest.raises(DataError, match="are not in the microdata: correct") as caught:
         read(path, **OPTIONS)
     assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    "lines", [["LONG"], ["1,Aachen,x", "LONG"], ["LONG", "1,Aachen,x"]], ids=["only", "last", "first"]
+)
+def test_a_line_that_is_too_long_is_refused_with_the_limit(lines, zipped, tmp_path):
+    for length in (3_000_000, 40_000_000):
+        text = (
+            "\n".join(["home,county,note", *lines, ""]).replace("LONG", f"2,Köln,{'SECRET' * (length // 6)}").encode()
+        )
+        path = tmp_path / ("people.csv.gz" if zipped else "people.csv")
+        path.write_bytes(gzip.compress(text, 1) if zipped else text)
+        line = 2 + lines.index("LONG")
+        with pytest.raises(DataError, match=f"line {line} of .* is longer than 2,097,152 bytes") as caught:
+            read(path, **OPTIONS)
+        assert "SECRET" not in str(caught.value)
+
+
+def test_a_cell_of_many_lines_that_is_too_long_is_refused_with_the_limit(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text('home,county,note\n1,Aachen,"' + "SECRET\n" * 400_000 + '"\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"begins in line 2 of .* more than 2,097,152 characters") as caught:
+        read(path, **OPTIONS)
+    assert "SECRET" not in str(caught.value)
+
+
+def test_a_long_line_within_the_limit_is_read(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(f"home,county,note\n1,Aachen,x\n2,Köln,{'x' * 2_000_000}\n", encoding="utf-8")
+    assert read(path, **OPTIONS).counts.open_at_the_privacy_border().sum() == 2

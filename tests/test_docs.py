@@ -1,5 +1,7 @@
 """The pages keep their word: their code runs, links lead somewhere, and what they name is there."""
 
+import json
+import os
 import re
 import shlex
 import shutil
@@ -12,12 +14,14 @@ from pathlib import Path
 import pytest
 
 import tallytree
+from tallytree.command.main import main
+from tallytree.evaluate.blocks import blocks
 from tests.test_architecture import ROOMS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")])
 OF_TODAY = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which also names what is gone
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|console|sql)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DOTTED = re.compile(r"\b(?:tallytree|experiments)(?:\.[A-Za-z_]\w*)+")
 PATH = re.compile(r"\b(?:src|tests|benchmarks|experiments|docs)/[\w/.-]*\w")
 
@@ -26,7 +30,12 @@ def named(page):
     return page.name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+def mark_slow(page):
+    """The code of one page takes long: it audits all planted defects."""
+    return pytest.param(page, marks=pytest.mark.slow) if page.name == "audit.md" else page
+
+
+@pytest.mark.parametrize("page", [mark_slow(page) for page in PAGES], ids=named)
 def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(page)
@@ -42,10 +51,93 @@ def run(page, kinds=("python", "console")):
             exec(compile(block, page.name, "exec"), names)  # noqa: S102
         else:
             for line in block.splitlines():
-                if line.startswith("$ tallytree "):
-                    words = [sys.executable, "-m", "tallytree", *shlex.split(line)[2:]]
-                    done = subprocess.run(words, capture_output=True, text=True, check=False)
-                    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+                if line.startswith("$ "):
+                    run_command(line)
+
+
+def run_command(line):
+    """Run a command that succeeds in this process, which has loaded the package and its kernels already."""
+    _, program, *words = shlex.split(line)
+    assert program == "tallytree", f"a block of commands has one that is not run here: {line}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [program, *words])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    assert not stop.value.code, line
+
+
+INDENTED_COMMAND = re.compile(r"^(?: {4,}|\t)(?:\$ |(?:tallytree|duckdb|pip|sh|bash|make|git) .*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", OF_TODAY, ids=named)
+def test_a_page_shows_commands_only_in_blocks_that_are_run(page):
+    outside = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert INDENTED_COMMAND.findall(outside) == []
+    assert not re.findall(r"^```(?:sh|bash|shell|shell-session|zsh)$", page.read_text(), re.MULTILINE)
+
+
+QUERIES = [(page.name, block) for page in PAGES for kind, block in BLOCK.findall(page.read_text()) if kind == "sql"]
+ASK = (
+    "import duckdb, json, sys; print(json.dumps([duckdb.__version__, duckdb.sql(sys.argv[1]).fetchall()], default=int))"
+)
+
+
+@pytest.fixture
+def large_release(tmp_path, monkeypatch):
+    """A release in parts, where the pages have one; the folder is the working directory."""
+    monkeypatch.setattr("tallytree.publish.release.large.layout.CELLS_IN_ONE_FILE", 20)
+    monkeypatch.chdir(tmp_path)
+    made = tallytree.release(
+        blocks(scale=1 / 12_000).group_sizes(),
+        budget=tallytree.Budget(epsilon=1),
+        unit=tallytree.one_entity(),
+        intervals="none",
+    )
+    made.save("country/release")
+    return made
+
+
+def check_queries(made, version=None, **environment):
+    """Run all queries of the pages with DuckDB: each gives the release's total for each of the groups of its rows."""
+    assert QUERIES
+    for page, query in QUERIES:
+        words = [sys.executable, "-c", ASK, query]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | environment)
+        assert done.returncode == 0, f"{page}\n{query}\n{done.stderr}"
+        found, rows = json.loads(done.stdout)
+        assert version in (None, found)
+        totals = [number for *_, number in rows]
+        by_level = sorted(text for text, *_ in rows) == sorted(made.hierarchy.levels)
+        assert (set(totals) if by_level else {sum(totals)}) == {made.total}, page
+
+
+def test_the_pages_queries_give_the_released_numbers(large_release):
+    check_queries(large_release)
+
+
+OLDEST_DUCKDB = (
+    "tests/tables/test_counting.py",
+    "tests/tables/test_formats.py",
+    "tests/tables/test_bad_input.py",
+    "tests/tables/test_engine_specs.py::test_a_spec_of_a_duckdb_file_by_url",
+)
+
+
+@pytest.mark.slow
+def test_the_pages_queries_and_the_counting_work_with_the_oldest_duckdb_that_is_allowed(large_release, tmp_path):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (lowest,) = [text.partition(">=")[2] for text in project["project"]["dependencies"] if text.startswith("duckdb")]
+    version = ".".join([*lowest.split("."), "0", "0"][:3])
+    target = tmp_path / "duckdb"
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), f"duckdb=={version}"]
+    if subprocess.run(install, capture_output=True, check=False).returncode:
+        pytest.skip(f"DUCKDB {version} CANNOT BE INSTALLED HERE, so the oldest version that is allowed was not tried")
+    check_queries(large_release, version, PYTHONPATH=str(target))
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *OLDEST_DUCKDB]
+    done = subprocess.run(
+        tests, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(target)}
+    )
+    assert done.returncode == 0, done.stdout
 
 
 R_BLOCK = re.compile(r"^```r\n(.*?)^```", re.MULTILINE | re.DOTALL)

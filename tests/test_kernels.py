@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 from numba.core.runtime import _nrt_python as memory
 
-from tallytree.kernels import kernel, part_of_kernels
+import tallytree
+from tallytree import kernels
+from tallytree.kernels import in_threads, kernel, part_of_kernels
 
 
 @part_of_kernels
@@ -105,3 +108,69 @@ def test_a_cached_kernel_has_its_parts_in_it(tmp_path: Path) -> None:
         for _ in range(2)
     ]
     assert said == ["20 True\n", "20 False\n"]
+
+
+CALLER = """
+import numpy as np
+from tallytree.kernels import kernel, told_of_compiling
+from tallytree.callee import changed
+@kernel
+def of_all(values):
+    return changed(values).sum()
+def run():
+    begun = []
+    with told_of_compiling(begun.append):
+        print(of_all(np.arange(5)), any(begun))
+"""
+CALLEE = """
+from tallytree.kernels import {kind}
+@{kind}
+def changed(values):
+    return values * {factor}
+"""
+
+
+@pytest.mark.parametrize("kind", ["kernel", "part_of_kernels"])
+def test_a_cached_kernel_follows_a_change_of_what_it_calls_in_another_file(kind: str, tmp_path: Path) -> None:
+    package = tmp_path / "tallytree"
+    shutil.copytree(Path(tallytree.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "caller.py").write_text(CALLER)
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(cache)}
+    said, files = [], []
+    for factor in (2, 2, 3, 3, 5):
+        (package / "callee.py").write_text(CALLEE.format(kind=kind, factor=factor))
+        command = [sys.executable, "-c", "from tallytree.caller import run; run()"]
+        said.append(subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stdout)
+        files.append(len([path for path in cache.rglob("*") if path.is_file()]))
+    assert said == ["20 True\n", "20 False\n", "30 True\n", "30 False\n", "50 True\n"]
+    assert len(set(files)) == 1  # what is stale is overwritten
+
+
+# -------------------------------------------------------------------- threads
+
+
+def _fails_to_start(*_: object) -> int:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("start", [_fails_to_start, lambda *_: 0])  # lambda: the thread dies before its first step
+def test_threads_that_do_not_start_cost_no_result(monkeypatch, start):
+    monkeypatch.setattr(kernels, "start_new_thread", start)
+    assert in_threads(lambda first, last: first * last, [(at, at + 1) for at in range(9)]) == [
+        at * (at + 1) for at in range(9)
+    ]
+
+
+def test_results_come_in_the_order_of_the_blocks_and_the_first_error_is_raised():
+    blocks = [(at, at + 1) for at in range(50)]
+    assert in_threads(lambda first, last: first * last, blocks) == [first * last for first, last in blocks]
+    assert in_threads(lambda first, last: first, []) == []
+
+    def fails_at_seven(first: int, last: int) -> int:
+        if first == 7:
+            raise LookupError("seven")
+        return first
+
+    with pytest.raises(LookupError, match="seven"):
+        in_threads(fails_at_seven, blocks)

@@ -193,6 +193,7 @@ def test_the_line_of_a_release_says_what_it_is(values):
     line = repr(release)
     assert line.startswith(f"Release({NASTY!r}, total 1 → state 2 → county")
     counted = f"{release.counts[0].sum():,} groups with {release.counts[0] @ np.arange(1, 6):,} entities"
+    counted += " (sizes above 5 counted as 5)"
     assert f"sizes 1 to 5 or more, {counted}, {release.mechanism}, ε = 1, id {release.release_id[:16]})" in line
 
 

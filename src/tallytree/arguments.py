@@ -14,6 +14,7 @@ from os import PathLike, fspath
 from typing import Any, ParamSpec, TypeVar
 
 from tallytree.errors import SpecError
+from tallytree.names import did_you_mean
 from tallytree.numbers import short
 
 LONGEST_PATH, LONGEST_NAME = 4096, 255  # characters of a path and bytes of a name, beyond which systems refuse
@@ -91,15 +92,41 @@ def told(value: Any) -> str:
     return short(value) if plain else f"of type {type(value).__name__}"
 
 
+class ArgumentError(SpecError, TypeError):
+    """A call whose arguments a function does not take, in words that name arguments and quote none."""
+
+
+def bind(function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name; ArgumentError if the function does not take them."""
+    signature = inspect.signature(function)
+    try:
+        return signature.bind(*given, **named).arguments
+    except TypeError:
+        pass
+    called = f"{function.__qualname__.removesuffix('.__init__')}()"
+    parameters = list(signature.parameters.values())
+    known = [one.name for one in parameters if one.name != "self"]
+    if unknown := [name for name in named if name not in known]:
+        raise ArgumentError(f"{called} has no argument {short(unknown[0])}; {did_you_mean(unknown[0], known)}")
+    by_place = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][: len(given)]
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in _ANY]
+    if missing := [name for name in needed if name not in named and name not in by_place]:
+        raise ArgumentError(f"{called} needs the argument {', '.join(map(repr, missing))}")
+    if twice := [name for name in by_place if name in named]:
+        raise ArgumentError(f"{called} is given {twice[0]!r} twice, by place and by name")
+    raise ArgumentError(f"{called} is given too many arguments by place; name them: {', '.join(known)}")
+
+
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
 def expecting(**kinds: Kind) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
     """Have a function refuse arguments that are not of their kinds; those with other names it looks after itself."""
 
     def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
-        signature = inspect.signature(function)
-
         @wraps(function)
         def checked(*given: Given.args, **named: Given.kwargs) -> Result:
-            for name, value in signature.bind(*given, **named).arguments.items():
+            for name, value in bind(function, given, named).items():
                 if name in kinds:
                     expect(value, kinds[name], name)
             return function(*given, **named)

@@ -15,6 +15,7 @@ from typing import cast
 
 UTF_16 = {codecs.BOM_UTF16_LE: "UTF-16LE", codecs.BOM_UTF16_BE: "UTF-16BE"}
 AT_A_TIME = 1 << 20
+LONGEST_LINE = 1 << 21  # bytes, and characters of a cell; DuckDB reads no longer ones
 
 
 def cell_separator(path: str) -> str:
@@ -33,7 +34,7 @@ def is_utf_16(path: str) -> str | None:
 def csv_problem(path: str) -> str | None:
     """A sentence that says what is wrong with the file, or None if nothing was found."""
     try:
-        return is_utf_16(path) or _not_text(path) or _wrong_line(path)
+        return is_utf_16(path) or _not_text(path) or _long_line(path) or _wrong_line(path)
     except (OSError, EOFError) as error:
         return (
             f"{path} cannot be read: {error.strerror or type(error).__name__}" if isinstance(error, OSError) else None
@@ -45,6 +46,30 @@ def open_quote(path: str) -> str | None:
     with _bytes(path) as file:
         quotes = sum(block.count(b'"') for block in iter(lambda: file.read(AT_A_TIME), b""))
     return csv_problem(path) if quotes % 2 else None
+
+
+def long_last_line(path: str) -> str | None:
+    """A sentence, if the last line is too long: DuckDB leaves such a line out, and says nothing."""
+    with _bytes(path) as file:
+        if not isinstance(file, gzip.GzipFile):
+            file.seek(max(0, file.seek(0, 2) - LONGEST_LINE - 1))
+        end = b""
+        for block in iter(lambda: file.read(AT_A_TIME), b""):
+            end = (end + block)[-LONGEST_LINE - 1 :]
+    return None if len(end) <= LONGEST_LINE or b"\n" in end[:-1] else _long_line(path)
+
+
+def _long_line(path: str) -> str | None:
+    line, length = 1, 0
+    with _bytes(path) as file:
+        for block in iter(lambda: file.read(AT_A_TIME), b""):
+            first = block.find(b"\n")
+            length += len(block) if first < 0 else first
+            if length > LONGEST_LINE:
+                return f"line {line:,} of {path} is longer than {LONGEST_LINE:,} bytes, the longest that is read"
+            if first >= 0:  # other lines of the block are shorter than it
+                line, length = line + block.count(b"\n"), len(block) - block.rfind(b"\n") - 1
+    return None
 
 
 def _not_text(path: str) -> str | None:
@@ -68,6 +93,7 @@ def _wrong_line(path: str) -> str | None:
         reader = csv.reader(text, delimiter=cell_separator(path), strict=True)
         wanted = None
         begins = 1
+        most = csv.field_size_limit(LONGEST_LINE)
         try:
             for cells in reader:
                 if wanted is None:
@@ -78,11 +104,18 @@ def _wrong_line(path: str) -> str | None:
                         'columns: quote cells that hold a comma or a line end with "…", and give every line all cells'
                     )
                 begins = reader.line_num + 1
-        except csv.Error:
+        except csv.Error as error:
+            if str(error).startswith("field larger"):
+                return (
+                    f"the row that begins in line {begins:,} of {path} has a cell of more than {LONGEST_LINE:,} "
+                    'characters, the longest that is read; or a quote (") before it is not closed'
+                )
             return (
                 f'the row that begins in line {begins:,} of {path} cannot be read: a quote (") is not closed, or text '
                 'follows one; inside of quotes write "" for "'
             )
+        finally:
+            csv.field_size_limit(most)
     return None
 
 

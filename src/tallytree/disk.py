@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import hashlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,6 +33,26 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_there(path: Path) -> bool:
+    """Does something have this name? A device that cannot tell is an `OSError`: it is not taken for a no."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def digest_of_files(files: Sequence[str], kind: str) -> str | None:
+    """A digest of the content of files of some kind, in their order; None where there are none."""
+    if not files:
+        return None
+    whole = hashlib.sha256(f"{kind}, {len(files)} files".encode())
+    for path in files:
+        with open(path, "rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()
 
 
 def rename_new(made: Path, name: Path) -> None:

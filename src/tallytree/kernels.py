@@ -5,24 +5,70 @@ Compiling is most of what a first run costs, so functions that only kernels call
 
 from __future__ import annotations
 
+import hashlib
+import os
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from os import cpu_count
+from contextlib import contextmanager, suppress
+from functools import cache
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import numba
 
 from tallytree.progress import Tell, nobody
+from tallytree.version import VERSION
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+MOST_WAIT = 0.05  # seconds between two looks at other threads
 TRIED = "0.68."  # versions of Numba whose inner parts `kernel_parts` knows
 
 
 def kernel(function: Function) -> Function:
-    """Compile `function` with Numba; only the first ever run on a machine pays for it."""
-    compiled: Function = numba.njit(cache=True, nogil=True)(function)
-    return compiled
+    """Compile `function` with Numba; only the first run with these sources on a machine pays for it."""
+    compiled: Any = numba.njit(cache=True, nogil=True)(function)
+    if (file := getattr(compiled._cache, "_cache_file", None)) is not None:  # there is none where no folder can be used
+        file._source_stamp = SourceStamp(file._source_stamp)
+    return compiled  # type: ignore[no-any-return]
+
+
+class SourceStamp:
+    """What a kernel in Numba's cache was compiled from: its own file, as Numba tells it, and all kernels' sources.
+
+    Numba looks at the file of the kernel alone, so a kernel would keep the old code of what it calls in other files.
+    With another stamp Numba compiles anew, and overwrites what it has. The sources are read when the first kernel is
+    loaded or compiled, not on import. Numba pickles the stamp, as a text, and compares texts that it unpickled with it.
+    """
+
+    def __init__(self, own: object) -> None:
+        self._own = own
+
+    def __str__(self) -> str:
+        return f"{self._own} {digest_of_kernels()}"
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == other
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
+@cache
+def digest_of_kernels() -> str:
+    """A digest of the version and of all modules of the package that define kernels or parts of them."""
+    found = hashlib.sha256(VERSION.encode())
+    for folder, folders, files in os.walk(os.path.dirname(__file__)):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(files):
+            if name.endswith(".py"):
+                with open(os.path.join(folder, name), "rb", buffering=0) as file:
+                    source = file.readall()
+                if b"kernels import" in source:
+                    found.update(hashlib.sha256(source).digest())
+    return found.hexdigest()
 
 
 def part_of_kernels(function: Function) -> Function:
@@ -69,14 +115,51 @@ def blocks(length: int, most: int) -> list[tuple[int, int]]:
 def in_threads(work: Callable[[int, int], Any], pieces: Sequence[tuple[int, int]], tell: Tell = nobody) -> list[Any]:
     """Run `work(start, stop)` for every block on all cores; results in the blocks' order.
 
-    Plain threads, not Numba's own pool: they survive a fork and leave nothing running behind. `tell` is called by the
-    thread that waits for them.
+    Plain threads, not Numba's own pool: they survive a fork and leave nothing running behind. The calling thread works
+    too, and waits only for blocks that another thread has taken. So a thread that cannot be started, or dies of lack of
+    memory while it starts (Python's own pool would wait for it forever), costs time and nothing else. `tell` is called
+    by the calling thread. The first error ends the work, and is raised once no block is being worked on.
     """
-    if len(pieces) <= 1:
-        return [work(*piece) for piece in pieces]
-    found: list[Any] = []
-    with ThreadPoolExecutor(max_workers=min(len(pieces), cpu_count() or 1)) as pool:
-        for result in pool.map(lambda piece: work(*piece), pieces):
-            found.append(result)
-            tell(len(found) / len(pieces))
+    found: list[Any] = [None] * len(pieces)
+    left, done, errors = list(reversed(range(len(pieces)))), list[int](), list[BaseException]()
+    busy = [False] * (min(len(pieces), os.cpu_count() or 1) - 1)  # which of the other threads may be working on a block
+    wake: SimpleQueue[None] = SimpleQueue()
+
+    def take_one() -> None:
+        try:
+            at = left.pop()
+        except IndexError:  # another thread was faster
+            return
+        found[at] = work(*pieces[at])
+        done.append(at)
+
+    def help_out(helper: int) -> None:
+        while left and not errors:
+            busy[helper] = True
+            try:
+                take_one()
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                busy[helper] = False
+                wake.put(None)
+
+    try:
+        for helper in range(len(busy)):
+            with suppress(RuntimeError, MemoryError):
+                start_new_thread(help_out, (helper,))
+        while left and not errors:
+            take_one()
+            tell(len(done) / len(pieces))
+        while any(busy) and not errors:
+            with suppress(Empty):
+                wake.get(timeout=MOST_WAIT)
+            tell(len(done) / len(pieces))
+    except BaseException as error:
+        errors.append(error)
+    while any(busy):  # a block is not left while a thread writes to it
+        with suppress(Empty):
+            wake.get(timeout=MOST_WAIT)
+    if errors:
+        raise errors[0]
     return found

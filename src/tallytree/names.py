@@ -74,3 +74,19 @@ def did_you_mean(word: object, known: Iterable[str], what: str = "there are") ->
     most = 20
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{what} {', '.join(names[:most])}{rest}" if names else f"{what} none"
+
+
+SECRET_KEY = re.compile(
+    r"(?:(?<![a-z])(?:pass|pwd|secret)|password|passwd|passphrase|passcode|token|credentials?|(?:api|access|account|private)[_-]?key)\W{0,3}[=:]"
+    r"|\bbearer\s|\bbasic\s+[\w+/]{8,}=*$",
+    re.IGNORECASE,
+)
+
+
+def may_hold_secret(text: object) -> bool:
+    """Does a text look as if it held a password or a token? Such a text is not repeated in messages.
+
+    >>> [may_hold_secret(text) for text in ("host=db password='x'", "PGPASSWORD=x", '{"api_key": "x"}', "people.csv")]
+    [True, True, True, False]
+    """
+    return isinstance(text, str) and SECRET_KEY.search(text) is not None

@@ -9,6 +9,8 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
+from tallytree.names import may_hold_secret
+
 LONGEST = 1000  # characters of a number; the exact amounts that we write have fewer than 200
 LARGEST_EXPONENT = 400  # beyond what a float can be
 
@@ -54,5 +56,7 @@ def short(value: object, most: int = 60) -> str:
     """
     if isinstance(value, int) and value.bit_length() > 1000:
         return "a whole number of more than 300 digits"
+    if may_hold_secret(value):
+        return "a text that is not repeated here, for it may hold a secret"
     told = repr(value)
     return told if len(told) <= most else f"{told[: most - 2]} …"

@@ -1,10 +1,18 @@
 """What the tests of the command share."""
 
+import math
 import sys
 
 import pytest
 
 import tallytree.command.main
+from tallytree.command import progress_bar
+
+
+@pytest.fixture(autouse=True)
+def log_without_progress(monkeypatch):
+    """What the command writes does not depend on how long it takes: a log gets no lines about progress."""
+    monkeypatch.setattr(progress_bar, "BETWEEN_LINES", math.inf)
 
 
 @pytest.fixture

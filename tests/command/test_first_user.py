@@ -170,7 +170,7 @@ def test_a_budget_that_promises_little_is_warned_of_in_words(typed, folder, budg
 def test_a_delta_above_one_over_the_public_number_of_groups_is_warned_of(typed, folder):
     rows = "".join(f"{household},0{(household - 1) % 3 + 1}\n" for household in range(1, 150_001))
     (folder / "groups.csv").write_text(f"household,county\n{rows}")
-    text = GOOD.replace("max_size = 4", 'max_size = 4\ngroups = "groups.csv"')
+    text = GOOD.replace("max_size = 4", 'max_size = 4\ngroups = "groups.csv"\ngroups_are_public = true')
     for delta, count in (("9e-6", 1), ("6e-6", 0)):
         (folder / "release.toml").write_text(text.replace("epsilon = 0.1", f"epsilon = 1\ndelta = {delta}"))
         with warnings.catch_warnings():

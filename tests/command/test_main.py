@@ -1,10 +1,12 @@
-"""The command as a user types it: in a process of its own."""
+"""The command as a user types it."""
 
 import json
 import os
 import subprocess
 import sys
 import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -12,17 +14,38 @@ import pytest
 import tallytree.command.main
 from tests.command.test_release_spec import GOOD
 
-COMMAND = [sys.executable, "-c", "from tallytree.command.main import main; main()"]
+# What the command writes does not depend on how long it takes: the log gets no lines about progress.
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import math; from tallytree.command import main, progress_bar; progress_bar.BETWEEN_LINES = math.inf; main.main()",
+]
+TERMINAL = {"COLUMNS": "80", "TERM": "dumb"}
 
 
-def run(*arguments, folder, code=0):
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
-    words = [str(argument) for argument in arguments]
+def run_alone(*arguments, folder, code=0):
+    """What the command writes in a process of its own, after a check of its exit code."""
+    words, environment = [str(argument) for argument in arguments], os.environ | TERMINAL
     done = subprocess.run(
         [*COMMAND, *words], cwd=folder, capture_output=True, text=True, env=environment, timeout=300, check=False
     )
     assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
+
+
+def run(*arguments, folder, code=0):
+    """The same in this process, which has loaded the package and its kernels already."""
+    result, messages = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(result), redirect_stderr(messages):
+        patch.chdir(folder)
+        for name, value in TERMINAL.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["tallytree", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            tallytree.command.main.main()
+    written = result.getvalue() + messages.getvalue()
+    assert (stop.value.code or 0) == code, f"{stop.value.code}\n{written}"
+    return written
 
 
 @pytest.fixture
@@ -34,7 +57,7 @@ def folder(tmp_path):
 
 
 def test_the_demo_makes_a_release_that_verifies_and_can_be_run_again(tmp_path):
-    out = run("demo", "--households", 2000, folder=tmp_path)
+    out = run_alone("demo", "--households", 2000, folder=tmp_path)
     assert "The release keeps all its promises." in out
     assert all(len(line) <= 80 for line in out.splitlines()), out
     assert "keeps all its promises" in run("verify", "demo-release", folder=tmp_path)
@@ -49,7 +72,7 @@ def test_the_demo_makes_a_release_that_verifies_and_can_be_run_again(tmp_path):
     assert account["total"] == "2"
     counts = tmp_path / "demo-release" / "counts.csv"
     counts.write_text(counts.read_text().replace(",1\n", ",2\n", 1))
-    assert "counts.csv was changed" in run("verify", "demo-release", folder=tmp_path, code=2)
+    assert "counts.csv was changed" in run_alone("verify", "demo-release", folder=tmp_path, code=2)
 
 
 def test_validate_says_what_is_wrong_in_counts_and_never_in_values(folder):
@@ -81,13 +104,13 @@ def test_a_release_with_a_ledger_from_opening_to_overspending(folder):
     assert "no ledger at" in run("release", "release.toml", "--out", "first", folder=folder, code=3)
     assert not (folder / "first.partial").exists()
     assert "0.15 left" in run("ledger", "open", "release.toml", "--epsilon", "0.15", folder=folder)
-    out = run("release", "release.toml", "--out", "first", folder=folder)
+    out = run_alone("release", "release.toml", "--out", "first", folder=folder)
     release_id = out.split("release id")[1].split()[0]
     assert "0.05 left" in run("ledger", "show", "ledger.db", folder=folder)
     account = json.loads(run("ledger", "show", "ledger.db", "--json", folder=folder))[0]
     assert account["spendings"][0]["release_id"] == release_id
     run("verify", "first", "--id", release_id, folder=folder)
-    assert "Nothing was spent" in run("release", "release.toml", "--out", "second", folder=folder, code=3)
+    assert "Nothing was spent" in run_alone("release", "release.toml", "--out", "second", folder=folder, code=3)
     assert not (folder / "second").exists()
 
 
@@ -300,8 +323,8 @@ def killed(*_, **__):
     ("place", "says", "charges"),
     [
         ("privacy.ledger.Ledger.reserve", "", 0),
-        ("privacy.measure._answered", "is spent. Nothing measured was kept or shown", 1),
-        ("publish.release.keeping.Kept.put", "is spent. Nothing measured was kept or shown", 1),
+        ("privacy.measure._answered", "is spent. Nothing measured was shown", 1),
+        ("publish.release.keeping.Kept.put", "is spent. Nothing measured was shown", 1),
         ("privacy.ledger.Ledger.settle_on", "is spent. The measurements are kept in", 1),
         ("publish.release.making.estimated", "is spent. The measurements are kept in", 1),
         ("publish.folder.put_in_place", "is spent. The measurements are kept in", 1),
@@ -412,3 +435,12 @@ def test_names_are_shown_as_they_are(folder):
     assert "[red]Homes[/red]\\x1b[31m" in out
     assert "\x1b" not in out
     assert "[bold]out" in out
+
+
+def test_no_command_reads_a_list_of_groups_that_is_not_declared_public(folder):
+    (folder / "release.toml").write_text(GOOD.replace("max_size", 'groups = "homes.csv"\nmax_size'))
+    (folder / "homes.csv").write_text("household,county\n1,01\n2,02\n3,03\n")
+    for command, *options in (("validate",), ("plan", "--prior", "households"), ("release", "--out", "out")):
+        out = run(command, "release.toml", *options, folder=folder, code=2)
+        assert "set groups_are_public = true" in " ".join(out.split())
+    assert not (folder / "out").exists()

@@ -1,6 +1,7 @@
 """`tallytree plan` as a user runs it: without the microdata, in 80 columns, with goals, pictures and plain mistakes."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -110,7 +111,9 @@ def test_a_picture_is_drawn(folder, run, ending):
 def test_a_public_list_of_groups_gives_the_totals(folder, run):
     groups = "".join(f"{number},{LEAVES[number % 4][1]}\n" for number in range(300))
     (folder / "groups.csv").write_text("household,county\n" + groups)
-    spec = SPEC.replace('region = "county"', 'region = "county"\ngroups = "groups.csv"').replace("groups = 3000\n", "")
+    spec = SPEC.replace(
+        'region = "county"', 'region = "county"\ngroups = "groups.csv"\ngroups_are_public = true'
+    ).replace("groups = 3000\n", "")
     (folder / "release.toml").write_text(spec)
     loaded = ReleaseSpec.load("release.toml")
     tree, totals = loaded.public_regions()
@@ -147,7 +150,7 @@ def test_groups_are_spread_by_a_public_column(folder):
     ("change", "words", "message"),
     [
         (("groups = 3000\n", ""), [], "groups = N"),
-        (('[plan]\nprior = "households"\ngroups = 3000\n', ""), [], "what may be expected?"),
+        (('[plan]\nprior = "households"\ngroups = 3000\n', ""), [], "no prior given; set [plan] prior"),
         (('"households"', '"housholds"'), [], "neither a shape"),
         (("groups = 3000", "group = 3000"), [], "did you mean 'groups'?"),
         (("groups = 3000", "groups = 0"), [], "above 0"),
@@ -189,3 +192,28 @@ def test_a_release_takes_the_mechanism_that_the_prior_speaks_for(folder, run):
     out = run("release", "release.toml", "--out", "made", "--no-ledger")
     assert "ε = 4/7" in out
     run("verify", "made", "--quiet")
+
+
+def test_a_budget_that_buys_nothing_is_warned_of_in_words(folder, run):
+    small = SPEC.replace("groups = 3000", "groups = 40").replace("epsilon = 1", 'epsilon = "0.0001"')
+    (folder / "release.toml").write_text(small)
+    out = " ".join(run("plan", "release.toml", "--mechanism", "tallytree").split())
+    assert re.search(r"level 'county' will be useless with ε = 0.0001: .* reach ± [0-9,]+; [1-5] of 5 regions", out)
+    assert "regions that have groups will be published as 0" in out
+    enough = " ".join(run("plan", "release.toml", "--mechanism", "tallytree", "--epsilon", "20").split())
+    assert "useless" not in enough
+
+
+@pytest.mark.parametrize("prior", [True, False])
+def test_validate_warns_of_a_budget_that_buys_nothing_whatever_the_data_are(folder, run, prior):
+    text = SPEC.replace("groups = 3000", "groups = 40").replace("epsilon = 1", 'epsilon = "0.0001"')
+    (folder / "release.toml").write_text(text if prior else text.split("[plan]")[0])
+    told = []
+    for household in (3, 60):
+        rows = "".join(f"{number},{number % 5 + 1:02d}\n" for number in range(household))
+        (folder / "people.csv").write_text("household,county\n" + rows)
+        out = run("validate", "release.toml", "--json")
+        told.append(json.JSONDecoder().raw_decode(out)[0]["warnings"])
+        assert ("'county' will be useless" if prior else "ε = 0.0001 is a small budget") in told[-1][-1]
+    if not prior:
+        assert told[0] == told[1]

@@ -1,16 +1,24 @@
-"""What a person sees of long work, in a terminal of 80 columns."""
+"""What a person sees of long work, in a terminal and in a log."""
 
+import math
 import re
+import sys
 import warnings
 from fractions import Fraction
 from io import StringIO
 
 import numba
 import pytest
+from rich.cells import cell_len
 
+import tallytree.command.main
+from tallytree.command import progress_bar
 from tallytree.command.main import showing_warnings
 from tallytree.command.progress_bar import _Log, shown
 from tallytree.progress import Stage
+from tests.command.test_release_spec import GOOD as RELEASE
+from tests.command.test_synthesis_spec import GOOD as SYNTHESIS
+from tests.command.test_synthesis_spec import HOUSEHOLDS, PERSONS
 
 STAGES = [
     Stage("reading the public tables"),
@@ -20,15 +28,20 @@ STAGES = [
     Stage("reading the data", 37, 100, "counting", unit="%"),
     Stage("NOT PRIVATE: comparing", 101, 400, resumed=100, seconds_left=12345.6),
 ]
+LONG = [
+    Stage(f"writing {'long-' * 30}.csv", 99_000_000, 117_538_000, "3 tables at once"),
+    Stage(f"writing {'दादरा और नगर हवेली ' * 6}.csv", 1, 2),
+    Stage(f"writing {'統計表' * 30}.csv", 1, 2, "統計表" * 30),
+]
 
 
 @pytest.fixture
 def lines(monkeypatch, capsys):
     """The lines of the error stream, as a terminal shows them."""
-    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
 
-    def lines(*stages, quiet=False, terminal=True, then=lambda stage: None):
+    def lines(*stages, quiet=False, terminal=True, columns=80, then=lambda stage: None):
+        monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setenv("FORCE_COLOR", "1" if terminal else "")
         with shown(quiet) as progress:
             for stage in stages:
@@ -45,6 +58,88 @@ def test_a_stage_keeps_to_its_lines(lines, stage):
     found = lines(stage)
     assert all(len(line) <= 80 for line in found)
     assert all(stage.doing in line or line.strip().startswith(stage.about[:10]) for line in found)
+
+
+@pytest.mark.parametrize("stage", [*STAGES, *LONG], ids=lambda stage: stage.doing[:20])
+@pytest.mark.parametrize("columns", [40, 80])
+def test_lines_fit_the_terminal(lines, stage, columns):
+    found = lines(stage, columns=columns)
+    assert all(cell_len(line) <= columns for line in found)
+    assert columns < 80 or f"{progress_bar.amount(stage)}  0:00".strip() in " ".join(found)
+
+
+@pytest.mark.parametrize("stage", [*STAGES, *LONG], ids=lambda stage: stage.doing[:20])
+def test_a_line_of_a_log_fits_80_columns_and_shows_the_numbers(lines, stage, monkeypatch):
+    monkeypatch.setattr(progress_bar, "BETWEEN_LINES", 0)  # as if much time passed between two stages
+    (line,) = lines(stage, terminal=False, columns=200)
+    assert cell_len(line) <= 80
+    assert line.startswith(stage.doing[:20])
+    assert f"{progress_bar.amount(stage)}  0:00".strip() in line
+
+
+def test_work_that_goes_on_after_the_result_shows_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(progress_bar, "BETWEEN_LINES", 0)
+    with shown(quiet=False) as progress:
+        progress(Stage("reading"))
+    progress(Stage("reading", 1, 2))  # by a thread that was not waited for
+    assert capsys.readouterr().err == "reading  0:00\n"
+
+
+COMMANDS = {
+    "demo": ["demo", "--households", "1000"],
+    "validate": ["validate", "release.toml"],
+    "plan": ["plan", "release.toml", "--prior", "households", "--groups", "1000"],
+    "release": ["release", "release.toml", "--out", "mine", "--no-ledger"],
+    "verify": ["verify", "demo-release"],
+    "query": ["query", "demo-release", "--level", "county", "--size", ">=3"],
+    "export": ["export", "demo-release", "--to", "csvw"],
+    "report": ["report", "demo-release"],
+    "synthesize": ["synthesize", "synth.toml", "--out", "synthesis", "--no-ledger"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slow")
+    (folder / "regions.csv").write_text("state,county\nA,01\nA,02\nB,03\n")
+    (folder / "people.csv").write_text("household,county\n1,01\n1,01\n2,02\n3,03\n")
+    (folder / "release.toml").write_text(RELEASE)
+    (folder / "households.csv").write_text(HOUSEHOLDS)
+    (folder / "persons.csv").write_text(PERSONS)
+    (folder / "synth.toml").write_text(SYNTHESIS)
+    return folder
+
+
+class Stream(StringIO):
+    """A stream that says in which order it and another one were written."""
+
+    def __init__(self, name, written):
+        super().__init__()
+        self.name, self.written = name, written
+
+    def write(self, text):
+        self.written.append((self.name, text))
+        return super().write(text)
+
+
+def test_on_a_slow_machine_progress_fits_80_columns_and_comes_before_the_result(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, words in COMMANDS.items():
+        written = []
+        with monkeypatch.context() as patch:
+            patch.setattr(progress_bar, "BETWEEN_LINES", -math.inf)  # a line for each call: no machine shows more
+            patch.setattr(sys, "argv", ["tallytree", *words])
+            patch.setattr(sys, "stdout", Stream("result", written))
+            patch.setattr(sys, "stderr", Stream("progress", written))
+            with pytest.raises(SystemExit) as stop:
+                tallytree.command.main.main()
+        texts = {stream: "".join(text for one, text in written if one == stream) for stream in ("progress", "result")}
+        assert not stop.value.code, texts
+        assert texts["progress"], name
+        assert all(cell_len(line) <= 80 for line in texts["progress"].splitlines()), texts["progress"]
+        streams = [stream for stream, _ in written]
+        assert streams == sorted(streams), (name, texts["progress"])
 
 
 def test_a_line_says_how_much_is_done_spent_and_left(lines):

@@ -80,7 +80,7 @@ def test_every_region_of_a_level_has_a_row(query):
     text = query("--level", "county", "--size", ">=2")
     assert text.startswith("Groups of size 2 or more, by county")
     rows = [line.split() for line in text.splitlines()[2:10]]
-    assert rows[0] == ["county", "released", "unbiased", "guaranteed", "typical"]
+    assert rows[0] == ["county", "released", "unbiased", "interval", "kind"]
     assert [row[0] for row in rows[1:]] == ["1", "2", "3", "4", "5", "6", "DC"]
     assert "each row by itself" in text
     inside = json.loads(query("--level", "county", "--region", "C", "--json", "--no-typical"))

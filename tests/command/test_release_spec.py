@@ -134,7 +134,9 @@ def test_a_file_of_the_microdata_is_no_prior_no_regions_and_no_list_of_groups(wr
     spec = ReleaseSpec.load(write(GOOD.replace("regions.csv", other.name).replace('"state", ', "")))
     with pytest.raises(SpecError, match=r"\[regions\] table is a file of the microdata"):
         spec.hierarchy()
-    spec = ReleaseSpec.load(write(GOOD.replace("max_size", f'groups = "{other.name}"\nmax_size')))
+    spec = ReleaseSpec.load(
+        write(GOOD.replace("max_size", f'groups = "{other.name}"\ngroups_are_public = true\nmax_size'))
+    )
     for use in (spec.public_regions, spec.read):
         with pytest.raises(SpecError, match="groups is the microdata themselves"):
             use()
@@ -165,7 +167,10 @@ def with_tenure(write):
     return written
 
 
-@pytest.mark.parametrize("groups", ["", 'groups = "homes.csv"\n', 'groups = "listed.csv"\n'])
+@pytest.mark.parametrize(
+    "groups",
+    ["", 'groups = "homes.csv"\ngroups_are_public = true\n', 'groups = "listed.csv"\ngroups_are_public = true\n'],
+)
 @pytest.mark.parametrize("values", ['values = ["owned", "rented"]', 'codebook = "codebook.csv"'])
 def test_a_spec_tells_groups_apart_by_category(with_tenure, values, groups):
     spec = with_tenure(f'\n[by.tenure]\n{values}\ndecided_by = "group"\nother = "rented"\n', groups)

@@ -130,15 +130,29 @@ def test_the_ledger_can_be_told_by_name_of_the_directory_what_it_paid_for(ledger
     stopped(Ledger, "record")
     saved = publishing.digest(ledgered / "mine" / "manifest.json")
     (ledgered / "mine.partial").rename(ledgered / "hidden")
-    told = typed("ledger", "record", "mine", "--ledger", "ledger.db", code=2)
-    assert "no release is recorded for: 1." in told
-    (ledgered / "hidden").rename(ledgered / "mine.partial")
-    typed("ledger", "record", "mine", "--ledger", "ledger.db")
+    assert "reservation 1 paid" in typed("ledger", "record", "mine", "--ledger", "ledger.db")
     assert [each.release_id for each in spendings(ledgered)] == [saved]
+    (ledgered / "hidden").rename(ledgered / "mine.partial")
     typed(*RUN, "--resume")
     assert not (ledgered / "mine.partial").exists()
     typed("ledger", "record", "mine", "--ledger", "ledger.db")
     assert [each.release_id for each in spendings(ledgered)] == [saved]
+
+
+def test_where_several_reservations_fit_they_are_listed_and_one_has_to_be_named(folder, typed, stopped):  # noqa: F811
+    (folder / "synth.toml").write_text(LEDGERED)
+    typed("ledger", "open", "synth.toml", "--rho", "2")
+    for out in ("mine", "second"):
+        stopped(Ledger, "record", words=("synthesize", "synth.toml", "--out", out))
+        (folder / f"{out}.partial").rename(folder / f"hidden-{out}")
+    told = typed("ledger", "record", "mine", "--ledger", "ledger.db", code=2)
+    for number in (1, 2):
+        assert f"reservation {number} of 'homes-2020'" in told
+    assert "--receipt" in told
+    typed("ledger", "record", "mine", "--ledger", "ledger.db", "--receipt", "1")
+    assert "reservation 2 paid" in typed("ledger", "record", "second", "--ledger", "ledger.db")
+    saved = [publishing.digest(folder / out / "manifest.json") for out in ("mine", "second")]
+    assert [each.release_id for each in spendings(folder)] == saved
 
 
 def test_a_ledger_that_fails_at_a_round_does_not_claim_that_nothing_was_spent(ledgered, typed, stopped):

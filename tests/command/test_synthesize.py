@@ -213,6 +213,7 @@ levels = ["state", "county"]
 source = "people.csv"
 group = "home"
 groups = "homes.csv"
+groups_are_public = true
 region = "county"
 max_size = 3
 [privacy]

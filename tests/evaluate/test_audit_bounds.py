@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import beta, norm
 
 from tallytree import Budget, SpecError, one_entity
-from tallytree.evaluate.audit.bounds import lower_bound, rate_at_least, rate_at_most
+from tallytree.evaluate.audit.bounds import bound_of_events, lower_bound, rate_at_least, rate_at_most
 from tallytree.evaluate.audit.loss import exact_epsilon, exact_loss, least_epsilon, log_ratios
 from tallytree.evaluate.audit.worlds import PEOPLE, group_sizes, pairs, tree
 from tallytree.evaluate.truth import measured_without_noise, seeded
@@ -52,13 +52,42 @@ def test_a_delta_lowers_the_bound():
     assert lower_bound(here, there, delta=0.05).epsilon < lower_bound(here, there).epsilon
 
 
+def noisy_pairs(random, runs):
+    """Two true numbers (5 and 5, or 5 and 6 on the neighbour) with noise of their own."""
+    here, there = (random.laplace(0, 2, (runs, 2)).round().astype(np.int64) + 5 for _ in range(2))
+    there[:, 1] += 1
+    return here, there
+
+
+def test_events_show_a_number_without_noise_and_noise_that_two_numbers_share():
+    random = np.random.default_rng(3)
+    here, there = noisy_pairs(random, 4000)
+    honest = bound_of_events(here, there, confidence=1 - 1e-8)
+    assert honest.epsilon <= 0.5  # noise of scale 2 and a change of 1
+    bare = [np.column_stack([one[:, 0], np.full(len(one), true)]) for one, true in ((here, 5), (there, 6))]
+    assert bound_of_events(*bare, confidence=1 - 1e-8).epsilon > 3
+    shared = [np.column_stack([one[:, 0], one[:, 0] + more]) for one, more in ((here, 0), (there, 1))]
+    assert bound_of_events(*shared, confidence=1 - 1e-8).epsilon > 3
+    scaled = [np.column_stack([one[:, 0], 3 * one[:, 0] + more]) for one, more in ((here, 0), (there, 1))]
+    assert bound_of_events(*scaled, confidence=1 - 1e-8).epsilon > 2
+
+
+def test_events_bound_a_known_mechanism_from_below():
+    """Randomized response tells ε = 1: a bound may not be larger, and comes close."""
+    random, epsilon = np.random.default_rng(4), 1.0
+    truthful = exp(epsilon) / (1 + exp(epsilon))
+    here = (random.random((200_000, 1)) > truthful).astype(np.int64)
+    there = (random.random((200_000, 1)) < truthful).astype(np.int64)
+    assert 0.9 < bound_of_events(here, there, confidence=1 - 1e-7).epsilon <= epsilon
+
+
 def test_too_few_runs_are_refused():
     with pytest.raises(SpecError, match="at least 4"):
         lower_bound(np.zeros(3), np.zeros(100))
 
 
 def worlds(budget, pair):
-    both = [group_sizes([rows], PEOPLE, public_totals=False) for rows in (pair.here, pair.there)]
+    both = [group_sizes(states, PEOPLE, public_totals=False) for states in (pair.here, pair.there)]
     plan = every_level("at_least", tree(1), budget, one_entity())
     return both, plan, [measured_without_noise(world, plan) for world in both]
 

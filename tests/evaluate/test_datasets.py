@@ -257,7 +257,15 @@ def test_a_list_of_groups_makes_the_totals_public(tmp_path):
     people, homes = tmp_path / "people.parquet", tmp_path / "homes.parquet"
     truth = write_people(people, rows=10_000, groups=homes)
     assert truth.public_totals
-    sizes = tt.read(people, group="household_id", region="county", hierarchy=truth.hierarchy, groups=homes, max_size=20)
+    sizes = tt.read(
+        people,
+        group="household_id",
+        region="county",
+        hierarchy=truth.hierarchy,
+        groups=homes,
+        groups_are_public=True,
+        max_size=20,
+    )
     assert np.array_equal(sizes.leaf_totals, truth.counts.sum(axis=1))
 
 

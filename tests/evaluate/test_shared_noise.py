@@ -102,6 +102,7 @@ def test_shared_noise_adds_up_on_the_way_to_the_root_and_independent_noise_cance
     assert grown["independent"] < 0.75 * grown["shared"]
 
 
+@pytest.mark.real_data
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_with_shared_noise_the_papers_taxi_table_is_met_within_three_standard_errors(name):
     mechanism, published = PUBLISHED[name]

@@ -1,5 +1,9 @@
 """Public data sets by file name: the real ones against the totals stated with them, made-up ones counted by hand."""
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +15,7 @@ from pyarrow import csv
 
 from tallytree.category_trees import over_categories
 from tallytree.errors import SpecError
-from tests.real_data import DATA, made_up, real
+from tests.real_data import MADE_UP, VARIABLE, made_up, real
 
 # regions on each level below the total (or the single state), groups, largest size
 STATED = {
@@ -76,9 +80,27 @@ def test_every_loader_is_checked():
     assert set(STATED) == set(COLUMNS) == set(LOADERS)
 
 
-def test_every_real_file_has_a_reader_and_a_made_up_twin_of_the_same_columns(tmp_path):
-    real("README.md")
-    files = {file.name for file in DATA.iterdir() if file.suffix in (".csv", ".parquet")}
+def test_every_reader_has_a_made_up_file():
+    assert set(MADE_UP) == {*LOADERS, *REGION_TABLES, *TWO_TABLES}
+
+
+def test_the_real_files_are_tested_only_where_a_variable_names_their_folder(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    words = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-k", "keep_their_codes"]
+    words += [__file__, f"--rootdir={Path(__file__).parents[2]}"]
+    without = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert without.stdout.splitlines()[-1].startswith("1 passed"), without.stdout
+    assert not re.search("real|skipped", without.stdout), without.stdout
+    empty = subprocess.run(
+        words, env=environment | {VARIABLE: str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert empty.stdout.splitlines()[-1].startswith("1 failed, 1 passed"), empty.stdout
+    assert f"{tmp_path / 'us2010_county_household_size_2plus.csv'} does not exist" in empty.stdout
+
+
+@pytest.mark.real_data
+def test_every_real_file_has_a_reader_and_a_made_up_file_with_the_same_columns(tmp_path):
+    files = {file.name for file in real("README.md").parent.iterdir() if file.suffix in (".csv", ".parquet")}
     assert files == {*LOADERS, *REGION_TABLES, *TWO_TABLES}
     for name in files:
         wanted, found = (read(path).column_names for path in (real(name), made_up(name, tmp_path)))
@@ -195,8 +217,8 @@ def test_an_absent_file_is_said(tmp_path):
         ("atlanta_arc_households.parquet", "bld"),
     ],
 )
-def test_groups_told_apart_by_a_column_add_up_to_the_same_counts(name, by, public, tmp_path):
-    path = real(name) if (DATA / name).exists() else made_up(name, tmp_path)
+def test_groups_told_apart_by_a_column_add_up_to_the_same_counts(public_file, name, by, public):
+    path = public_file(name)
     whole = load(path, public_totals=public, max_size=7)
     for most in (2, 4):
         parts = load(path, public_totals=public, max_size=7, by=by, most_values=most)

@@ -29,7 +29,7 @@ from tallytree.publish.microdata.making import check_public
 from tallytree.tables import GroupSizes, Sealed
 from tests.faults.tally import Tally
 
-SECONDS = 20  # after which an input counts as hung
+SECONDS = 60  # after which an input counts as hung
 MOST_EXAMPLES = 20
 
 RELEASE_SPEC = """

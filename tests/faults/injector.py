@@ -1,9 +1,10 @@
-"""Disturbs a release and a synthesis at their n-th change to a file, for each n, and judges what is left from outside.
+"""Disturbs releases and syntheses at their n-th change to a file, for each n, and judges what is left from outside.
 
-Killed; interrupted (Ctrl-C); an error of the device, once; a disk that is full from there on; a file of the user's own
-that appears at the target. Then a user goes on as the messages say, and must end with one directory that verifies, made
-from the measurements that were paid for, charged once and known to the ledger. Counts beyond the number of operations
-disturb the going on as well.
+Killed; interrupted (Ctrl-C); an error of the device, once or from there on; a disk that is full from there on; no more
+memory from there on; a file of the user's own that appears at the target; killed while an error is cleaned up after.
+Then a user goes on as the messages say, and must end with one directory that verifies, made from the measurements that
+were paid for, charged once and known to the ledger. Counts beyond the number of operations disturb the going on as
+well.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import errno
 import multiprocessing
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.faults.supervisor import Decide, Ended, Operation, plain, supervised
+from tests.faults.supervisor import STARVE, Decide, Ended, Operation, plain, supervised
 from tests.faults.tally import COUNTED, Tally, Tell, silent
 from tests.faults.worlds import (
     NOTES,
@@ -37,48 +39,72 @@ from tests.faults.worlds import (
 FEW = 20
 INTRUDED = "intruded"  # a file outside the world: the user's own was put at the target
 KILL, INTERRUPT, BROKEN, FULL, INTRUDE = "kill", "interrupt", "broken", "full", "intrude"
+DEAD, STARVED = "dead disk", "no memory"
+CODES = (0, 2, 3, 130, -signal.SIGKILL)  # with which the command may end
+NOT_KNOWN = re.compile("not known|may be reserved and spent")
+FIRST_CHANGES = 12  # of cleaning up
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where a run is disturbed, and how; `again` disturbs the run that goes on, too."""
+    """Where a run is disturbed, and how; killed so many changes later, if `killed_after`.
+
+    `again` disturbs the run that goes on, too.
+    """
 
     world: str
     kind: str
     number: int
     again: Point | None = None
+    killed_after: int = 0
 
     def __str__(self) -> str:
-        return f"{self.world} {self.kind} at {self.number}" + (f", then {self.again}" if self.again else "")
+        killed = f", killed {self.killed_after} changes later" if self.killed_after else ""
+        return f"{self.world} {self.kind} at {self.number}{killed}" + (f", then {self.again}" if self.again else "")
 
 
-def run_kills(count: int, seed: int, tell: Tell = silent) -> Tally:
+def run_kills(count: int, seed: int, tell: Tell = silent, worlds: Sequence[str] = tuple(WORLDS)) -> Tally:
     """Killed at the n-th change to a file."""
-    return _run("kills", (KILL,), count, seed, tell)
+    return _run("kills", points((KILL,), count, seed, worlds), tell)
 
 
-def run_faults(count: int, seed: int, tell: Tell = silent) -> Tally:
+def run_faults(count: int, seed: int, tell: Tell = silent, worlds: Sequence[str] = tuple(WORLDS)) -> Tally:
     """A device that fails once, or a disk that is full from there on."""
-    return _run("faults", (BROKEN, FULL), count, seed, tell)
+    return _run("faults", points((BROKEN, FULL), count, seed, worlds), tell)
 
 
-def run_interrupts(count: int, seed: int, tell: Tell = silent) -> Tally:
+def run_dead_disks(count: int, seed: int, tell: Tell = silent, worlds: Sequence[str] = tuple(WORLDS)) -> Tally:
+    """A device that fails from the n-th change on, until the user goes on."""
+    return _run("dead disks", points((DEAD,), count, seed, worlds), tell)
+
+
+def run_lack_of_memory(count: int, seed: int, tell: Tell = silent, worlds: Sequence[str] = tuple(WORLDS)) -> Tally:
+    """No more memory from the system, from the n-th change on."""
+    return _run("lack of memory", points((STARVED,), count, seed, worlds), tell)
+
+
+def run_killed_clean_ups(count: int, seed: int, tell: Tell = silent, worlds: Sequence[str] = tuple(WORLDS)) -> Tally:
+    """An error or Ctrl-C at the n-th change, and a kill at one of the next changes: while the run cleans up."""
+    chance = random.Random(seed)
+    errors = points((BROKEN, INTERRUPT), count, seed, worlds)
+    chosen = [replace(point, again=None, killed_after=chance.randint(1, FIRST_CHANGES)) for point in errors]
+    return _run("killed clean-ups", chosen, tell)
+
+
+def run_interrupts(count: int, seed: int, tell: Tell = silent, worlds: Sequence[str] = tuple(WORLDS)) -> Tally:
     """Ctrl-C at the n-th change to a file."""
-    return _run("interrupts", (INTERRUPT,), count, seed, tell)
+    return _run("interrupts", points((INTERRUPT,), count, seed, worlds), tell)
 
 
-def run_intrusions(count: int, seed: int, tell: Tell = silent) -> Tally:
+def run_intrusions(count: int, seed: int, tell: Tell = silent, worlds: Sequence[str] = tuple(WORLDS)) -> Tally:
     """A file of the user's own appears at the target."""
-    return _run("files of the user", (INTRUDE,), count, seed, tell)
+    return _run("files of the user", points((INTRUDE,), count, seed, worlds), tell)
 
 
-def points(kinds: Sequence[str], count: int, seed: int) -> list[Point]:
+def points(kinds: Sequence[str], count: int, seed: int, worlds: Sequence[str] = tuple(WORLDS)) -> list[Point]:
     """Where to disturb: evenly over all operations; once each has had its turn, at random ones and twice."""
     every = [
-        Point(name, kind, number)
-        for kind in kinds
-        for name, world in WORLDS.items()
-        for number in places(operations_of(world))
+        Point(name, kind, number) for kind in kinds for name in worlds for number in places(operations_of(WORLDS[name]))
     ]
     if count <= len(every):
         return [every[(2 * at + 1) * len(every) // (2 * count)] for at in range(count)]
@@ -87,7 +113,7 @@ def points(kinds: Sequence[str], count: int, seed: int) -> list[Point]:
     def anywhere(name: str) -> Point:
         return Point(name, chance.choice(kinds), chance.randrange(len(operations_of(WORLDS[name]))))
 
-    names = [chance.choice(list(WORLDS)) for _ in range(count - len(every))]
+    names = [chance.choice(list(worlds)) for _ in range(count - len(every))]
     pairs = [(anywhere(name), anywhere(name)) for name in names]
     return every + [Point(first.world, first.kind, first.number, again) for first, again in pairs]
 
@@ -103,8 +129,7 @@ def places(operations: Sequence[Operation]) -> list[int]:
     return sorted({each for each in chosen if each < len(operations)})
 
 
-def _run(name: str, kinds: Sequence[str], count: int, seed: int, tell: Tell) -> Tally:
-    chosen = points(kinds, count, seed)
+def _run(name: str, chosen: Sequence[Point], tell: Tell) -> Tally:
     whole = Tally(name, 0)
     for found in spread(disturbed, chosen):
         whole += found
@@ -128,7 +153,7 @@ def disturbed(point: Point) -> Tally:
     """Disturb one run, go on, and say which promises were broken."""
     world = WORLDS[point.world]
     with fresh(world) as folder:
-        ended = supervised(typed(*world.words()), folder, decide(point, folder))
+        ended = supervised(typed(*world.words()), folder, decide(point, folder), looks=point.kind == DEAD)
         return judged(world, folder, point, ended)
 
 
@@ -139,8 +164,16 @@ def decide(point: Point, folder: Path) -> Decide:
     def answer(number: int, operation: Operation) -> int:
         if point.kind == FULL and number >= point.number:
             return errno.ENOSPC if operation.needs_room else 0
+        if point.kind == DEAD and number >= point.number:
+            return errno.EIO
+        if operation.kind == "look":
+            return 0
+        if point.killed_after and number == point.number + point.killed_after:
+            return -signal.SIGKILL
         if number != point.number:
             return 0
+        if point.kind == STARVED:
+            return STARVE
         if point.kind == INTRUDE:
             if not (folder / OUT).exists():
                 (folder / OUT).write_text(OWN)
@@ -164,17 +197,22 @@ def judged(world: World, folder: Path, point: Point, ended: Ended) -> Tally:
         say("half_written", before.out)
     if before.charges > 1:
         say("overspent", f"{before.charges} charges")
-    if ended.code not in (0, -signal.SIGKILL):
+    crashed = point.kind == STARVED and ended.code < 0  # of a library that ends the process: as good as a kill
+    if ended.code not in CODES and not crashed:
+        say("tracebacks", f"exit code {ended.code}: {ended.shown}")
+    # Whoever cannot read the disk any more says so: going on then asks the ledger, and pays once.
+    unknowable = point.kind == DEAD and bool(NOT_KNOWN.search(ended.shown))
+    if ended.code not in (0, -signal.SIGKILL) and not crashed:
         if before.charges and (NOTHING_SPENT.search(ended.shown) or "spent" not in ended.shown):
             say("untold", f"it was charged, and the message is: {ended.shown}")
-        elif not before.charges and not NOTHING_SPENT.search(ended.shown):
+        elif not before.charges and not NOTHING_SPENT.search(ended.shown) and not unknowable:
             say("untold", f"nothing was charged, and the message is: {ended.shown}")
     _take_away(folder, say)  # the user puts what is theirs elsewhere, and goes on
 
     def first(words: tuple[str, ...]) -> Ended:
         if point.again is None:
             return plain(typed(*words), folder)
-        again = supervised(typed(*words), folder, decide(point.again, folder))
+        again = supervised(typed(*words), folder, decide(point.again, folder), looks=point.again.kind == DEAD)
         _take_away(folder, say)
         return again
 

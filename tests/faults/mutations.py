@@ -34,7 +34,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tests.faults.tally import Tally
 from tests.oracles.example import made_up
 
-SECONDS = 20  # until something that runs counts as hung
+SECONDS = 60  # until something that runs counts as hung
 MOST_EXAMPLES = 12
 SETTLED = {"methods": ["sorted-sizes", "cumulative", "sorted-sizes"], "totals_share": "1/4", "largest_share": "1/8"}
 BANDED = {"leaves": "lists", "bands": [{"to": 2, "shares": [1, 1, 3]}, {"shares": [4, 0, 1], "leaves": "at_least"}]}

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import platform
+import resource
 import select
 import signal
 import socket
@@ -82,6 +83,19 @@ CALLS: dict[str, dict[int, tuple[str, str, int]]] = {
         53: ("chmod", AT, 0),
     },
 }
+# Those that look at files. They are asked about where a device is to fail altogether.
+LOOKS: dict[str, dict[int, tuple[str, str, int]]] = {
+    "x86_64": {
+        4: ("look", PATH, 0),
+        6: ("look", PATH, 0),
+        21: ("look", PATH, 0),
+        262: ("look", AT, 0),
+        269: ("look", AT, 0),
+        332: ("look", AT, 0),
+        439: ("look", AT, 0),
+    },
+    "aarch64": {48: ("look", AT, 0), 79: ("look", AT, 0), 291: ("look", AT, 0), 439: ("look", AT, 0)},
+}
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 CREAT = {85}  # opens for writing whatever its flags, and has none
 RECEIVE, ANSWER = 0xC0502100, 0xC0182101  # ioctls of a listener
@@ -118,7 +132,9 @@ class Ended:
 
 
 # What to do about the n-th operation, counted from 0: 0 lets it through, a positive number is the system's error
-# that it fails with, a negative one the signal that is sent.
+# that it fails with, a negative one the signal that is sent. STARVE lets it through, and from there on the process gets
+# no more memory from the system than it has.
+STARVE = -10_000
 Decide = Callable[[int, Operation], int]
 
 
@@ -178,13 +194,18 @@ def started(work: Callable[[], None], folder: Path, prepare: Callable[[], None] 
         os._exit(code)
 
 
-def supervised(work: Callable[[], None], folder: Path, decide: Decide, *, seconds: float = 120) -> Ended:
-    """Run `work` in a forked child in `folder`, and let `decide` say what happens to its changes of files below it."""
+def supervised(
+    work: Callable[[], None], folder: Path, decide: Decide, *, looks: bool = False, seconds: float = 120
+) -> Ended:
+    """Run `work` in a forked child in `folder`, and let `decide` say what happens to its changes of files below it.
+
+    With `looks` it says too what happens when a file is looked at or opened for reading; that is not counted.
+    """
     folder = folder.resolve()
     here, there = socket.socketpair(socket.AF_UNIX)
 
     def watch() -> None:
-        listener = _install()
+        listener = _install([*CALLS[MACHINE], *(LOOKS[MACHINE] if looks else ())])
         socket.send_fds(there, [b"l"], [listener])
         os.close(listener)
         here.close()
@@ -226,7 +247,12 @@ def _answer(listener: int, process: int, folder: Path, decide: Decide, deadline:
         verdict = 0
         if operation is not None:
             verdict = decide(len(operations), operation)
-            operations.append(operation)
+            if operation.kind != "look":
+                operations.append(operation)
+        if verdict == STARVE:
+            pages = int(Path(f"/proc/{process}/statm").read_text().split()[0])
+            resource.prlimit(process, resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
+            verdict = 0
         if verdict < 0:
             os.kill(process, -verdict)
         if verdict == -signal.SIGKILL:  # no answer: the change might be made before the signal arrives
@@ -238,12 +264,12 @@ def _answer(listener: int, process: int, folder: Path, decide: Decide, deadline:
 
 def _operation(thread: int, number: int, arguments: list[int], folder: Path) -> Operation | None:
     """What a system call would change, if that is below the folder."""
-    kind, named, place = CALLS[MACHINE][number]
+    kind, named, place = (CALLS[MACHINE] | LOOKS[MACHINE])[number]
     makes = False
     if kind == "open":
         flags = os.O_WRONLY | os.O_CREAT if number in CREAT else arguments[1 + (named == AT)]
         if not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            return None
+            kind = "look"
         makes = bool(flags & os.O_CREAT)
     try:
         if named == FILE:
@@ -269,9 +295,8 @@ def _text(thread: int, address: int) -> str:
     return os.fsdecode(found.split(b"\0")[0])
 
 
-def _install() -> int:
-    """Let the kernel ask about the calls above, for this process and its threads; returns the listener."""
-    numbers = list(CALLS[MACHINE])
+def _install(numbers: list[int]) -> int:
+    """Let the kernel ask about these calls, for this process and its threads; returns the listener."""
     load, equal, give = 0x20, 0x15, 0x06
     program = [(load, 0, 0, 0), *((equal, len(numbers) - at, 0, each) for at, each in enumerate(numbers))]
     program += [(give, 0, 0, 0x7FFF0000), (give, 0, 0, 0x7FC00000)]  # let through; ask

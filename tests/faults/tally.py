@@ -22,7 +22,7 @@ class Tally:
     published, or published more than was charged. `accepted`: changed, and passed as if it were not. `tracebacks`: an
     error that is not for users. `hung`: no end. `dead_ends`: nothing was lost, and no command goes on. `untold`: an
     error that does not say whether something was spent, or says it wrongly. `left_over`: files of our own that stay
-    beside a finished release.
+    beside a finished release. `wrong`: an estimate that is negative, does not add up or is not near enough.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Tally:
     dead_ends: int = 0
     untold: int = 0
     left_over: int = 0
+    wrong: int = 0
     examples: tuple[str, ...] = ()
 
     @property

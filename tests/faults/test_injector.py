@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from tests.faults import injector
-from tests.faults.injector import KILL, Point, decide, judged, places
+from tests.faults.injector import DEAD, KILL, Point, decide, judged, places
 from tests.faults.supervisor import Operation, can_supervise, let_through, supervised
-from tests.faults.worlds import KEPT, LEDGER, OUT, WORLDS, fresh, operations_of, typed
+from tests.faults.worlds import KEPT, LEDGER, OUT, SMALL, WORLDS, fresh, operations_of, typed
 
 pytestmark = [
     pytest.mark.skipif(not can_supervise(), reason="this system does not let a process be asked about system calls"),
@@ -25,19 +25,38 @@ SEED = 1
         (injector.run_kills, 9),
         (injector.run_faults, 9),
         (injector.run_interrupts, 5),
+        (injector.run_dead_disks, 9),
+        (injector.run_lack_of_memory, 5),
+        (injector.run_killed_clean_ups, 7),
         (injector.run_intrusions, 4),
     ],
 )
 def test_nothing_is_lost_and_nothing_paid_twice(run, count):
-    found = run(count, SEED)
+    found = run(count, SEED, worlds=SMALL)
     assert found.runs == count
     assert not found.broken, "\n".join(found.examples)
 
 
 def test_a_run_that_is_disturbed_twice_ends_in_one_release():
-    for name, world in WORLDS.items():
+    for name in SMALL:
+        world = WORLDS[name]
         last = len(operations_of(world)) - 1
         found = injector.disturbed(Point(name, KILL, last // 2, Point(name, KILL, last // 4)))
+        assert not found.broken, "\n".join(found.examples)
+
+
+def test_a_disk_that_fails_for_good_after_the_reservation_is_told_with_what_is_spent_and_how_to_go_on():
+    world = WORLDS["release"]
+    written = [str(each) for each in operations_of(world)].index("open mine.partial/receipt.json.new")
+    with fresh(world) as folder:
+        point = Point("release", DEAD, written)
+        ended = supervised(typed(*world.words()), folder, decide(point, folder), looks=True)
+        assert ended.code == 2
+        assert "At most ε = 0.1 is spent." in ended.shown
+        assert "tallytree release spec.toml --out mine --resume" in ended.shown
+        for wrong in ("defect", "Nothing was spent"):
+            assert wrong not in ended.shown
+        found = judged(world, folder, point, ended)
         assert not found.broken, "\n".join(found.examples)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults import races
 from tests.faults.supervisor import can_supervise
-from tests.faults.worlds import WORLDS
+from tests.faults.worlds import SMALL
 
 pytestmark = [
     pytest.mark.skipif(not can_supervise(), reason="this system does not let a process be asked about system calls"),
@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("race", races.RACES)
 def test_sixteen_at_once_are_charged_as_often_as_they_release(name, race):
     found = races.raced(name, race, random.Random(1))

@@ -19,6 +19,7 @@ def test_tallies_add_up():
 
 def test_the_large_counts_are_those_that_the_manual_states():
     counts = {harness.name: harness.large for harness in HARNESSES}
-    assert counts["kills"] == counts["faults"] == 1_000
+    assert counts["kills"] == counts["faults"] == counts["dead disks"] == counts["killed clean-ups"] == 1_000
+    assert counts["lack of memory"] == 500
     assert counts["mutations"] == 5_000
     assert counts["fuzzed inputs"] == 100_000

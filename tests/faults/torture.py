@@ -37,10 +37,15 @@ HARNESSES = (
     Harness("kills", "injector.run_kills", 1_000, 30),
     Harness("faults", "injector.run_faults", 1_000, 30),
     Harness("interrupts", "injector.run_interrupts", 500, 15),
+    Harness("dead disks", "injector.run_dead_disks", 1_000, 30),
+    Harness("lack of memory", "injector.run_lack_of_memory", 500, 15),
+    Harness("killed clean-ups", "injector.run_killed_clean_ups", 1_000, 30),
     Harness("intrusions", "injector.run_intrusions", 500, 15),
     Harness("races", "races.run", 48, 8),
     Harness("mutations", "mutations.run", 5_000, 100, 250),
     Harness("fuzzed inputs", "fuzz.run", 100_000, 1_000, 2_500),
+    Harness("kernels", "kernels.run", 10_000, 230, 500),
+    Harness("whole releases", "releases.run", 2_000, 40, 100),
 )
 COLUMNS = {name: name.replace("_", " ") for name in COUNTED}
 
@@ -51,6 +56,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a short run")
     parser.add_argument("--only", help="harnesses, separated by commas")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, help="runs of each harness, instead of its own number")
     chosen = parser.parse_args()
     names = None if chosen.only is None else {name.strip() for name in chosen.only.split(",")}
     if names is not None and (unknown := names - {harness.name for harness in HARNESSES}):
@@ -58,7 +64,8 @@ def main() -> None:
     found = []
     for harness in HARNESSES:
         if names is None or harness.name in names:
-            found.append(counted(harness, harness.small if chosen.small else harness.large, chosen.seed))
+            count = chosen.count or (harness.small if chosen.small else harness.large)
+            found.append(counted(harness, count, chosen.seed))
     print("\n".join(table(found)))
     sys.exit(any(tally.broken for tally in found))
 

@@ -1,4 +1,4 @@
-"""Two small worlds in which the command is run and disturbed, and the judge who looks at them from outside.
+"""Small worlds in which the command is run and disturbed, and the judge who looks at them from outside.
 
 A world is a folder with a spec, private rows, an open ledger and a file of the user's own. All runs are forks of one
 process in which everything is imported and compiled, so that they take a fraction of a second.
@@ -82,6 +82,63 @@ options = { rounds = 2, totals_share = 0.1, empty = true }
 households = 20
 """
 
+COUNTIES = ("A1", "A2", "B1", "B2")
+TABLE = """
+[regions]
+table = "regions.csv"
+levels = ["nation", "state", "county"]
+
+[data]
+source = "people.csv"
+group = "home"
+region = "county"
+max_size = 3
+
+[privacy]
+unit = "one_group"
+rho = 0.1
+ledger = false
+
+[release]
+intervals = "none"
+"""
+COUNTRY = """
+[households]
+source = "households.csv"
+id = "home"
+name = "homes"
+
+[persons]
+source = "persons.csv"
+
+[schema]
+max_persons = 3
+
+[schema.household]
+tenure = ["owned", "rented"]
+county = ["A1", "A2", "B1", "B2"]
+
+[schema.person]
+sex = ["f", "m"]
+
+[privacy]
+unit = "one_group"
+rho = 0.5
+delta = 1e-6
+ledger = "ledger.db"
+
+[agreement]
+release = "table"
+region = "county"
+
+[regional]
+share = 0.25
+tables = [["tenure"]]
+
+[synthesis]
+options = { rounds = 2, components = 4, steps = 5 }
+"""
+
 
 @dataclass(frozen=True)
 class World:
@@ -91,6 +148,10 @@ class World:
     spec: str
     files: tuple[tuple[str, str], ...]
     total: tuple[str, ...]  # enough for five of them
+    before: tuple[tuple[str, ...], ...] = ()  # commands that make what the run needs
+    made: tuple[str, ...] = ()  # what they leave
+    warm: bool = True  # may a process that has run it be forked? Not with JAX in it: its threads do not go along
+    cells: int | None = None  # from how many on a release is partitioned, where that is to be lowered
 
     def words(self, *more: str, out: str = OUT) -> tuple[str, ...]:
         return self.verb, "spec.toml", "--out", out, *more
@@ -121,7 +182,48 @@ WORLDS = {
         ),
         ("--rho", "2.5"),
     ),
+    "large release": World(
+        "release",
+        RELEASE.replace('["state", "county"]', '["state", "county", "block"]').replace('"county"\nmax', '"block"\nmax'),
+        (
+            (
+                "regions.csv",
+                "state,county,block\n" + "".join(f"{at[0]},{at},{at}{block}\n" for at in COUNTIES for block in "xyz"),
+            ),
+            (
+                "people.csv",
+                "household,block\n"
+                + "".join(f"{at % 40},{COUNTIES[at % 40 % 4]}{'xyz'[at % 40 % 3]}\n" for at in range(90)),
+            ),
+        ),
+        ("--epsilon", "0.5"),
+        cells=20,
+    ),
+    "country": World(
+        "synthesize",
+        COUNTRY,
+        (
+            ("regions.csv", "nation,state,county\n" + "".join(f"T,{at[0]},{at}\n" for at in COUNTIES)),
+            ("table.toml", TABLE),
+            ("people.csv", "home,county\n" + "".join(f"{at},{COUNTIES[at % 4]}\n" * (at % 3 + 1) for at in range(60))),
+            (
+                "households.csv",
+                "home,tenure,county\n"
+                + "".join(f"{at},{('owned', 'rented')[at % 2]},{COUNTIES[at % 4]}\n" for at in range(60)),
+            ),
+            (
+                "persons.csv",
+                "home,sex\n"
+                + "".join(f"{at},{'fm'[(at + line) % 2]}\n" for at in range(60) for line in range(at % 3 + 1)),
+            ),
+        ),
+        ("--rho", "20"),
+        before=(("release", "table.toml", "--out", "table", "--no-report"),),
+        made=("table",),
+        warm=False,
+    ),
 }
+SMALL = ("release", "synthesis")  # of which the quick tests take a few points
 
 
 def typed(*words: str) -> Callable[[], None]:
@@ -144,8 +246,13 @@ def template(world: World) -> Path:
     for name, text in (("spec.toml", world.spec), *world.files, (NOTES, OWN)):
         (folder / name).write_text(text)
     (folder / "tmp").mkdir()
+    for words in world.before:
+        made = plain(typed(*words), folder)
+        assert made.code == 0, made.shown
     opened = plain(typed("ledger", "open", "spec.toml", *world.total), folder)
     assert opened.code == 0, opened.shown
+    if not world.warm:
+        return folder
     with tempfile.TemporaryDirectory() as warm:
         _warmed(world, Path(shutil.copytree(folder, Path(warm) / "world")))
     return folder
@@ -168,8 +275,15 @@ def _warmed(world: World, folder: Path) -> None:
 @contextmanager
 def fresh(world: World) -> Iterator[Path]:
     """A copy of a world to disturb, which is removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix="tallytree-faults-", ignore_cleanup_errors=True) as above:
-        yield Path(shutil.copytree(template(world), Path(above) / "world")).resolve()
+    from tallytree.publish.release.large import layout
+
+    usual = layout.CELLS_IN_ONE_FILE
+    layout.CELLS_IN_ONE_FILE = usual if world.cells is None else world.cells
+    try:
+        with tempfile.TemporaryDirectory(prefix="tallytree-faults-", ignore_cleanup_errors=True) as above:
+            yield Path(shutil.copytree(template(world), Path(above) / "world")).resolve()
+    finally:
+        layout.CELLS_IN_ONE_FILE = usual
 
 
 @cache
@@ -228,7 +342,9 @@ def _state(folder: Path) -> dict[str, object]:
     ids: list[str | None] = []
     trouble, out, out_id = "", "", None
     try:
-        ids = [each.release_id for account in Ledger(folder / LEDGER).accounts() for each in account.spendings]
+        charged = [each for account in Ledger(folder / LEDGER).accounts() for each in account.spendings]
+        agreed = [each for each in charged if str(each.token).startswith("agreement with ")]
+        ids = [each.release_id for each in charged if each not in agreed or each != agreed[0]]
     except TallytreeError as error:
         trouble = str(error)
     target, kept = folder / OUT, folder / KEPT
@@ -322,7 +438,16 @@ def extra(world: World, folder: Path) -> list[str]:
     A directory for an engine that nothing was written to may stay, and so may the empty file of a claim that nobody
     holds: nothing can remove it after a kill at the very last change.
     """
-    named = {"spec.toml", NOTES, "tmp", OUT, LEDGER, f"{LEDGER}.anchor", *(name for name, _ in world.files)}
+    named = {
+        "spec.toml",
+        NOTES,
+        "tmp",
+        OUT,
+        LEDGER,
+        f"{LEDGER}.anchor",
+        *(name for name, _ in world.files),
+        *world.made,
+    }
     spilt = [path for path in (folder / "tmp").glob("tallytree*") if not path.is_dir() or _names(path) - {"new"}]
     claim = folder / f".{OUT}.claim"
     if claim.is_file() and claim.stat().st_size == 0:

@@ -279,3 +279,17 @@ def test_a_release_that_keeps_every_total_is_held_to_it(tmp_path):
     counts[rows.start + 1, counts[rows.start + 1].argmax()] -= 1
     replace(made, counts=counts).save(tmp_path / "moved")
     assert any("do not add up to the public total" in fault for fault in verify(tmp_path / "moved").faults)
+
+
+def test_a_mechanism_calls_itself_the_default_where_auto_chooses_it_and_nowhere_else():
+    cases = product(UNITS, (True, False), (1, 50))
+    chosen = {choose("auto", Neighbours(unit, 12, public, quantity_bound=most)).name for unit, public, most in cases}
+    assert {row.name for row in MECHANISMS.values() if "default" in row.use} == chosen
+
+
+def test_without_shares_the_default_chooses_them_and_every_other_mechanism_divides_equally():
+    tree, budget = even_tree(3, 60), Budget(epsilon=1)
+    for name in ("tallytree", "joint-cumulative", "pgsr-cumulative-dp", "bluedown"):
+        how = {"neighbours": Neighbours(one_entity(), 5, public_totals=False), "hierarchy": tree, "totals": None}
+        _, plan = prepare(name, **how, budget=budget)
+        assert ({question.share for question in plan.questions} == {Fraction(1, 3)}) == (name != "tallytree")

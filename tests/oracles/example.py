@@ -30,6 +30,7 @@ def eleven_persons(*, public_totals: bool = True, **options) -> GroupSizes:
         quantity_bound=1,
         hierarchy=Hierarchy.from_edges([("GA", "US"), ("NY", "US")], levels=["nation", "state"]),
         groups=pa.table(UNITS) if public_totals else None,
+        groups_are_public=public_totals,
         max_size=5,
         **options,
     )

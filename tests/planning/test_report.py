@@ -102,8 +102,8 @@ def test_lists_are_predicted_and_promise_no_widths():
     assert [float(share) for share in lists[0].shares] == [0.2, 0, 0.8]
     assert lists[2].emd < next(row.emd for row in report.of(split="balanced") if row.mechanism != "tallytree")
     with pytest.raises(SpecError, match="measures no counts of the smallest regions here"):
-        report.suggest("county within 20 at 95%")
-    assert report.suggest("county within 20 at 95%", mechanism="joint-cumulative").shares
+        report.suggest("county half-width 20 at 95%")
+    assert report.suggest("county half-width 20 at 95%", mechanism="joint-cumulative").shares
 
 
 BANDS = [{"to": 3, "shares": [1, 1, 3]}, {"shares": [4, 0, 1]}]
@@ -136,7 +136,7 @@ def test_shares_beside_bands_are_refused_in_a_plan_as_in_a_release():
     with pytest.raises(SpecError, match="leave out shares and priority"):
         with_bands(BANDS, splits={"as given": [1, 1, 1]})
     with pytest.raises(SpecError, match="there are no shares to suggest"):
-        suggest(TREE, Neighbours(ENTITY, 8, False), ONE, "county within 20 at 95%", options={"bands": BANDS})
+        suggest(TREE, Neighbours(ENTITY, 8, False), ONE, "county half-width 20 at 95%", options={"bands": BANDS})
 
 
 # -------------------------------------------------------------------- the smaller tree
@@ -373,7 +373,7 @@ goal_levels = st.lists(
 def test_a_suggestion_meets_its_goals_when_it_is_recomputed(goals, unit, kind):
     neighbours = Neighbours(unit, 6, False)
     budget = {"epsilon": ONE, "rho": Budget(rho="0.05"), "both": Budget(epsilon=1, delta="1e-9")}[kind]
-    found = suggest(TREE, neighbours, budget, [f"{level} within {width} at {at}%" for level, width, at in goals])
+    found = suggest(TREE, neighbours, budget, [f"{level} half-width {width} at {at}%" for level, width, at in goals])
     assert sum(found.shares) == 1
     assert min(found.shares) > 0
     chosen = choose("auto", neighbours)
@@ -389,7 +389,7 @@ def test_a_suggestion_meets_its_goals_when_it_is_recomputed(goals, unit, kind):
 
 def test_a_budget_that_is_too_small_gets_the_least_that_would_do():
     neighbours = Neighbours(ENTITY, 6, False)
-    goal = "county within 5 at 95%"
+    goal = "county half-width 5 at 95%"
     found = suggest(TREE, neighbours, Budget(epsilon="0.1"), goal)
     assert not found.enough
     assert found.budget.epsilon == Fraction(str(float(found.budget.epsilon)))  # two digits
@@ -413,10 +413,10 @@ def test_goals_are_read_or_refused():
     with pytest.raises(SpecError, match="there is no goal"):
         suggest(TREE, neighbours, ONE, " ; ")
     with pytest.raises(SpecError, match="cannot be suggested for bottom-up"):
-        suggest(TREE, neighbours, ONE, "county within 5 at 95%", mechanism="bottom-up")
+        suggest(TREE, neighbours, ONE, "county half-width 5 at 95%", mechanism="bottom-up")
     wide = Neighbours(one_group(), 10**6, False)
     with pytest.raises(SpecError, match="no budget within any sensible range"):
-        suggest(TREE, wide, ONE, "county within 0.5 at 95%", mechanism="joint-cumulative")
+        suggest(TREE, wide, ONE, "county half-width 0.5 at 95%", mechanism="joint-cumulative")
 
 
 # -------------------------------------------------------------------- auto

@@ -15,7 +15,7 @@ import pytest
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, one_entity, release
 from tallytree.evaluate import Truth
 from tallytree.evaluate.audit.bounds import lower_bound
-from tallytree.evaluate.audit.releases import Scorer, Setting
+from tallytree.evaluate.audit.releases import Distinguisher, Setting
 from tallytree.evaluate.audit.shared_noise import shared_noise_measurements
 from tallytree.evaluate.audit.worlds import PEOPLE, group_sizes, pairs
 from tallytree.evaluate.truth import measured_without_noise, seeded, seeded_measurements
@@ -71,17 +71,17 @@ def test_without_a_ledger_many_releases_average_to_the_truth():
 
 def test_the_ledger_refuses_what_is_beyond_its_total_and_two_paid_releases_tell_no_more_than_the_sum(tmp_path):
     alone = next(pairs(PEOPLE, "one_entity"))
-    states = [alone.there if number % 2 else alone.here for number in range(1000)]
-    setting = Setting("pgsr-cumulative-dp", "one_entity", public_totals=False, budget=EPSILON)
-    shares = setting.arguments(1000)["shares"]
+    states = [(alone.there if number % 2 else alone.here)[0] for number in range(1000)]
+    setting = Setting("pgsr-cumulative-dp", "one_entity", budget=EPSILON)
+    shares = setting.arguments(3)["shares"]
     scores = []
     for run in range(40):
         private = group_sizes(states, PEOPLE, public_totals=False, name=f"made up {run}")
         plan = every_level("at_least", private.hierarchy, EPSILON, one_entity(), shares)
         ledger = Ledger(tmp_path / "ledger.db")
         ledger.open(f"made up {run}", Budget(epsilon=2), Neighbours.of(private, one_entity()))
-        scorer = Scorer(setting, alone, plan, 1000)
-        scores.append(sum(scorer(measure(private, plan, ledger=ledger)) for _ in range(2)))
+        seen = Distinguisher(setting, alone, plan, 1000)
+        scores.append(sum(seen(measure(private, plan, ledger=ledger))[0] for _ in range(2)))
         with pytest.raises(BudgetError):
             measure(private, plan, ledger=ledger)
         assert ledger.account(f"made up {run}").left == 0

@@ -117,12 +117,17 @@ def test_pure_epsilon_may_be_charged_to_a_rho_account_and_never_the_reverse(ledg
         ledger.reserve("people", Budget(rho="0.01"), PEOPLE)
 
 
-def test_a_changed_input_warns_and_spends_from_the_same_budget(ledger):
+def test_a_changed_input_is_refused_unless_the_user_says_that_it_is_the_same_data(ledger):
     ledger.reserve("people", Budget(epsilon="0.1"), PEOPLE, fingerprint="one")
     ledger.reserve("people", Budget(epsilon="0.1"), PEOPLE, fingerprint="one")
-    with pytest.warns(ChangedInput, match="the same budget is spent"):
-        ledger.reserve("people", Budget(epsilon="0.1"), PEOPLE, fingerprint="two")
-    assert ledger.account("people").spent == Fraction(3, 10)
+    for use in (ledger.check, ledger.reserve):
+        with pytest.raises(ChangedInput, match=r"Nothing was spent.*--changed-files"):
+            use("people", Budget(epsilon="0.1"), PEOPLE, fingerprint="two")
+    assert ledger.account("people").spent == Fraction(2, 10)
+    ledger.reserve("people", Budget(epsilon="0.1"), PEOPLE, fingerprint="two", changed_files=True)
+    for known in ("one", "two", None):
+        ledger.reserve("people", Budget(epsilon="0.1"), PEOPLE, fingerprint=known)
+    assert ledger.account("people").spent == Fraction(6, 10)
 
 
 def test_the_file_is_made_for_its_owner_and_others_are_warned_of_and_never_locked_out(ledger):
@@ -446,8 +451,7 @@ def test_the_same_files_under_another_name_are_refused_unless_that_is_meant(ledg
     assert ledger.account("again").spent == 0
     meant = ledger.reserve("again", Budget(epsilon="0.1"), PEOPLE, fingerprint="one", same_data=True)
     assert meant.same_data_as == ("people",)
-    with pytest.warns(ChangedInput):
-        other = ledger.reserve("again", Budget(epsilon="0.1"), PEOPLE, fingerprint="two")
+    other = ledger.reserve("again", Budget(epsilon="0.1"), PEOPLE, fingerprint="two", changed_files=True)
     assert other.same_data_as == ()
 
 

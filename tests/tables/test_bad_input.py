@@ -28,6 +28,7 @@ def problems_of(rows, *, groups=None, region="state", hierarchy=STATES, **option
             region=region,
             hierarchy=hierarchy,
             groups=None if groups is None else pa.table(groups),
+            groups_are_public=groups is not None,
             max_size=3,
             **options,
         )
@@ -179,7 +180,9 @@ def test_no_rows_are_a_valid_table_of_zeros(kind):
             rows, group="home", region="state", hierarchy=STATES, max_size=3, **options
         ).counts.open_at_the_privacy_border()
         assert counts.sum() == 0
-    sizes = read(rows, group="home", region="state", hierarchy=STATES, max_size=3, groups=pa.table(HOMES))
+    sizes = read(
+        rows, group="home", region="state", hierarchy=STATES, max_size=3, groups=pa.table(HOMES), groups_are_public=True
+    )
     assert sizes.counts.open_at_the_privacy_border()[:, 0].tolist() == sizes.leaf_totals.tolist()
     assert sizes.leaf_totals.sum() == len(HOMES["home"])
 
@@ -325,7 +328,7 @@ def test_the_error_survives_pickling_for_workers():
         ({"source": 5}, "source is of type int; expected a path"),
         ({"source": []}, "empty list"),
         ({"source": "nowhere-*.parquet"}, "no file matches nowhere"),
-        ({"groups": "nowhere.csv"}, "groups: no file matches"),
+        ({"groups": "nowhere.csv", "groups_are_public": True}, "groups: no file matches"),
     ],
 )
 def test_wrong_options_are_refused_with_what_was_expected(change, words):
@@ -350,3 +353,9 @@ def test_files_of_unknown_or_several_kinds_are_refused(tmp_path):
         read([tmp_path / "people.csv", tmp_path / "people.parquet"], **options)
     with pytest.raises(SpecError, match="is not a file"):
         read(tmp_path, **options)
+
+
+def test_more_cells_than_memory_holds_are_refused_before_anything_is_read():
+    tree = Hierarchy.from_levels({"county": ["1", "2"]}, ["county"])
+    with pytest.raises(SpecError, match=r"30,000,000,000,003 cells .* GB of memory.* smaller max_size"):
+        read("there is no such file.csv", group="home", region="county", hierarchy=tree, max_size=10**13)

@@ -39,7 +39,7 @@ def counts(found):
 
 def problems(**change):
     with pytest.raises(InputProblems) as caught:
-        read(**{"source": rows(), **HOW, "by": BY, "decided_by": "group", **change})
+        read(**{"source": rows(), **HOW, "by": BY, "decided_by": "group", "groups_are_public": True, **change})
     text = str(caught.value)
     assert not any(value in text for value in ("owned", "rented", "leased"))  # values of cells are not told
     return text
@@ -60,10 +60,10 @@ def test_two_columns_give_pairs_the_last_column_fastest():
 
 
 def test_a_public_list_may_have_the_categories_or_leave_them_to_the_rows():
-    both = read(rows(), **HOW, by=BY, decided_by="group", groups=listed("tenure"))
+    both = read(rows(), **HOW, by=BY, decided_by="group", groups=listed("tenure"), groups_are_public=True)
     assert both.leaf_totals.tolist() == [1, 0, 1, 1, 1, 0]
     assert both.listed_totals is None
-    by_region = read(rows(), **HOW, by=BY, decided_by="group", groups=listed())
+    by_region = read(rows(), **HOW, by=BY, decided_by="group", groups=listed(), groups_are_public=True)
     assert by_region.leaf_totals is None
     assert by_region.listed_totals.tolist() == [2, 1, 1]
     assert np.array_equal(counts(both)[..., 1:], counts(by_region))
@@ -152,7 +152,7 @@ def test_values_that_differ_in_capital_letters_or_spaces_alone_are_warned_of():
 
 def test_members_go_with_neither_a_list_that_has_the_category_nor_dropped_rows():
     with pytest.raises(SpecError, match="members decide cannot be in it"):
-        read(rows(), **HOW, by=BY, decided_by="members", groups=listed("tenure"))
+        read(rows(), **HOW, by=BY, decided_by="members", groups=listed("tenure"), groups_are_public=True)
     with pytest.raises(SpecError, match="rows_per_entity drops rows by lots"):
         read(rows(), **HOW, by=BY, decided_by="members", entity="origin", rows_per_entity=9)
 

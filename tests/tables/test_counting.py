@@ -89,6 +89,7 @@ def test_counts_are_those_of_the_obvious_twin(data, max_size, how, quantities, k
         region=region,
         hierarchy=TREE,
         groups=groups,
+        groups_are_public=True,
         max_size=max_size,
         on_spanning_group="split" if split else "error",
         **options,

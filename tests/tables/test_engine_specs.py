@@ -33,6 +33,7 @@ levels = ["state", "county"]
 [data]
 source = {people}
 groups = {homes}
+groups_are_public = true
 group = "home"
 region = "county"
 max_size = 4

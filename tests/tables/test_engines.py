@@ -68,6 +68,7 @@ WAYS = {
     "bounded, by category": {"entity": "person", "rows_per_entity": 2, **BY},
     "all": {
         "groups": HOMES,
+        "groups_are_public": True,
         "on_spanning_group": "split",
         "quantity": "amount",
         "quantity_bound": 2,
@@ -84,9 +85,9 @@ def test_the_same_counts(placed, options):
 
 
 def test_the_groups_table_may_be_on_the_engine_too(placed):
-    expected = opened(read(PEOPLE, **OPTIONS, groups=HOMES))
-    assert opened(read(placed(PEOPLE), **OPTIONS, groups=placed(HOMES))) == expected
-    assert opened(read(PEOPLE, **OPTIONS, groups=placed(HOMES))) == expected
+    expected = opened(read(PEOPLE, **OPTIONS, groups=HOMES, groups_are_public=True))
+    assert opened(read(placed(PEOPLE), **OPTIONS, groups=placed(HOMES), groups_are_public=True)) == expected
+    assert opened(read(PEOPLE, **OPTIONS, groups=placed(HOMES), groups_are_public=True)) == expected
 
 
 def test_the_same_rows_are_left_out(placed):
@@ -115,7 +116,8 @@ def test_the_same_lots(placed):
     def kept(rows):
         with source.workspace(None) as connect:
             table = source.open_source(rows, None, connect)
-            chosen = bounded(table.table, 2, entity="who", key=key, engine=table.backend.name)
+            marked = bounded(table.table, 2, entity="who", key=key, engine=table.backend.name)
+            chosen = marked.filter(marked.kept).drop("kept")
             return sorted(tuple(row.values()) for row in table.backend.to_pyarrow(chosen).to_pylist())
 
     found = kept(placed(visits))
@@ -163,11 +165,11 @@ REFUSALS = {
     "whole numbers": (ROWS, {"quantity": "amount", "quantity_bound": 9, "on_spanning_group": "split"}),
     "spanning": (pa.table({"home": ["a", "a"], "county": ["Fulton", "DC"]}), {}),
     "several categories": (pa.table({**SMALL.to_pydict(), "home": ["a"] * 2, "tenure": ["owned", "rented"]}), BY),
-    "groups": (ROWS, {"groups": LISTED, **BY}),
-    "pairs": (SMALL, {"groups": LISTED, "on_spanning_group": "split"}),
-    "elsewhere": (SMALL, {"groups": pa.table({"home": ["a", "b"], "county": ["DC", "DC"]})}),
-    "empty groups": (FEW, {"groups": HOME, "quantity": "amount", "quantity_bound": 3, **BY}),
-    "no groups": (FEW, {"groups": HOME.slice(0, 0), "hierarchy": None}),
+    "groups": (ROWS, {"groups_are_public": True, "groups": LISTED, **BY}),
+    "pairs": (SMALL, {"groups_are_public": True, "groups": LISTED, "on_spanning_group": "split"}),
+    "elsewhere": (SMALL, {"groups_are_public": True, "groups": pa.table({"home": ["a", "b"], "county": ["DC", "DC"]})}),
+    "empty groups": (FEW, {"groups_are_public": True, "groups": HOME, "quantity": "amount", "quantity_bound": 3, **BY}),
+    "no groups": (FEW, {"groups_are_public": True, "groups": HOME.slice(0, 0), "hierarchy": None}),
     "no regions": (NONE, {"hierarchy": None, "regions_are_public": True}),
     "columns": (ROWS, {"group": "house", "entity": "persons"}),
     "type": (ROWS, {"quantity": "day", "quantity_bound": 9}),

@@ -36,7 +36,9 @@ def kept():
         kinds = pa.string(), pa.string(), pa.int64()
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         connection.con.register("rows", pa.table(arrays, ["who", "group", "weight"]))
-        chosen = bounded(connection.table("rows"), bound, entity="who", key=key, engine="duckdb")
+        marked = bounded(connection.table("rows"), bound, entity="who", key=key, engine="duckdb")
+        assert connection.to_pyarrow(marked.count()).as_py() == len(rows)  # none is lost
+        chosen = marked.filter(marked.kept).drop("kept")
         return Counter(tuple(row.values()) for row in connection.to_pyarrow(chosen).to_pylist())
 
     return run

@@ -20,7 +20,7 @@ TABLE_4 = [[0, 2, 0, 1, 0, 0], [0, 1, 1, 1, 0, 0]]  # sizes 0 … 5 in GA and NY
 
 @pytest.mark.parametrize("people", [PEOPLE, PEOPLE.drop_columns(["state"])])
 def test_eleven_people_in_six_listed_units_give_table_4(people):
-    sizes = read(people, group="unit", region="state", groups=PLACES, max_size=5, entity="user")
+    sizes = read(people, group="unit", region="state", groups=PLACES, groups_are_public=True, max_size=5, entity="user")
     assert sizes.hierarchy.names == ("total", "GA", "NY")
     assert sizes.counts.open_at_the_privacy_border().tolist() == TABLE_4
     assert sizes.leaf_totals.tolist() == [3, 3]
@@ -29,7 +29,16 @@ def test_eleven_people_in_six_listed_units_give_table_4(people):
 
 
 def test_summing_quantities_of_one_gives_the_same():
-    sizes = read(PEOPLE, group="unit", region="state", groups=PLACES, max_size=5, quantity="quantity", quantity_bound=1)
+    sizes = read(
+        PEOPLE,
+        group="unit",
+        region="state",
+        groups=PLACES,
+        groups_are_public=True,
+        max_size=5,
+        quantity="quantity",
+        quantity_bound=1,
+    )
     assert sizes.counts.open_at_the_privacy_border().tolist() == TABLE_4
 
 

@@ -16,6 +16,7 @@ from tallytree import DataError, Hierarchy, Source, SpecError, TallytreeError
 from tallytree.tables import read, source
 from tests.engines import PASSWORD
 from tests.tables.conftest import ON_POSTGRES
+from tests.tables.test_acceptance import check_one_state
 
 pytestmark = ON_POSTGRES
 
@@ -31,7 +32,7 @@ def rows(postgres):
 
 
 def counts(rows, **options):
-    return read(rows, **OPTIONS, **options).counts.open_at_the_privacy_border().tolist()
+    return read(rows, **OPTIONS, groups_are_public=True, **options).counts.open_at_the_privacy_border().tolist()
 
 
 def folder_of(server):
@@ -55,6 +56,26 @@ def test_the_checks_and_the_count_see_one_state_of_the_rows(postgres):
     assert sum(map(sum, counts(there))) == 2
     with pytest.raises(DataError, match="3 entities have more than one row"):
         counts(there, entity="person")
+
+
+def test_a_view_that_changes_at_every_query_is_checked_and_counted_in_one_state(postgres):
+    there = postgres.load(ROWS)
+    check_one_state(
+        postgres.connection.execute, f'"{there.table}"', "shifting", lambda: Source(postgres.url, "shifting")
+    )
+
+
+def test_groups_and_entities_may_be_of_any_type_that_can_be_compared(postgres):
+    many = "from generate_series(1, 5) as n"
+    for kind, value in {
+        "uuid": "md5(n::text)::uuid",
+        "bytea": "n::text::bytea",
+        "date": "date '2026-01-01' + n",
+    }.items():
+        values = f"{value} as person, {value} as home, '1' as county"
+        postgres.connection.execute(f"create table by_{kind} as select {values} {many}")
+        postgres.connection.commit()
+        assert counts(Source(postgres.url, f"by_{kind}"), entity="person") == [[5, 0, 0], [0, 0, 0]]
 
 
 def test_nothing_is_left_behind_also_after_an_error(postgres, rows):

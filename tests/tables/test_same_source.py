@@ -18,7 +18,7 @@ OPTIONS = {"group": "home", "region": "county", "hierarchy": TREE, "max_size": 3
 
 def refused(source, groups, **options):
     with pytest.raises(SpecError, match="groups is the microdata themselves"):
-        read(source, groups=groups, **OPTIONS, **options)
+        read(source, groups=groups, groups_are_public=True, **OPTIONS, **options)
 
 
 def created(connection):
@@ -58,7 +58,9 @@ def test_the_same_table_of_a_duckdb_file_and_not_another(tmp_path):
     created(connection)
     connection.disconnect()
     refused(path, path, table="people", groups_table="people")
-    assert read(path, groups=path, **OPTIONS, table="people", groups_table="homes").leaf_totals.tolist() == [2, 2]
+    assert read(
+        path, groups=path, groups_are_public=True, **OPTIONS, table="people", groups_table="homes"
+    ).leaf_totals.tolist() == [2, 2]
 
 
 def test_the_same_ibis_table_and_what_is_made_of_it():
@@ -70,11 +72,20 @@ def test_the_same_ibis_table_and_what_is_made_of_it():
     refused(rows.filter(rows.county == "1"), rows)
     joined = rows.drop("county").join(homes, "home")
     for source in (rows, joined):
-        assert read(source, groups=homes, **OPTIONS).leaf_totals.tolist() == [2, 2]
+        assert read(source, groups=homes, groups_are_public=True, **OPTIONS).leaf_totals.tolist() == [2, 2]
 
 
 def test_a_list_from_elsewhere_is_taken(tmp_path):
     parquet.write_table(ROWS, tmp_path / "people.parquet")
     parquet.write_table(LIST, tmp_path / "homes.parquet")
-    sizes = read(tmp_path / "people.parquet", groups=tmp_path / "homes.parquet", **OPTIONS)
+    sizes = read(tmp_path / "people.parquet", groups=tmp_path / "homes.parquet", groups_are_public=True, **OPTIONS)
     assert sizes.leaf_totals.tolist() == [2, 2]
+
+
+def test_a_list_of_groups_is_refused_until_the_data_holder_declares_it_public(tmp_path):
+    """The office's own household file would publish the exact number of households of every region."""
+    parquet.write_table(LIST, tmp_path / "households.parquet")
+    for groups in (LIST, tmp_path / "households.parquet"):
+        with pytest.raises(SpecError, match=r"exact number of groups in every region.*set groups_are_public=True"):
+            read(ROWS, groups=groups, **OPTIONS)
+        assert read(ROWS, groups=groups, groups_are_public=True, **OPTIONS).leaf_totals.tolist() == [2, 2]

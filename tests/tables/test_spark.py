@@ -29,7 +29,7 @@ EXPECTED = [[0, 1, 0], [1, 0, 0]]
 
 
 def counts(rows, **options):
-    return read(rows, **OPTIONS, **options).counts.open_at_the_privacy_border().tolist()
+    return read(rows, **OPTIONS, groups_are_public=True, **options).counts.open_at_the_privacy_border().tolist()
 
 
 def on_both(test):
@@ -149,7 +149,8 @@ tree = tt.Hierarchy.from_levels({"county": ["1", "2"]}, ["county"])
 before = signal.getsignal(signal.SIGINT)
 try:
     people, homes = tt.Source(url, people), tt.Source(url, homes)
-    found = tt.read(people, groups=homes, group="home", region="county", hierarchy=tree, max_size=3)
+    listed = {"groups": homes, "groups_are_public": True}
+    found = tt.read(people, **listed, group="home", region="county", hierarchy=tree, max_size=3)
     print(json.dumps(found.counts.open_at_the_privacy_border().tolist()))
 except tt.TallytreeError as error:
     print(error)

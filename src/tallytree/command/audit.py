@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tallytree.command import progress_bar
+from tallytree.command.make import run_release
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
+from tallytree.evaluate.audit.border import PUBLISHED
 from tallytree.evaluate.audit.plot import save_all
-from tallytree.evaluate.audit.results import WARNING, Audit, Row
+from tallytree.evaluate.audit.results import WARNING, Audit, BorderRow, Row
 from tallytree.evaluate.audit.running import audit
 
 
@@ -37,6 +43,7 @@ def run_audit(
             confidence=confidence,
             jobs=jobs,
             progress=progress,
+            release=release_in_process,
         )
     written = [] if out is None else save_all(found, out)
     if as_json and not quiet:
@@ -46,6 +53,33 @@ def run_audit(
         if written:
             show(f"\nWritten to {out} (not private): {', '.join(path.name for path in written)}", quiet=quiet)
     return found.ok
+
+
+def release_in_process(folder: Path) -> str:
+    """Do what `tallytree release` does with a folder's release.toml, in this process, and return all that it prints.
+
+    Progress lines depend on the clock, so they are left out. Python shows a warning once; here it is shown each time.
+    """
+    printed, own = io.StringIO(), progress_bar.BETWEEN_LINES
+    progress_bar.BETWEEN_LINES = float("inf")
+    try:
+        with redirect_stdout(printed), redirect_stderr(printed), warnings.catch_warnings():
+            warnings.simplefilter("always")
+            run_release(
+                folder / "release.toml",
+                folder / PUBLISHED,
+                ledger=None,
+                no_ledger=True,
+                same_data=False,
+                changed_files=False,
+                resumed=False,
+                report=True,
+                as_json=False,
+                quiet=False,
+            )
+    finally:
+        progress_bar.BETWEEN_LINES = own
+    return printed.getvalue()
 
 
 def _report(found: Audit) -> RenderableType:
@@ -61,25 +95,57 @@ def _report(found: Audit) -> RenderableType:
         below(table),
         Text(
             "\nLower bounds on the real ε, at the δ of the claim. Exact: over all neighbours of a tiny data set. "
-            "Outputs: from measurements, by their likelihood ratio; counts: from final counts alone; command: from a "
-            f"folder that `tallytree release` wrote. Each of the last three holds with {100 * found.confidence:g} %.",
+            "Outputs: from measurements; counts: from final counts alone; command: from a folder that `tallytree "
+            f"release` wrote. The last three hold together, over all rows, with {100 * found.confidence:g} %.\n",
             style="dim",
         ),
+    ]
+    at_border = plain_table(
+        "compared at the border",
+        "unit",
+        "pairs",
+        "releases",
+        "queries",
+        "change",
+        "loss",
+        "verdict",
+        right=range(2, 7),
+        gap=1,
+    )
+    for one in found.border:
+        about = f"{one.name}\n  {one.budget}{'; ' if one.setting else ''}{one.setting}"
+        at_border.add_row(
+            about,
+            one.unit,
+            *(f"{number:,}" for number in (one.pairs, one.published, one.queries)),
+            f"{one.change:.3f}",
+            f"{one.loss:.3f}",
+            _verdict(one),
+        )
+    parts += [
+        below(at_border),
+        Text(
+            "\nNeighbouring tables with identical answers. Change: the largest of a query, as a part of its "
+            "sensitivity; loss: the largest of all queries together, as a part of the budget. Both may be at most 1, "
+            "and all files and messages of releases must be identical.",
+            style="dim",
+        ),
+        *(Text(f"{one.name}, {one.unit}: {flag}", style="red") for one in found.border for flag in one.flags),
         Text(_conclusion(found), style="bold" if found.ok else "bold red"),
     ]
     return Group(*parts)
 
 
-def _verdict(row: Row) -> Text:
-    if row.part == "planted":
-        caught = row.sampled > row.claimed
-        return Text("caught" if caught else "MISSED", style="" if caught else "bold red")
-    return Text(row.verdict, style="" if row.verdict == "consistent" else "bold red")
+def _verdict(row: Row | BorderRow) -> Text:
+    if row.part != "planted":
+        return Text(row.verdict, style="" if row.verdict == "consistent" else "bold red")
+    caught = row.power or 0.0 if isinstance(row, Row) else row.flagged / row.pairs
+    return Text(f"caught {100 * caught:.0f} %" if caught else "MISSED", style="" if caught else "bold red")
 
 
 def _conclusion(found: Audit) -> str:
-    planted = [row for row in found.rows if row.part == "planted"]
-    if planted:
-        caught = len(planted) - len(found.failures)
-        return f"\n{caught} of {len(planted)} planted defects are caught."
-    return f"\n{len(found.rows) - len(found.failures)} of {len(found.rows)} claims are consistent with what was found."
+    rows: list[Row | BorderRow] = [*found.rows, *found.border]
+    good = len(rows) - len(found.failures)
+    if any(row.part == "planted" for row in rows):
+        return f"\n{good} of {len(rows)} planted defects are caught."
+    return f"\n{good} of {len(rows)} claims are consistent with what was found."

@@ -15,10 +15,10 @@ ledger_app = typer.Typer(
 )
 
 LedgerPath = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
-Epsilon = Annotated[str | None, typer.Option(help="Total budget in pure ε.")]
-Rho = Annotated[str | None, typer.Option(help="Total budget in ρ (zCDP).")]
+Epsilon = Annotated[str | None, typer.Option(help="Total budget in pure epsilon.")]
+Rho = Annotated[str | None, typer.Option(help="Total budget in rho (zCDP).")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors and warnings only.")]
-Delta = Annotated[str | None, typer.Option(help="With --epsilon: the largest ρ for (ε, δ).")]
+Delta = Annotated[str | None, typer.Option(help="With --epsilon: the largest rho for (epsilon, delta).")]
 
 
 @ledger_app.command("open")
@@ -68,7 +68,7 @@ def ledger_show(
 @ledger_app.command("link")
 def ledger_link(
     path: LedgerPath,
-    names: Annotated[list[str], typer.Argument(metavar="NAME NAME…", help="Accounts that concern the same people.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME NAME...", help="Accounts that concern the same people.")],
     epsilon: Epsilon = None,
     rho: Rho = None,
     delta: Delta = None,
@@ -92,7 +92,8 @@ def ledger_record(
     directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")],
     path: Annotated[Path, typer.Option("--ledger", metavar="LEDGER", help="The ledger that paid for it.")],
     receipt: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Which reservation did; found by the measurements if left out.")
+        int | None,
+        typer.Option(metavar="NUMBER", help="The reservation that paid; found by what was measured if left out."),
     ] = None,
 ) -> None:
     """Tell a ledger which release it paid for, if it could not be told when the release was saved. Nothing is spent."""

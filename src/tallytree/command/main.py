@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from tallytree.command.ledger import ledger_app
+from tallytree.command.streams import make_streams_safe
 from tallytree.errors import BudgetError, SpecError, TallytreeError
 from tallytree.version import VERSION
 
@@ -58,6 +59,13 @@ SameData = Annotated[
         help="Charge files that another account was charged for; the privacy statement names it: budgets add up.",
     ),
 ]
+ChangedFiles = Annotated[
+    bool,
+    typer.Option(
+        "--changed-files",
+        help="Charge the same account for other files than before: the same data, corrected or in another format.",
+    ),
+]
 LedgerPath = Annotated[
     Path | None, typer.Option("--ledger", help="The ledger to charge, instead of the one in the spec.")
 ]
@@ -91,15 +99,14 @@ def demo(
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make up a country, release it with ε = 1, and verify the release.
+    """Make up a country, release it with epsilon = 1, and verify the release.
 
-    Its ledger is made anew beside its data, with ε = 2 in all, each time that the country is made up.
+    Its ledger is made anew beside its data, with epsilon = 2 in all, each time that the country is made up.
     """
     from tallytree.command.make import run_demo
 
     try:
         run_demo(out, data, households=households, report=not no_report, quiet=quiet)
-        _keeps_its_promises(out, quiet=quiet)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note("The country is made up, so nothing was spent that matters. Run it again.")
         raise
@@ -123,7 +130,7 @@ def plan(
     suggest: Annotated[
         list[str] | None, typer.Option(help='Find shares for a goal: "county within 20 at 95%". May be repeated.')
     ] = None,
-    epsilon: Annotated[list[str] | None, typer.Option(help="Another ε than the spec's. May be repeated.")] = None,
+    epsilon: Annotated[list[str] | None, typer.Option(help="Another epsilon than the spec's. May be repeated.")] = None,
     prior: Annotated[
         str | None, typer.Option(help="What to expect, for [plan] prior: a shape, a table or a release.")
     ] = None,
@@ -161,6 +168,7 @@ def release(
     ledger: LedgerPath = None,
     no_ledger: NoLedger = False,
     same_data: SameData = False,
+    changed_files: ChangedFiles = False,
     resume: Resume = False,
     no_report: NoReport = False,
     as_json: AsJson = False,
@@ -171,20 +179,24 @@ def release(
     It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless it is
     told --no-ledger.
     """
-    from tallytree.command.make import run_release, told_when_interrupted
+    from tallytree.command.make import ask_about_changed_files, run_release, told_when_interrupted
 
-    with told_when_interrupted(out):
+    def run(changed: bool) -> None:
         run_release(
             spec,
             out,
             ledger=ledger,
             no_ledger=no_ledger,
             same_data=same_data,
+            changed_files=changed,
             resumed=resume,
             report=not no_report,
             as_json=as_json,
             quiet=quiet,
         )
+
+    with told_when_interrupted(out):
+        ask_about_changed_files(run, allowed=changed_files)
 
 
 @app.command()
@@ -195,6 +207,7 @@ def synthesize(
     no_ledger: NoLedger = False,
     resume: Resume = False,
     same_data: SameData = False,
+    changed_files: ChangedFiles = False,
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
@@ -204,19 +217,23 @@ def synthesize(
     told --no-ledger. Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a
     ledger nothing guards against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
     """
-    from tallytree.command.make import run_synthesis, told_when_interrupted
+    from tallytree.command.make import ask_about_changed_files, run_synthesis, told_when_interrupted
 
-    with told_when_interrupted(out):
+    def run(changed: bool) -> None:
         run_synthesis(
             spec,
             out,
             ledger=ledger,
             no_ledger=no_ledger,
             same_data=same_data,
+            changed_files=changed,
             resumed=resume,
             report=not no_report,
             quiet=quiet,
         )
+
+    with told_when_interrupted(out):
+        ask_about_changed_files(run, allowed=changed_files)
 
 
 @app.command()
@@ -417,11 +434,13 @@ def evaluate(
     ] = None,
     size_columns: Annotated[
         str | None,
-        typer.Option(metavar="PREFIX", help="What stands before the size in the file's columns: hh for hh1, hh2, …"),
+        typer.Option(
+            metavar="PREFIX", help="What stands before the size in the file's columns: hh for hh1, hh2 and so on"
+        ),
     ] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="Repeat for several; all of them if not given.")] = None,
     epsilon: Annotated[list[str] | None, typer.Option(help="Repeat for several; 1 if not given.")] = None,
-    runs: Annotated[int, typer.Option(help="Runs of each mechanism with each ε.")] = 5,
+    runs: Annotated[int, typer.Option(help="Runs of each mechanism with each epsilon.")] = 5,
     scale: Annotated[float, typer.Option(help="Size of a made-up data set; 1 is full size.")] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same data and noise.")] = 0,
     unit: Annotated[str, typer.Option(help="one_entity or one_group.")] = "one_entity",
@@ -459,16 +478,16 @@ def evaluate(
 @app.command()
 def audit(
     mechanism: Annotated[list[str] | None, typer.Option(help="Repeat for several; all if not given.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Outputs of each of two neighbours; 20,000 if not given.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Outputs of each of two neighbours; 10,000 if not given.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and settings.")] = False,
     planted: Annotated[bool, typer.Option("--planted", help="Audit planted defects: each must be caught.")] = False,
-    confidence: Annotated[float, typer.Option(help="Of each bound from outputs.")] = 0.999,
+    confidence: Annotated[float, typer.Option(help="Of all bounds from outputs together.")] = 0.999,
     jobs: Annotated[int | None, typer.Option(help="Processes at a time; one per processor if not given.")] = None,
     as_json: AsJson = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the plot.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """NOT PRIVATE: lower bounds on the real ε of every mechanism, from outputs on made-up neighbours.
+    """NOT PRIVATE: bound the real epsilon of every mechanism, and record what passes the privacy border.
 
     Exit code 1 if a claim is violated, or a planted defect is not caught.
     """
@@ -516,6 +535,7 @@ def showing_warnings() -> Iterator[None]:
 
 def main() -> None:
     """Run the command; our own errors become messages and exit codes, never tracebacks."""
+    make_streams_safe()
     try:
         with showing_warnings():
             app()
@@ -523,14 +543,12 @@ def main() -> None:
         told = getattr(error, "__notes__", None) or ["Nothing was spent."]
         _complain("\n".join(["interrupted.", *told]))
         sys.exit(130)
-    except BudgetError as error:
-        _complain(_with_notes(f"budget: {error}", error))
-        sys.exit(3)
     except TallytreeError as error:
         from tallytree.command.spec import in_spec_words
 
-        _complain(_with_notes(f"error: {in_spec_words(str(error))}", error))
-        sys.exit(2)
+        what, code = ("budget", 3) if isinstance(error, BudgetError) else ("error", 2)
+        _complain(_with_notes(f"{what}: {in_spec_words(str(error))}", error))
+        sys.exit(code)
     except Exception as error:
         # An unforeseen error's own text might quote private values, so only its kind and place are shown.
         frames = "".join(traceback.format_tb(error.__traceback__)[-4:])

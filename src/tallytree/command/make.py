@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import RenderableType
 
 from tallytree.command import reports, screen
@@ -20,33 +22,39 @@ from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.report import report_after
 from tallytree.command.same_spec import keep_spec, refuse_changed
-from tallytree.command.spec import Spec, is_for_synthesis
+from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeError
 from tallytree.evaluate.people import make_country
-from tallytree.privacy.accounts import Relation
+from tallytree.mechanisms import Mechanism
+from tallytree.planning.prior import Prior
+from tallytree.privacy.accounts import amount
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.journal import FILE as JOURNAL
-from tallytree.privacy.ledger import Ledger
+from tallytree.privacy.ledger import ChangedInput, Ledger
 from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.plan import Plan
 from tallytree.progress import Progress, Stage
-from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse_existing
+from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse_existing, try_names
 from tallytree.publish.microdata.kept import KeptRun, kept_run, remove_kept, saved_as
 from tallytree.publish.microdata.making import check, check_public, synthesize
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.recording import after_spending, warned_if_not_recorded
 from tallytree.publish.release.areas import areas_to_publish
-from tallytree.publish.release.keeping import Kept, SpentError
-from tallytree.publish.release.large.layout import is_large
+from tallytree.publish.release.keeping import Kept, SpentError, State
+from tallytree.publish.release.large.layout import COUNTS, is_large, parts
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
 from tallytree.publish.report.microdata_page import microdata_page
 from tallytree.publish.report.page import Page
-from tallytree.publish.strength import WeakPromise, weaknesses
+from tallytree.publish.strength import UselessCounts, WeakPromise, warn_of_plan, weaknesses
+from tallytree.publish.verify import verify
 from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.spark import sessions_kept
 
+NO_FLAGS: Mapping[str, Any] = {}  # of a release that charges its own account for the files that this knows
+NOTHING_SPENT = "Nothing was spent."
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
 
@@ -85,6 +93,36 @@ def told_when_interrupted(out: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _showing_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
+    """What the system refuses while a complete directory is shown does not hide that it is complete and paid for."""
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads it, and that is no fault
+        raise
+    except OSError as error:
+        raise ReleaseError(
+            f"the system stopped the command ({error.strerror}) after {out} was complete. Its budget is spent. "
+            f"Check it with:\n  {shlex.join(_checking(out, release_id))}"
+        ) from None
+
+
+def ask_about_changed_files(run: Callable[[bool], None], *, allowed: bool) -> None:
+    """Run what may meet files that an account does not know; on a terminal ask, and run it again with permission.
+
+    The first run spent nothing and left nothing, so that the second begins anew.
+    """
+    try:
+        run(allowed)
+    except ChangedInput as error:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        typer.echo(f"{error}", err=True)
+        if not typer.confirm("Charge them to the same account?", err=True):
+            raise
+        run(True)
+
+
 def run_release(
     path: Path,
     out: Path,
@@ -92,6 +130,7 @@ def run_release(
     ledger: Path | None,
     no_ledger: bool,
     same_data: bool,
+    changed_files: bool,
     resumed: bool,
     report: bool,
     as_json: bool,
@@ -102,7 +141,8 @@ def run_release(
     One that is resumed was charged before it was interrupted, or is charged now.
     """
     spec = ReleaseSpec.load(path)
-    again = _pasted("release", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
+    flags = {"same_data": same_data, "changed_files": changed_files}
+    again = _pasted("release", path, out, ledger=ledger, no_ledger=no_ledger, flags=flags)
     with claimed(out), shown(quiet) as progress:
         kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
         _refuse_release(kept, out, again, resumed=resumed)
@@ -116,17 +156,16 @@ def run_release(
         else:
             charged = spec.ledger_to_charge(ledger, without=no_ledger)
         try:
-            made, release_id = _released(
-                spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
-            )
+            made, release_id = _released(spec, out, kept, progress, ledger=charged, flags=flags, resumed=resumed)
         except BaseException as error:
             kept.give_up()
-            raise _noted(error, kept, again) from None
+            raise _noted(error, kept, again, spec.budget) from None
         page = report_after(out, lambda: _page(made, out, spec), progress) if report else None
-    if as_json:
-        screen.show_json(reports.released(made, out, release_id, page))
-    else:
-        _show_release(made, out, release_id, page, quiet=quiet)
+    with _showing_what_is_complete(out, release_id):
+        if as_json:
+            screen.show_json(reports.released(made, out, release_id, page))
+        else:
+            _show_release(made, out, release_id, page, quiet=quiet)
 
 
 def run_synthesis(
@@ -136,6 +175,7 @@ def run_synthesis(
     ledger: Path | None,
     no_ledger: bool,
     same_data: bool,
+    changed_files: bool,
     resumed: bool,
     report: bool,
     quiet: bool,
@@ -143,7 +183,8 @@ def run_synthesis(
     """Make the synthesis of a spec, and then its page if `report` is wanted."""
     spec = SynthesisSpec.load(path)
     charged = spec.ledger_to_charge(ledger, without=no_ledger)
-    again = _pasted("synthesize", path, out, ledger=ledger, no_ledger=no_ledger, same_data=same_data)
+    flags = {"same_data": same_data, "changed_files": changed_files}
+    again = _pasted("synthesize", path, out, ledger=ledger, no_ledger=no_ledger, flags=flags)
     with claimed(out):
         kept = out.absolute().with_name(f"{out.name}.partial")
         past = kept_run(kept)
@@ -162,24 +203,23 @@ def run_synthesis(
             refuse_changed(kept, spec)
         try:
             with shown(quiet) as progress:
-                made, saved = _synthesized(
-                    spec, out, kept, progress, ledger=charged, same_data=same_data, resumed=resumed
-                )
+                made, saved = _synthesized(spec, out, kept, progress, ledger=charged, flags=flags, resumed=resumed)
         except BaseException as error:
             raise _told(error, kept, again) from None
         remove_kept(kept)
         with shown(quiet) as progress:
             page = report_after(out, lambda: microdata_page(out), progress) if report else None
-    screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
-    if page is not None:
-        screen.show(f"\nLook at it: {page}", quiet=quiet)
-    screen.show_commands({"Check it:": _checking(out, saved)}, quiet=quiet)
-    if quiet:
-        print(saved)
+    with _showing_what_is_complete(out, saved):
+        screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
+        if page is not None:
+            screen.show(f"\nLook at it: {page}", quiet=quiet)
+        screen.show_commands({"Check it:": _checking(out, saved)}, quiet=quiet)
+        if quiet:
+            print(saved)
 
 
 def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: bool) -> None:
-    """Make up a country and release it."""
+    """Make up a country, release it and verify the release."""
     refuse_existing(out, replace=True)
     with shown(quiet) as progress:
         progress(Stage("making up a country"))
@@ -191,6 +231,8 @@ def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: boo
             kept.remove()  # of a country that was made up before
             made, release_id = _released(spec, out, kept, progress, ledger=ledger, replace=True)
             page = report_after(out, lambda: _page(made, out, spec), progress) if report else None
+        progress(Stage("verifying"))
+        verification = verify(out, progress=progress)
     screen.show(
         f"{country.people}: {country.households:,} households, {country.persons:,} persons, made up",
         f"{country.regions}: their states and counties",
@@ -200,6 +242,7 @@ def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: boo
     )
     _show_release(made, out, release_id, page, quiet=quiet)
     screen.show("", quiet=quiet)
+    screen.show(screen.outcome(verification), quiet=quiet and verification.ok)
 
 
 def _page(made: Release, out: Path, spec: ReleaseSpec) -> Page:
@@ -251,7 +294,8 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
     weak += _warned(spec.budget, group_sizes, but=weak)
     neighbours = Neighbours.of(group_sizes, spec.unit)
     wanted = spec.release
-    mechanism, _ = decided(
+    prior = spec.prior(group_sizes.hierarchy)
+    mechanism, plan = decided(
         group_sizes,
         neighbours,
         budget=spec.budget,
@@ -259,9 +303,13 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
         options=wanted.options,
         shares=wanted.shares,
         priority=wanted.priority,
-        prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
+        prior=prior if wanted.mechanism == "auto" else None,
         progress=progress,
     )
+    weak += warn_of_plan(
+        mechanism, plan, neighbours, group_sizes.hierarchy, shares=wanted.shares, priority=wanted.priority
+    )
+    weak += _useless(spec, group_sizes, neighbours, mechanism, plan, prior)
     areas = areas_to_publish(spec.area_files(), group_sizes.hierarchy, group_sizes.max_size + 1)
     ready = screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism, spec.ledger_in_words())
     facts = {
@@ -279,6 +327,33 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
     return facts, ready, spec.left_out()
 
 
+def _useless(
+    spec: ReleaseSpec,
+    group_sizes: GroupSizes,
+    neighbours: Neighbours,
+    mechanism: Mechanism,
+    plan: Plan,
+    prior: Prior | None,
+) -> list[str]:
+    """Warn of counts that noise will make useless; by public facts and the prior alone."""
+    from tallytree.planning.report import divided_by, expected_counts, uselessness
+
+    tree, totals, wanted = group_sizes.hierarchy, group_sizes.leaf_totals, spec.release
+    found = uselessness(
+        mechanism,
+        plan,
+        tree,
+        neighbours,
+        shares=divided_by(mechanism, tree, spec.budget, shares=wanted.shares, priority=wanted.priority),
+        expected=None if prior is None else expected_counts(prior, tree, neighbours, totals),
+        totals=None if totals is None else group_sizes.region_totals,
+        confidence=float(wanted.confidence),
+    )
+    for text in found:
+        warnings.warn(text, UselessCounts, stacklevel=2)
+    return found
+
+
 def _warned(budget: Budget, group_sizes: GroupSizes | None = None, *, but: Sequence[str] = ()) -> list[str]:
     """Warn of a budget that promises little; `but` are warnings that were given before."""
     totals = None if group_sizes is None else group_sizes.leaf_totals
@@ -288,10 +363,10 @@ def _warned(budget: Budget, group_sizes: GroupSizes | None = None, *, but: Seque
     return found
 
 
-def _check_account(spec: Spec, ledger: Path | None, relation: Relation, *, same_data: bool) -> None:
+def _check_account(spec: ReleaseSpec | SynthesisSpec, ledger: Path | None, flags: Mapping[str, Any]) -> None:
     """Refuse what the ledger would refuse after a long read. Its reservation is made later, and checks again."""
     if ledger is not None and spec.name is not None:
-        Ledger(ledger).check(spec.name, spec.budget, relation, same_data=same_data)
+        Ledger(ledger).check(spec.name, spec.budget, spec.neighbours(), spec.fingerprint(), **flags)
 
 
 def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None:
@@ -316,33 +391,59 @@ def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None
     try:
         refuse_existing(out)
     except ReleaseError as error:
-        error.add_note("Nothing was spent.")
+        error.add_note(NOTHING_SPENT)
         raise
 
 
-def _noted(error: BaseException, kept: Kept, again: str) -> BaseException:
-    """An error that says what was spent and how to go on; what the system refuses is none of our defects."""
+@contextmanager
+def _nothing_spent(*, unless: bool) -> Iterator[None]:
+    """What is done before the ledger is asked: an error says that nothing was spent, whatever the disk can tell now."""
     try:
-        state = kept.state()
-    except ReleaseError:
-        return error
+        yield
+    except BaseException as error:
+        if not unless:
+            error.add_note(NOTHING_SPENT)
+        raise
+
+
+def _noted(error: BaseException, kept: Kept, again: str, budget: Budget) -> BaseException:
+    """An error that says what was spent and how to go on; what the system refuses is none of our defects."""
+    before = NOTHING_SPENT in getattr(error, "__notes__", ())
+    try:
+        state = None if before else kept.state()
+    except ReleaseError as damage:
+        state = State(kept.folder, "begun", unsure=str(damage))
     if isinstance(error, OSError | MemoryError):
         why = (error.strerror or "it could not be written") if isinstance(error, OSError) else "too little memory"
         error = ReleaseError(f"the run was stopped by the system: {why}.")
-    if state is None or not state.spent:
-        error.add_note("Nothing was spent.")
+    if isinstance(error, ChangedInput):
+        error.__notes__ = [_about_changed_files(again)]
+    elif state is None or not state.spent:
+        error.__notes__ = [NOTHING_SPENT]
     else:
         if not isinstance(error, SpentError):
             error.add_note(state.in_words())
+        if state.unsure:
+            error.add_note(f"At most {amount(budget.amount, budget.currency)} is spent.")
         error.add_note(f"Go on with:\n  {again} --resume")
     return error
 
 
-def _pasted(word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, same_data: bool) -> str:
+def _about_changed_files(again: str) -> str:
+    """The two ways on from files that the account does not know, as commands."""
+    spec = shlex.quote(shlex.split(again)[2])
+    return (
+        f"New data: change `name` in the spec, and give it a total budget with:\n  tallytree ledger open {spec} "
+        f"--epsilon TOTAL\nThe same data:\n  {again} --changed-files"
+    )
+
+
+def _pasted(word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, flags: Mapping[str, Any]) -> str:
     """The command as it can be pasted into a shell."""
     words = ["tallytree", word, str(path), "--out", str(out)]
     words += [] if ledger is None else ["--ledger", str(ledger)]
-    words += ["--no-ledger"] * no_ledger + ["--same-data-other-name"] * same_data
+    words += ["--no-ledger"] * no_ledger + ["--same-data-other-name"] * flags["same_data"]
+    words += ["--changed-files"] * flags["changed_files"]
     return shlex.join(words)
 
 
@@ -353,7 +454,7 @@ def _released(
     progress: Progress,
     *,
     ledger: Path | None,
-    same_data: bool = False,
+    flags: Mapping[str, Any] = NO_FLAGS,
     resumed: bool = False,
     replace: bool = False,
 ) -> tuple[Release, str]:
@@ -379,13 +480,16 @@ def _released(
     if state is not None and state.stage == "measured":
         made = resume(kept.folder, **how)
     else:
-        if state is None or not state.spent:
-            _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
-        weak = _warned(spec.budget)
-        group_sizes = spec.read(progress)
-        _warned(spec.budget, group_sizes, but=weak)
-        if not resumed:
-            keep_spec(kept.folder, spec)
+        with _nothing_spent(unless=state is not None and state.spent):
+            if state is None or not state.spent:
+                _check_account(spec, ledger, flags)
+            weak = _warned(spec.budget)
+            group_sizes = spec.read(progress)
+            _warned(spec.budget, group_sizes, but=weak)
+            if is_large(group_sizes.hierarchy, group_sizes.max_size - group_sizes.first_size + 1):
+                try_names(out, (part.file(COUNTS) for part in parts(group_sizes.hierarchy)))
+            if not resumed:
+                keep_spec(kept.folder, spec)
         made = release(
             group_sizes,
             budget=spec.budget,
@@ -394,7 +498,7 @@ def _released(
             priority=wanted.priority,
             prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
             ledger=ledger,
-            same_data=same_data,
+            **flags,
             noise=spec.privacy.noise,
             keep=kept.folder,
             **how,
@@ -415,14 +519,14 @@ def _synthesized(
     progress: Progress,
     *,
     ledger: Path | None,
-    same_data: bool,
+    flags: Mapping[str, Any],
     resumed: bool,
 ) -> tuple[Synthesis, str]:
     """The synthesis and its id."""
     progress(Stage("checking the spec"))
     arguments = _arguments(spec)
     if not resumed:
-        _check_account(spec, ledger, spec.neighbours(), same_data=same_data)
+        _check_account(spec, ledger, flags)
         _warned(spec.budget)
     progress(Stage("reading the data"))
     households = spec.read(progress)
@@ -433,7 +537,7 @@ def _synthesized(
         households,
         **arguments,
         ledger=ledger,
-        same_data=same_data,
+        **flags,
         folder=kept,
         resume=resumed,
         title=spec.synthesis.title,
@@ -485,6 +589,9 @@ def _told(error: BaseException, kept: Path, again: str) -> BaseException:
         told = BudgetError(after_spending(told))
     if past.state == "nothing":
         remove_kept(kept)
+    if isinstance(told, ChangedInput):
+        told.__notes__ = [_about_changed_files(again)]
+        return told
     told.__notes__ = [past.in_words() if past.state != "nothing" else "Nothing was spent."]
     if past.state in ("begun", "reserved", "saved"):
         told.add_note(f"Go on with:\n  {again} --resume")

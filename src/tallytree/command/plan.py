@@ -13,17 +13,22 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tallytree import charts
+from tallytree.arrays import Integers
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import below, plain_table, show, show_json, words
 from tallytree.command.spec import is_for_synthesis, wanted_budget
 from tallytree.errors import TallytreeError
+from tallytree.estimate.intervals.value import REACH_SHARE
+from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import mechanism_named
 from tallytree.names import visible
 from tallytree.planning import plots
 from tallytree.planning.goals import Suggestion, in_words, suggest
-from tallytree.planning.report import planned, splits_with
+from tallytree.planning.prior import NO_PRIOR, ExpectedCounts
+from tallytree.planning.report import expected_counts, planned, splits_with
 from tallytree.planning.value import PlanReport, Prediction
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.progress import Stage
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.report.plan_page import plan_page
@@ -69,16 +74,14 @@ def run_plan(
             known_totals = None if totals is None else hierarchy.aggregate(totals)
             by: dict[str, Any] = {"mechanism": spec.release.mechanism, "totals": known_totals}
             by["options"] = spec.release.options
+            by["expected"] = _expected(spec, facts[1], hierarchy, totals, prior=prior, groups=groups)
             found = [suggest(*facts, budget, goals, **by) for budget in budgets]
             content, parts = [one.to_json() for one in found], [suggestion(one) for one in found]
         else:
             known: dict[str, Any] = {"leaf_totals": totals, "mechanisms": mechanisms, "progress": progress}
             known["prior"] = spec.prior(hierarchy, source=prior, groups=groups)
             if known["prior"] is None:
-                raise TallytreeError(
-                    "what may be expected? Say it in the spec's [plan] section or with --prior: "
-                    '"households", "heavy-tail" or "uniform", an older public table, or an earlier release'
-                )
+                raise TallytreeError(NO_PRIOR)
             if plot is not None:
                 charts.check(plot)
             for name, options in spec.mechanism_options.items():
@@ -106,6 +109,14 @@ def run_plan(
         show(*parts, quiet=quiet)
 
 
+def _expected(
+    spec: ReleaseSpec, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None, **given: Any
+) -> ExpectedCounts | None:
+    """What the spec's prior, or the one given, expects; None where there is no prior."""
+    found = spec.prior(hierarchy, source=given["prior"], groups=given["groups"])
+    return None if found is None else expected_counts(found, hierarchy, neighbours, totals)
+
+
 # -------------------------------------------------------------------- on the screen
 
 
@@ -114,10 +125,10 @@ def plan_table(report: PlanReport) -> RenderableType:
     parts: list[RenderableType] = []
     for budget in report.budgets:
         parts.append(Text(f"\nWhat {budget} buys", style="bold green") + words(f", expecting {report.prior}"))
-        parts.append(Text("Errors are means per region. moved: earth mover's distance, the entities", style="dim"))
-        parts.append(Text("to add or remove to fix it. L1: sum over sizes. *: least moved of a split.\n", style="dim"))
+        parts.append(Text(f"{_legend(report)}\n", style="dim"))
         for split in report.splits:
             parts.append(_split_block(report, report.of(budget=budget, split=split), split))
+    parts += [Text(f"! {warning}", style="bold yellow") for warning in report.warnings]
     by_category = [] if report.hierarchy.by is None else [BY_CATEGORY]
     for note in (*by_category, *_simulation_errors(report), *report.notes):
         parts.append(Text(f"· {note}"))
@@ -125,6 +136,18 @@ def plan_table(report: PlanReport) -> RenderableType:
         parts.append(Text(f"· not shown: {', '.join(report.skipped)} (--json says why)"))
     parts.append(Text(NOTHING_SPENT))
     return Group(*parts)
+
+
+def _legend(report: PlanReport) -> str:
+    percent = f"{100 * report.confidence:g} %"
+    return (
+        "moved, L1: mean errors per region. moved is the earth mover's distance, the entities to add or remove to fix "
+        "it; * marks the least of a split. L1 is summed over sizes.\n"
+        f"reach: {100 * REACH_SHARE:g} % of a level's published counts will have their recommended {percent} interval "
+        "within count ± reach, if the data are like the prior.\n"
+        f"half-width: no guaranteed {percent} interval is wider than this to either side of an unbiased estimate, for "
+        "any data. It reaches further from the published count where that was smoothed away from the estimate."
+    )
 
 
 def _split_block(report: PlanReport, rows: tuple[Prediction, ...], split: str) -> RenderableType:
@@ -136,24 +159,30 @@ def _split_block(report: PlanReport, rows: tuple[Prediction, ...], split: str) -
     usual, others = _divisions(by_name)
     lines = [Text(split, style="bold") + Text(f"  {_in_percent(divided, usual)}", style="dim")]
     lines += [Text(f"{name} divides otherwise: {_in_percent(divided, own)}", style="dim") for name, own in others]
-    widths = [max(14, len(level) + 1) for level in levels]
-    first = max(21, *(len(name) + 1 for name in by_name))
+    widths = [max(21, len(level) + 1) for level in levels]
+    halves = _half_widths(by_name)
+    first = max(21, *(len(name) + 1 for name in (*by_name, *halves)))
     for some in _chunks(widths, WIDTH - first):
         head, below = Text(" " * first), Text(" " * first)
         for at in some:
             head.append(levels[at].rjust(widths[at]), style="bold")
-            below.append("moved".rjust(widths[at] - 7) + "L1".rjust(7), style="dim")
+            below.append("moved".rjust(widths[at] - 14) + "L1".rjust(7) + "reach".rjust(7), style="dim")
         lines += [head, below]
         for name, found in by_name.items():
             line = Text(name.ljust(first))
             for at in some:
                 least = min(rows_of[at].emd for rows_of in by_name.values())
                 best = found[at].emd == least
-                cell = f"{short(found[at].emd)}{'*' if best else ' '}".rjust(widths[at] - 6)
+                cell = f"{short(found[at].emd)}{'*' if best else ' '}".rjust(widths[at] - 13)
                 line.append(cell, style="bold green" if best else "")
                 line.append(short(found[at].l1).rjust(6))
+                line.append(_plus_minus(found[at].reach).rjust(7), style="cyan")
             lines.append(line)
-        lines += _interval_lines(report, by_name, some, widths, first)
+        for label, found_widths in halves.items():
+            if any(found_widths[at] is not None for at in some):
+                lines.append(Text(label.ljust(first), style="dim"))
+                for at in some:
+                    lines[-1].append(_plus_minus(found_widths[at]).rjust(widths[at]))
     return Group(*lines, Text(""))
 
 
@@ -175,25 +204,19 @@ def _in_percent(levels: list[str], parts: Parts) -> str:
     return ", ".join(f"{level} {as_percent(share)}" for level, share in zip(levels, parts, strict=True))
 
 
-def _interval_lines(
-    report: PlanReport, by_name: dict[str, list[Prediction]], some: list[int], widths: list[int], first: int
-) -> list[Text]:
-    """Half-widths, one line for all mechanisms that share them: they follow from what is measured alone."""
+def _half_widths(by_name: dict[str, list[Prediction]]) -> dict[str, tuple[float | None, ...]]:
+    """Half-widths by a label, one for all mechanisms that share them: they follow from what is measured alone."""
     named: dict[tuple[float | None, ...], list[str]] = {}
     for name, found in by_name.items():
         named.setdefault(tuple(row.half_width for row in found), []).append(name)
-    lines = []
-    for half_widths, names in named.items():
-        if all(half_widths[at] is None for at in some):
-            continue
-        view = mechanism_named(names[0]).view
-        whose = f"by {view}" if len(names) > 1 else names[0]
-        line = Text(f"± {100 * report.confidence:g} %, {whose}".ljust(first), style="cyan")
-        for at in some:
-            half = half_widths[at]
-            line.append(("" if half is None else f"± {short(half)}").rjust(widths[at] - 7) + " " * 7)
-        lines.append(line)
-    return lines
+    return {
+        f"half-width, {f'by {mechanism_named(names[0]).view}' if len(names) > 1 else names[0]}": half_widths
+        for half_widths, names in named.items()
+    }
+
+
+def _plus_minus(value: float | None) -> str:
+    return "" if value is None else f"±{short(value)}" if value % 1 else f"±{short(value).removesuffix('.0')}"
 
 
 def _simulation_errors(report: PlanReport) -> list[str]:
@@ -209,16 +232,24 @@ def _simulation_errors(report: PlanReport) -> list[str]:
 
 def suggestion(found: Suggestion) -> RenderableType:
     """Shares for a goal, what they give, and the line for the spec."""
-    table = plain_table("level", "share", "± per count", right=(1, 2))
-    for (level, share), half_width in zip(found.by_level.items(), found.half_widths, strict=True):
-        table.add_row(level, as_percent(share), f"{half_width:,.1f}")
+    reach = found.reach or (None,) * len(found.levels)
+    table = plain_table("level", "share", "reach", "half-width", right=(1, 2, 3))
+    for (level, share), half_width, reached in zip(found.by_level.items(), found.half_widths, reach, strict=True):
+        table.add_row(level, as_percent(share), "–" if reached is None else f"± {reached:,.0f}", f"± {half_width:,.1f}")
     sentences = [words(line, style="bold green" if found.enough else "bold yellow") for line in in_words(found)]
     confidence = f"{100 * found.goals[0].confidence:g} %"
     return Group(
         *sentences,
         Padding(table, (1, 0, 1, 2)),
         Text(
-            f"± is the half-width of the widest guaranteed interval of a level at {confidence}, with {found.mechanism}."
+            f"reach: with {found.mechanism}, {100 * REACH_SHARE:g} % of a level's published counts will have their "
+            f"recommended {confidence} interval within count ± reach, if the data are like the prior."
+            if found.reach is not None
+            else "reach: not predicted without a prior."
+        ),
+        Text(
+            f"half-width: no guaranteed {confidence} interval is wider than this to either side of an unbiased "
+            "estimate, for any data."
         ),
         Text("In the spec's [release]:"),
         below(Text(found.toml, style="cyan")),

@@ -11,16 +11,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task
 from rich.progress import Progress as Bars
+from rich.table import Column
 from rich.text import Text
 
 from tallytree.names import visible
 from tallytree.privacy.budget import as_decimal
 from tallytree.progress import Progress, Stage
 
-BETWEEN_LINES = 10  # seconds, at least, between two lines of a log
+BETWEEN_LINES: float = 10  # seconds, at least, between two lines of a log
+LOG_WIDTH = 80  # columns of a line in a log
 PACE_OVER = 600  # seconds over which the pace is averaged: rounds of a synthesis differ
 COMPILING = Stage("compiling, once", about="later runs load what is compiled now")
 
@@ -40,11 +43,16 @@ def shown(quiet: bool) -> Iterator[Progress]:
         yield lambda stage: None
         return
     if not console.is_terminal:
-        yield _Log().show
+        log = _Log()
+        try:
+            yield log.show
+        finally:
+            log.close()
         return
     from tallytree.kernels import told_of_compiling
 
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=12), _State()
+    fixed = Column(no_wrap=True)
+    columns = SpinnerColumn(), _Doing(), BarColumn(bar_width=12, table_column=fixed), _State(table_column=fixed)
     with _Lines(*columns, console=console, transient=True, speed_estimate_period=PACE_OVER) as lines:
         screen = _Screen(lines)
         _under_way.append(console)
@@ -61,6 +69,12 @@ class _Log:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
         self._doing, self._began, self._told = "", clock(), clock()
+        self._open = True
+
+    def close(self) -> None:
+        """Write no more lines: what follows in the log is the result."""
+        with self._lock:
+            self._open = False
 
     def show(self, stage: Stage) -> None:
         """A stage has begun, or got on."""
@@ -68,16 +82,18 @@ class _Log:
             now = self._clock()
             if stage.doing != self._doing:
                 self._doing, self._began = stage.doing, now
-            if now - self._told < BETWEEN_LINES:
+            if not self._open or now - self._told < BETWEEN_LINES:
                 return
             self._told = now
             gone = now - self._began
             left = stage.seconds_left
             if left is None and not stage.resumed:
                 left = at_this_pace(stage, gone)
-            parts = [stage.doing, amount(stage), times(gone, left), stage.about or ""]
+            numbers = "  ".join(part for part in (amount(stage), times(gone, left)) if part)
+            doing = _cut(visible(stage.doing), LOG_WIDTH - 2 - cell_len(numbers))
+            line = "  ".join(part for part in (doing, numbers, visible(stage.about)) if part)
             with suppress(OSError, ValueError):  # a log that cannot be written stops no work
-                print(visible("  ".join(part for part in parts if part)), file=sys.stderr, flush=True)
+                print(_cut(line, LOG_WIDTH), file=sys.stderr, flush=True)
 
 
 class _Screen:
@@ -123,6 +139,13 @@ class _Lines(Bars):
                 yield Text(f"  {visible(about)}", style="dim", no_wrap=True, overflow="ellipsis")
 
 
+class _Doing(ProgressColumn):
+    """What is being done, cut to the room that the other columns leave."""
+
+    def render(self, task: Task) -> Text:
+        return Text(visible(task.description), no_wrap=True, overflow="ellipsis")
+
+
 class _State(ProgressColumn):
     """How much is done, for how long, and how long still."""
 
@@ -130,6 +153,15 @@ class _State(ProgressColumn):
         done = amount(task.fields["stage"])
         gone = (times(task.elapsed or 0, seconds_left(task)), "cyan")
         return Text.assemble(*([f"{done}  "] if done else []), gone, no_wrap=True)
+
+
+def _cut(line: str, width: int) -> str:
+    """As much of a line as fits `width` columns of a terminal, with dots where something was cut off."""
+    if cell_len(line) <= width:
+        return line
+    cut = Text(line)
+    cut.truncate(max(width - 3, 0))
+    return f"{cut.plain.rstrip()}..."
 
 
 def amount(stage: Stage) -> str:

@@ -65,7 +65,7 @@ def run_query(
         alone = None
         if level is None and areas is None and not other and len(regions or ()) < 2 and is_partitioned(directory):
             alone = one_region(directory, regions[0] if regions else None)
-        release, typical = (Release.load(directory), typical) if alone is None else (Release(**vars(alone)), False)
+        release = Release.load(directory) if alone is None else Release(**vars(alone))
         every, given = _every_value(release, by, alone=level is None and areas is None and kind != "simultaneous")
         asked_of, chosen = _asked_of(release, level, regions, areas), read_values(given, "--by")
         if kind == "simultaneous":
@@ -167,6 +167,7 @@ def as_row(found: Answer, tree: Hierarchy) -> dict[str, Any]:
         "upper": guaranteed[1],
         "typical_lower": typical[0],
         "typical_upper": typical[1],
+        "recommended": found.recommended,
         "confidence": found.confidence,
         "question": found.question,
     }
@@ -184,7 +185,7 @@ def show_csv(rows: list[dict[str, Any]]) -> None:
 
 
 def answer(found: Answer) -> RenderableType:
-    """One answer: the released value, the unbiased one and both intervals, with what they are."""
+    """One answer: the released value, the unbiased one and both intervals, the recommended one first."""
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_column(style="bold")
     table.add_column(justify="right", style="cyan")
@@ -199,10 +200,11 @@ def answer(found: Answer) -> RenderableType:
         "guaranteed": (found.guaranteed, f"at least {percent}, whatever {found.truth} is"),
         "typical": (found.typical, f"about {percent}, for data like the released"),
     }
-    for kind, (ends, text) in kinds.items():
+    for kind, (ends, text) in sorted(kinds.items(), key=lambda one: one[0] != found.recommended):
         if ends is not None:
             what = "unbounded" if np.isinf(ends).any() else "known exactly" if ends[0] == ends[1] else text
-            table.add_row(kind, found.between(ends), what)
+            chosen = kind == found.recommended and what == text and None not in (found.guaranteed, found.typical)
+            table.add_row(kind, found.between(ends), f"recommended: {what}" if chosen else what)
     notes = [words(f"· {note}") for note in found.notes]
     title = words(f"{found.question[0].upper()}{found.question[1:]}", style="bold green")
     return Group(title, Padding(table, (1, 0, 1 if notes else 0, 2)), *notes)
@@ -211,15 +213,13 @@ def answer(found: Answer) -> RenderableType:
 def answer_table(release: Release, found: Sequence[Answer], level: str, *, values: bool = False) -> RenderableType:
     """The same question for every region of a level, every area, or every value of a category, a row each."""
     linear = found[0].kind in ("sum", "difference")
-    headers = [level, "released", "unbiased" if linear else "measured", "guaranteed"]
-    typical = any(one.typical is not None for one in found)
-    table = plain_table(*headers, *(["typical"] if typical else []), right=range(1, 5))
+    headers = [level, "released", "unbiased" if linear else "measured", "interval", "kind"]
+    table = plain_table(*headers, right=range(1, 4))
     tree = release.hierarchy.regions
     for one in found:
         name = dict(one.by)[level] if values else one.area or tree.names[tree.index[one.regions[0]]]
         unbiased = "none" if one.unbiased is None else one.shown(one.unbiased)
-        row = [name, one.shown(one.released), unbiased, one.between(one.guaranteed)]
-        table.add_row(*row, *([one.between(one.typical)] if typical else []))
+        table.add_row(name, one.shown(one.released), unbiased, one.between(one.interval), one.recommended or "none")
     place = f"the area {found[0].area}" if found[0].area else places([tree.index[found[0].regions[0]]], tree)
     asked = found[-1].question if values else found[0].question.replace(f" in {place}", "", 1)
     notes = list(dict.fromkeys(note for one in found for note in one.notes if not note.startswith("The public number")))
@@ -227,7 +227,11 @@ def answer_table(release: Release, found: Sequence[Answer], level: str, *, value
         words(f"{asked[0].upper()}{asked[1:]}, by {level}", style="bold green"),
         Padding(table, (1, 0, 1, 2)),
         *(words(f"· {note}") for note in notes),
-        Text(f"Intervals are at {in_percent(found[0].confidence)}, each row by itself.", style="dim"),
+        Text(
+            f"Intervals are the recommended ones at {in_percent(found[0].confidence)}, each row by itself; --json and "
+            "--csv have both kinds.",
+            style="dim",
+        ),
     )
 
 

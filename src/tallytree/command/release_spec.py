@@ -28,6 +28,7 @@ from tallytree.command.spec import (
     Section,
     Spec,
 )
+from tallytree.disk import digest_of_files
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import ROOT, Hierarchy
@@ -39,11 +40,13 @@ from tallytree.progress import Progress, Stage, silent
 from tallytree.tables import GroupSizes, read
 from tallytree.tables.address import Source
 from tallytree.tables.codebook import values_from_codebook
+from tallytree.tables.group_sizes import ROWS
 from tallytree.tables.left_out import groups_at_largest, rows_left_out
-from tallytree.tables.options import Options, region_columns
+from tallytree.tables.options import Columns, Options, check_groups_are_public, region_columns
 from tallytree.tables.reading import lists_categories, public_rows, read_groups
 from tallytree.tables.regions import region_keys
 from tallytree.tables.same_source import refuse_own_list, refuse_private_file
+from tallytree.tables.source import paths_of
 from tallytree.tables.spark import sessions_kept
 
 if TYPE_CHECKING:
@@ -76,6 +79,7 @@ class DataSection(Microdata):
     entity: str | None = None
     rows_per_entity: int | None = None
     groups: PathOrTable | None = None
+    groups_are_public: bool = False
     on_spanning_group: Literal["error", "split"] = "error"
     regions_are_public: bool = False
     table: str | None = None
@@ -144,6 +148,8 @@ class ReleaseSpec(Spec):
         spec = super().load(path)
         if spec.release.shares is not None and spec.release.priority is not None:
             raise SpecError(f"{path}: [release] has shares and priority; both divide the budget, so give one of them")
+        if spec.data.groups is not None:
+            check_groups_are_public(spec.data.groups_are_public)
         checked_level(float(spec.release.confidence))
         spec.report.words()
         return spec
@@ -151,7 +157,7 @@ class ReleaseSpec(Spec):
     @property
     def unit(self) -> PrivacyUnit:
         """The privacy unit."""
-        return PrivacyUnit(self.privacy.unit)
+        return PrivacyUnit(self.privacy.unit, tuple(self.privacy.same_unit_as))
 
     @property
     def mechanism_options(self) -> dict[str, dict[str, Any]]:
@@ -302,6 +308,10 @@ class ReleaseSpec(Spec):
             **self.data.model_dump(exclude={"source", "groups", "name"}),
         )
 
+    def fingerprint(self) -> str | None:
+        """A digest of the input files; None where there are none."""
+        return digest_of_files(paths_of(self.placed(self.data.source), "source") or (), ROWS)
+
     @sessions_kept()
     def left_out(self) -> dict[str, str]:
         """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
@@ -338,4 +348,5 @@ class ReleaseSpec(Spec):
             rows_were_bounded=self.data.rows_per_entity is not None,
             categories=categories,
             groups_listed=listed,
+            columns=Columns(self.data.group, region_columns(self.data.region), self.data.entity),
         )

@@ -25,19 +25,22 @@ from rich.text import Text
 
 from tallytree.categories import ALL
 from tallytree.category_trees import levels_in_words
+from tallytree.command.streams import fits
+from tallytree.estimate.intervals.value import REACH_SHARE
 from tallytree.histogram import size_label
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
 from tallytree.names import UNSEEN, visible
 from tallytree.privacy.accounts import Account, Link
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.chain import Entry
-from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.neighbours import Neighbours, columns_in_words
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS
 from tallytree.publish.microdata.making import Ready
 from tallytree.publish.microdata.statement import in_words, left_out_before
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.area_files import AREA_FILES
+from tallytree.publish.release.entities import capped_sizes
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import FILES
 from tallytree.publish.release.large.layout import COUNTS, ENTITIES, REGIONS, is_large
@@ -101,6 +104,8 @@ def show_commands(commands: dict[str, list[str]], *, quiet: bool = False) -> Non
 def show_json(content: Any) -> None:
     """Print a value for programs; what could act on a terminal is written as JSON's escapes, which mean the same."""
     text = json.dumps(content, indent=2, default=str, ensure_ascii=False)
+    if not fits(text):
+        text = json.dumps(content, indent=2, default=str)
     print(UNSEEN.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text))
 
 
@@ -160,7 +165,8 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
         Text(),
         words(release.title, style="bold green"),
         words(
-            f"{release.total:,} groups in {hierarchy.names[0]} ({known}), {release.entities[0]:,} entities, by size:"
+            f"{release.total:,} groups in {hierarchy.names[0]} ({known}), {release.entities[0]:,} entities "
+            f"({capped_sizes(release.sizes[-1])}), by size:"
         ),
         Text(),
         below(_histogram(release), space=1),
@@ -231,7 +237,18 @@ def _error_bars(release: Release) -> str:
     kinds = {"guaranteed": bars.guaranteed, "typical": bars.typical}
     given = " and ".join(kind for kind, found in kinds.items() if found is not None)
     text = f"{given} intervals at {in_percent(bars.confidence)} for every count" if given else "none are possible"
-    return f"{text}. {bars.no_guaranteed or bars.no_typical}".rstrip(" .") + "."
+    text = f"{text}. {bars.no_guaranteed or bars.no_typical}".rstrip(" .")
+    levels = bars.reach.get("counts", {}) if given else {}
+    if levels:
+        told = []
+        for level, reach in levels.items():
+            kind = bars.recommended("counts", level)
+            told.append(f"{level} {kind}, ± {reach[kind]:,}" if kind else f"{level} none")
+        text += (
+            f". Recommended, with their reach ({100 * REACH_SHARE:g} % of a level's counts have an interval within the "
+            f"count ± reach): {'; '.join(told)}"
+        )
+    return f"{text}."
 
 
 def _histogram(release: Release) -> Table:
@@ -437,6 +454,7 @@ def accounts(listed: Iterable[Account], joint: Iterable[Link] = ()) -> Renderabl
         parts.append(words(account.name, style="bold") + Text(line, style="default"))
         parts.append(below(Text(f"opened with {_as_given(account.budget)}", style="dim")))
         parts.append(below(Text(account.neighbours.describe(), style="dim")))
+        parts.append(below(Text(f"columns: {columns_in_words(account.neighbours)}", style="dim")))
         if account.spendings:
             table = plain_table("", "cost", "reserved", "release id", right=(0,))
             for spending in account.spendings:

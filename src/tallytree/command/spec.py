@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -24,11 +25,11 @@ from pydantic import (
 
 from tallytree.arguments import PATH
 from tallytree.errors import BudgetError, SpecError
-from tallytree.names import did_you_mean
+from tallytree.names import did_you_mean, may_hold_secret
 from tallytree.numbers import exact_number, short
 from tallytree.privacy.budget import Budget
 from tallytree.publish.report.words import Words
-from tallytree.tables.address import NO_MOTHERDUCK, Source, of_motherduck
+from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, of_motherduck
 from tallytree.tables.source import stem
 
 Number = int | Decimal | str
@@ -103,6 +104,7 @@ class Privacy(Section):
     rho: Number | None = None
     delta: Number | None = None
     ledger: PathText | Literal[False] | None = None  # false: the user wants none
+    same_unit_as: list[str] = []  # columns of the ledger's account that mean the same unit as those of this spec
 
 
 class ReportSection(Section):
@@ -129,11 +131,17 @@ class Spec(Section):
     def load(cls, path: str | Path) -> Self:
         """Read a TOML file; all its mistakes are named at once."""
         file = Path(path)
+        values = _values(file)
         try:
-            spec = cls.model_validate(_values(file))
+            spec = cls.model_validate(values)
         except ValidationError as error:
             mistakes = "\n".join(dict.fromkeys(f"  - {_mistake(dict(item), cls)}" for item in error.errors()))
             raise SpecError(f"{file} has mistakes:\n{mistakes}") from None
+        if places := list(_secret_places(values)):
+            raise SpecError(
+                f"{file}: {', '.join(places)} looks as if it held a password or a token, which is not repeated here. "
+                f"{WHERE}"
+            )
         spec._folder = file.absolute().parent
         return spec
 
@@ -218,6 +226,7 @@ _QUOTED = {
     for name in (
         "on_spanning_group",
         "regions_are_public",
+        "groups_are_public",
         "rows_per_entity",
         "quantity_bound",
         "max_size",
@@ -227,6 +236,7 @@ _QUOTED = {
         "missing",
         "table",
         "groups_table",
+        "same_unit_as",
     )
 } | {"household_id": "id", "person_order": "order"}
 _OPTION = re.compile(rf"\b({'|'.join(_QUOTED)})=(True|False|'[^'\n]*'|\[[^\]\n]*\]|\d[\d,]*\d|\d|…)")
@@ -261,9 +271,9 @@ def is_for_synthesis(path: str | Path) -> bool:
 
 def _values(file: Path) -> dict[str, Any]:
     """The file's values, numbers with a point as exact decimals."""
-    if not file.is_file():
-        raise SpecError(f"{file} is not a file" if file.exists() else f"there is no spec at {file}")
     try:
+        if not file.is_file():
+            raise SpecError(f"{file} is not a file" if file.exists() else f"there is no spec at {file}")
         with file.open("rb") as opened:
             content = opened.read(LARGEST + 1)
         if len(content) > LARGEST:
@@ -274,7 +284,9 @@ def _values(file: Path) -> dict[str, Any]:
         raise SpecError(f"{file} is not UTF-8: line {line} has a byte that UTF-8 does not have") from None
     except RecursionError:
         raise SpecError(f"{file} is not a TOML file that can be read: it is nested too deeply") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise SpecError(f"{file} cannot be read: {error.strerror}. Nothing was spent.") from None
+    except ValueError as error:
         raise SpecError(f"{file} is not a TOML file that can be read: {error}") from None
 
 
@@ -287,6 +299,7 @@ def _decimal(text: str) -> Decimal:
 
 def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
     *place, last = [str(part) for part in item["loc"] if part not in WAYS]
+    place = [short(part) if may_hold_secret(part) else part for part in place]
     section = f"[{'.'.join(place)}] " if place else ""
     if item["type"] == "extra_forbidden":
         keys = _keys(place, whole)
@@ -298,11 +311,28 @@ def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
     return f"{section}{last}: {said[:1].lower()}{said[1:]}{_instead(item['input'])}"
 
 
+def _secret_places(values: Any, place: str = "") -> Iterator[str]:
+    """The keys whose values look as if they held a secret; `url` is looked at by `Source`."""
+    if may_hold_secret(values):
+        yield place
+    elif isinstance(values, list):
+        for value in values:
+            yield from _secret_places(value, place)
+    elif isinstance(values, dict):
+        for key, value in values.items():
+            inner = "a key" if may_hold_secret(key) else f"{place}.{key}".lstrip(".")
+            yield from ([inner] if may_hold_secret(key) else () if key == "url" else _secret_places(value, inner))
+
+
 def _instead(value: Any) -> str:
     """What is there instead; tables and URLs are not repeated, for they may hold a password."""
     if isinstance(value, dict):
         return ""
-    return "" if "://" in str(value) or of_motherduck(str(value)) else f", not {short(value)}"
+    return (
+        ""
+        if "://" in str(value) or may_hold_secret(str(value)) or of_motherduck(str(value))
+        else f", not {short(value)}"
+    )
 
 
 def _keys(place: list[str], whole: type[Section]) -> list[str]:

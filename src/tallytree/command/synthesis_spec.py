@@ -15,16 +15,19 @@ from pydantic import BeforeValidator, Field
 
 from tallytree.command.spec import Microdata, PathText, Privacy, Section, Spec
 from tallytree.command.structure_spec import RoleSection, RulesSection, structure_of
+from tallytree.disk import digest_of_files
 from tallytree.errors import SpecError
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
 from tallytree.progress import Progress, silent
 from tallytree.schema import Attribute, Counted, Marginal, Schema
 from tallytree.synthesis.workload import Workload, all_sets, default_workload, named, sampled_sets
 from tallytree.tables.codebook import bin_names, schema_from_codebook
-from tallytree.tables.households import Households, OnBrokenRules, Oversize, read_households
+from tallytree.tables.households import TABLES, Households, OnBrokenRules, Oversize, read_households
 from tallytree.tables.left_out import persons_left_out
+from tallytree.tables.options import Columns
 from tallytree.tables.problems import InputProblems
 from tallytree.tables.same_source import refuse_private_file
+from tallytree.tables.source import paths_of
 
 
 class HouseholdsSection(Microdata):
@@ -145,7 +148,7 @@ class SynthesisSpec(Spec):
     @property
     def unit(self) -> HouseholdUnit:
         """The privacy unit."""
-        return HouseholdUnit(self.privacy.unit)
+        return HouseholdUnit(self.privacy.unit, tuple(self.privacy.same_unit_as))
 
     @property
     def release(self) -> Path | None:
@@ -245,6 +248,12 @@ class SynthesisSpec(Spec):
             progress=progress,
         )
 
+    def fingerprint(self) -> str | None:
+        """A digest of the input files."""
+        sources = {"households": self.households.source, "persons": self.persons.source}
+        files = [paths_of(self.placed(source), name) or [] for name, source in sources.items()]
+        return digest_of_files([path for paths in files for path in paths], TABLES)
+
     def left_out(self) -> dict[str, str]:
         """What reading leaves out or breaks a rule, in words for the data holder alone: exact numbers, NOT PRIVATE."""
         told = self._broken_rules()
@@ -272,7 +281,7 @@ class SynthesisSpec(Spec):
 
     def neighbours(self) -> HouseholdNeighbours:
         """The neighbour relation, without opening the private data."""
-        return HouseholdNeighbours(self.unit, self.schema_.max_persons)
+        return HouseholdNeighbours(self.unit, self.schema_.max_persons, Columns(self.households.id))
 
 
 def _attribute(name: str, section: AttributeSection) -> Attribute:

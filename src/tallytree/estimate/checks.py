@@ -1,4 +1,4 @@
-"""What estimators are given, checked in one place: tables of integers, totals, and weights of levels.
+"""What estimators are given and what they return, checked in one place: tables of integers, totals, weights of levels.
 
 Every refusal is a SpecError that says what was found and what was expected. Integer arrays come back contiguous, 64
 bits wide and read-only, so that kernels are compiled for one kind of array.
@@ -55,6 +55,22 @@ def check_adding_up(totals: Integers, hierarchy: Hierarchy) -> None:
         )
 
 
+def check_estimate(given: Any, hierarchy: Hierarchy, sizes: int, totals: Integers | None = None) -> None:
+    """Refuse counts that may not be released: not integers, negative, not adding up, or with other totals.
+
+    `totals` has a number of groups for each of the first rows, as many as are known: for all regions, or the root's.
+    """
+    counts = integer_table(given, len(hierarchy), sizes, name="the estimate")
+    if counts.min(initial=0) < 0:
+        raise SpecError("the estimate has negative counts")
+    check_sums(counts, max(sizes, int(np.diff(hierarchy.child_starts).max(initial=0))))
+    parents = hierarchy.level_starts[-2]
+    if parents and not np.array_equal(np.add.reduceat(counts, hierarchy.child_starts[:parents]), counts[:parents]):
+        raise SpecError("the estimate does not add up over the regions")
+    if totals is not None and not np.array_equal(counts[: len(totals)].sum(axis=1), totals):
+        raise SpecError("the estimate does not keep the totals that are known")
+
+
 def fixed_total(total: Any, sizes: int) -> int | None:
     """The root's total, where there is one: a whole number of 0 or more that some size can hold."""
     if total is None:
@@ -87,16 +103,16 @@ def level_weights(weights: Weights, levels: int) -> list[Fraction]:
     return [_exact(weight) for weight in given]
 
 
-def whole_weights(weights: Weights, levels: int) -> list[int]:
-    """Weights as whole numbers of at most 20 bits in the same ratios, or the nearest to it."""
+def whole_weights(weights: Weights, levels: int, bits: int = WEIGHT_BITS) -> list[int]:
+    """Weights as whole numbers of at most so many bits in the same ratios, or the nearest to it."""
     exact = level_weights(weights, levels)
     shared = lcm(*(weight.denominator for weight in exact))
     whole = [int(weight * shared) for weight in exact]
     divisor = gcd(*whole)
     whole = [weight // divisor for weight in whole]
-    if max(whole) <= 1 << WEIGHT_BITS:
+    if max(whole) <= 1 << bits:
         return whole
-    unit = Fraction(max(whole), (1 << WEIGHT_BITS) - 1)
+    unit = Fraction(max(whole), (1 << bits) - 1)
     return [max(1, round(weight / unit)) for weight in whole]
 
 

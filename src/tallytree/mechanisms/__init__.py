@@ -28,7 +28,7 @@ from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import baselines, count_of_counts, joint, pgsr, rivals, tallytree
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
-from tallytree.mechanisms.mechanism import Estimate, Mechanism
+from tallytree.mechanisms.mechanism import Estimate, Mechanism, check_range
 from tallytree.names import did_you_mean
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
@@ -120,26 +120,26 @@ def prepare(
             raise
         chosen = MECHANISMS[NEAREST[chosen.view]]  # asks for the same and can do with it
         chosen.check(neighbours, hierarchy, plan)
+    check_range(neighbours, hierarchy, totals, plan)
     return chosen, plan
 
 
 def instead_of(mechanism: Mechanism, measurements: Measurements) -> Iterator[Mechanism]:
     """Those that can estimate from what another one measured, should that one fail: the more accurate first.
 
-    The nearest consistent counts where one view was measured on every level; then the leaves added up, which takes
-    nothing but each leaf by itself. What was settled of totals is kept by the leaves alone. Bands of sizes: none can.
+    The nearest consistent counts where one view was measured on every level, for all sizes at once; then the leaves
+    added up, which takes each leaf by itself and works on whatever was measured of them. Totals that were measured
+    first, and totals over all categories that are public, are kept by the leaves alone. A chain goes through all
+    regions, so none but its own mechanism can read it.
     """
-    if measurements.listed_totals is not None:
-        return iter(())  # no other mechanism keeps totals that are public over all categories alone
     parts = [part for part in measurements.measured if part.view not in BESIDE_SIZES and not part.summed]
-    if any(part.sizes is not None for part in parts):
-        return iter(())  # no other mechanism works on bands of sizes
     views, settled = {part.view for part in parts}, measurements.settled
     found = []
-    unsettled = settled.totals is None and settled.max_size is None
-    if len(views) == 1 and len(parts) == measurements.hierarchy.depth and unsettled:
+    free = settled.totals is None and settled.max_size is None and measurements.listed_totals is None
+    whole = all(part.sizes is None for part in parts)
+    if len(views) == 1 and len(parts) == measurements.hierarchy.depth and free and whole:
         found += [MECHANISMS[name] for view, name in NEAREST.items() if view in views]
     last = [part.view for part in parts if part.level == measurements.hierarchy.depth - 1]
-    if last and last[0] in LEAVES_METHOD and not (last[0] == "counts" and measurements.known_totals is None):
+    if last and last[0] in LEAVES_METHOD:
         found.append(MECHANISMS["bottom-up"].configured({"method": LEAVES_METHOD[last[0]]}))
     return (one for one in found if (one.name, one.options) != (mechanism.name, mechanism.options))

@@ -26,10 +26,10 @@ from tallytree.estimate.regions.sorted_lists import counts_of, non_decreasing_in
 from tallytree.estimate.tree.matching import SPREAD_RANGE, matched
 from tallytree.estimate.tree.nearest import nearest_consistent
 from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import counts_from_at_least
+from tallytree.histogram import at_least, counts_from_at_least
 from tallytree.mechanisms.mechanism import Estimate, Mechanism, precisions
 from tallytree.privacy.budget import Budget, exact
-from tallytree.privacy.measurements import Measurement, Measurements, Settled
+from tallytree.privacy.measurements import BESIDE_SIZES, Measurement, Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question, Shares, level_shares
 from tallytree.privacy.size_lists import list_starts
@@ -259,9 +259,53 @@ def by_matching(settings: Settings, measurements: Measurements) -> Estimate:
 
 def by_leaves(settings: Settings, measurements: Measurements) -> Estimate:
     """The leaves' own estimates, added up."""
-    part = measurements.on_level(measurements.hierarchy.depth - 1)
-    leaves = _alone(part, _method(part, settings.method), measurements)
-    return Estimate(measurements.hierarchy.aggregate(leaves), "each leaf's own estimate is a nearest one")
+    tree, last = measurements.hierarchy, measurements.hierarchy.depth - 1
+    parts = [part for part in measurements.measured if part.view not in BESIDE_SIZES and not part.summed]
+    parts = [part for part in parts if part.level == last]
+    if parts and parts[0].sizes is not None:
+        leaves, words = _from_bands(parts, measurements), "each leaf's own estimate goes by its bands of sizes"
+    elif parts and parts[0].view == "counts" and measurements.known_totals is None:
+        leaves, words = np.maximum(parts[0].values, 0).astype(np.int64), "each leaf's own estimate is a nearest one"
+    else:
+        part = measurements.on_level(last)
+        leaves, words = (
+            _alone(part, _method(part, settings.method), measurements),
+            "each leaf's own estimate is a nearest one",
+        )
+    if measurements.listed_totals is not None:
+        leaves = _with_listed(leaves, measurements)
+        words += ", moved to keep the public totals over all categories"
+    return Estimate(tree.aggregate(leaves), words)
+
+
+def _from_bands(parts: Sequence[Measurement], measurements: Measurements) -> Integers:
+    """Counts of leaves whose sizes were measured in bands: rows of `at_least` counts, put together and made to fall."""
+    tree, lengths = measurements.hierarchy, None
+    leaves = tree.level_slice(tree.depth - 1)
+    values = np.zeros((leaves.stop - leaves.start, measurements.max_size), dtype=np.int64)
+    for part in parts:
+        assert part.sizes is not None
+        below, above = part.sizes.first - 1, part.sizes.last
+        found = part.values
+        if part.view == "sorted_sizes":  # what each group has of its size within the band
+            lengths = list_starts(measurements.lengths(part.level)) if lengths is None else lengths
+            lists = part.values.copy()
+            non_decreasing_in_place(lists, lengths, lower=0, upper=above - below, power=1)
+            found = at_least(counts_of(lists, lengths, first_size=0, max_size=above - below), 0)
+        values[:, below:above] = found
+    totals = None if measurements.known_totals is None else measurements.known_totals[leaves]
+    return _falling(values, totals, measurements.first_size, 1)
+
+
+def _with_listed(leaves: Integers, measurements: Measurements) -> Integers:
+    """The leaves' counts, moved as little as can be so that each region has its public total over all categories."""
+    tree, listed = measurements.hierarchy, measurements.listed_totals
+    assert tree.by is not None
+    assert listed is not None
+    regions, kinds, sizes = tree.regions, len(tree.by), leaves.shape[1]
+    by_region = leaves.reshape(kinds, -1, sizes).transpose(1, 0, 2).reshape(-1, kinds * sizes)
+    kept = nearest_with_total(by_region, listed[regions.level_slice(regions.depth - 1)])
+    return np.ascontiguousarray(kept.reshape(-1, kinds, sizes).transpose(1, 0, 2).reshape(leaves.shape))
 
 
 def methods_for(hierarchy: Hierarchy, totals: Integers | None, max_size: int) -> tuple[str, ...]:
@@ -306,12 +350,14 @@ def _alone(part: Measurement, method: Method, measurements: Measurements) -> Int
         least = first if measurements.settled.places is None else 0  # spare places hold 0
         non_decreasing_in_place(lists, starts, lower=least, upper=last, power=method.power)
         return counts_of(lists, starts, first_size=least, max_size=last)[:, first - least :]
-    if first == 0:
-        return counts_from_at_least(non_increasing(part.values, totals, power=method.power), totals)
-    if totals is None:
-        return counts_from_at_least(non_increasing(part.values, power=method.power))
-    larger = non_increasing(part.values[:, 1:], totals, power=method.power)
-    return counts_from_at_least(np.column_stack([totals, larger]))
+    return _falling(part.values, totals, first, method.power)
+
+
+def _falling(values: Integers, totals: Integers | None, first_size: int, power: int) -> Integers:
+    """Counts from the rows nearest to noisy `at_least` counts that fall, and keep the totals where they are known."""
+    if first_size == 0 or totals is None:
+        return counts_from_at_least(non_increasing(values, totals, power=power), totals)
+    return counts_from_at_least(np.column_stack([totals, non_increasing(values[:, 1:], totals, power=power)]))
 
 
 def _totals(measurements: Measurements) -> Integers | None:

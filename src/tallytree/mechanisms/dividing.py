@@ -23,6 +23,9 @@ import numpy as np
 
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.measurements import BESIDE_SIZES
+from tallytree.privacy.neighbours import Neighbours, Sensitivity
+from tallytree.privacy.plan import Plan
 
 PARTS = 100  # that the budget is divided into
 POWER = 4  # of the ratios that are added up
@@ -98,6 +101,17 @@ def _changed(shares: tuple[int, ...]) -> list[tuple[int, ...]]:
     return found
 
 
+def predicted_leaf_error(plan: Plan, neighbours: Neighbours, hierarchy: Hierarchy) -> float:
+    """The expected error of one number of the lowest level: see the model."""
+    asked = [question for question in plan.branches[-1].questions if question.view not in BESIDE_SIZES]
+    shares = [0.0] * hierarchy.depth
+    for question in asked:
+        shares[question.level] = max(shares[question.level], float(question.share))
+    regions = [int(count) for count in np.diff(hierarchy.level_starts)]
+    sensitivity = neighbours.sensitivity(asked[-1].view, regions[-1])
+    return level_errors(regions, _noise(plan.budget, sensitivity), shares)[-1]
+
+
 def hardly_noisy(budget: Budget) -> bool:
     """Is the noise so small, if all is spent on one level, that most numbers are exact?"""
     return _noise(budget)(1.0) < FEW_ERRORS
@@ -116,9 +130,11 @@ def level_errors(regions: Sequence[int], noise: Callable[[float], float], shares
     return [max(_error(variance), LEAST_ERROR) for variance in known]
 
 
-def _noise(budget: Budget) -> Callable[[float], float]:
-    """The variance of the noise on a number that one entity changes by 1, by the share that measures it."""
-    amount = float(budget.amount)
+def _noise(budget: Budget, sensitivity: Sensitivity | None = None) -> Callable[[float], float]:
+    """The variance of the noise on a number by the share that measures it; without a sensitivity one entity changes
+    the numbers of a level by 1 in all."""
+    l1, l2_squared = (1, 1) if sensitivity is None else (sensitivity.l1, sensitivity.l2_squared)
+    amount = float(budget.amount) / float(l2_squared if budget.currency == "rho" else l1)
 
     def variance(share: float) -> float:
         if share <= 0:

@@ -103,7 +103,7 @@ ROWS = (
         paper=f"{PGSR}, Section 9, Model 2, with public totals kept in every region",
         view="at_least",
         estimate=joint_cumulative,
-        use="entities as the privacy unit: the default there",
+        use="entities as the privacy unit, to compare with the paper",
     ),
     _Joint(
         name="joint-counts",

@@ -53,7 +53,7 @@ def weigh_totals(mean: Floats, variance: Floats, measured: Measurement) -> None:
     """
     own = variance[:, 0] / (variance[:, 0] + noise_of(measured))
     mean[:, 0] += own * (measured.values[:, 0] - mean[:, 0])
-    variance[:, 0] *= 1 - own
+    variance[:, 0] = own * noise_of(measured)  # not (1 − own) × variance, which may round to 0
     if mean.shape[1] > 1:
         np.maximum(mean[:, 0], mean[:, 1], out=mean[:, 0])
     else:

@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import sqrt
 from typing import Any, ClassVar
+
+import numpy as np
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
+from tallytree.estimate.checks import SUM_LIMIT
+from tallytree.estimate.joint.alternating import VALUE_LIMIT
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.hierarchy import Hierarchy
 from tallytree.notebook import briefly
+from tallytree.privacy.accounting import NOISE_FOR, scale_for
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
@@ -24,6 +30,7 @@ from tallytree.progress import Tell, nobody
 PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Census Data (2021)"
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
 ALL_TOTALS = "regions add up; every region's total where totals are public"
+LARGEST_DRAW = 40  # scales
 NOT_FOR_DESCRIPTION = ("estimate", "certified", "settings", "unplanned")
 
 
@@ -149,6 +156,35 @@ class Mechanism:
 def _asked(plan: Plan) -> Iterator[Question]:
     """All questions of a plan, whichever way a fork is passed."""
     return (question for branch in plan.branches for question in branch.questions)
+
+
+def check_range(neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None, plan: Plan) -> None:
+    """Refuse public totals, and noise, so large that sums over regions and sizes may not fit into 64-bit integers.
+
+    Estimators add up over the regions or the sizes of a level, and a sum of noise over a level is below its number of
+    regions times the scale; single draws beyond 40 scales have a chance of less than 10⁻¹⁷.
+    """
+    groups = 0 if totals is None else int(totals[0])
+    if groups >= VALUE_LIMIT:
+        raise SpecError(f"public totals add up to {groups:,} groups; expected less than 2⁵². Nothing was spent.")
+    for question, scale in noise_scales(neighbours, hierarchy, plan):
+        regions = hierarchy.level_slice(question.level)
+        count = regions.stop - regions.start
+        most = max(count, len(hierarchy), LARGEST_DRAW * sizes_of(neighbours))
+        if (groups + count * scale) * most >= SUM_LIMIT:
+            raise SpecError(
+                f"with this budget the noise of level {hierarchy.levels[question.level]!r} is so large that sums over "
+                f"{count:,} regions may not fit into 64-bit integers; use a larger budget. Nothing was spent."
+            )
+
+
+def noise_scales(neighbours: Neighbours, hierarchy: Hierarchy, plan: Plan) -> Iterator[tuple[Question, float]]:
+    """Each question of a plan with the scale of its Laplace noise, or the standard deviation of its Gaussian noise."""
+    kind, regions = NOISE_FOR[plan.budget.currency], np.diff(hierarchy.level_starts).tolist()
+    for question in _asked(plan):
+        sensitivity = neighbours.sensitivity(question.view, regions[question.level], summed=question.summed)
+        scale = float(scale_for(kind, sensitivity, plan.cost(question)))
+        yield question, scale if kind == "discrete_laplace" else sqrt(scale)
 
 
 def sizes_of(neighbours: Neighbours) -> int:

@@ -73,7 +73,8 @@ def _as_beliefs(settings: Settings, measurements: Measurements) -> bool:
     if first is None or any(part.view == "sorted_sizes" for part in measurements.measured):
         return False
     groups = np.maximum(first.values[:, 0], 0)
-    return way_of_leaves(float(groups.mean()), int(groups.max()), measurements.max_size) == BELIEFS
+    most = max(int(groups.max()), counted.widest(_counted(measurements)))  # private totals bound no count
+    return way_of_leaves(float(groups.mean()), most, measurements.max_size) == BELIEFS
 
 
 def _with_sums_besides(settings: Settings, measurements: Measurements) -> Estimate:
@@ -357,7 +358,7 @@ def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> N
         spread = spread + excess
         own = spread / (spread + noise[:, columns])
         mean[:, columns] += own * gap
-        variance[:, columns] = (1 - own) * spread
+        variance[:, columns] = own * noise[:, columns]  # not (1 − own) × spread, which may round to 0
 
 
 def _measured(measurements: Measurements) -> tuple[Floats, Floats]:

@@ -1,11 +1,19 @@
 """`suggest`: shares of the budget that meet goals such as "county within 20 at 95%", or the budget that it would take.
 
-A goal is met if the guaranteed interval of every count on its level is at most that wide to either side (`widths`).
-Least squares gets no worse by a more precise measurement on any level, so no width grows with any level's amount of the
-budget, and bisection finds the least amount that a level needs. A level with a goal starts from what it would need if
-all others had their `LEAST_SHARE` only, and is then lowered as far as all goals allow. What is left over goes to all
-levels alike. Widths are computed anew for the shares that come out, so a goal that is said to be met is met; with
-several goals another division might do with a little less.
+There are two kinds of goals, about two things that are not the same:
+
+- "county within 20 at 95%": the *reach*. 95 % of the level's published counts have a recommended interval, at 95 %,
+  within count ± 20. It depends on the data, because published counts are smoothed and an interval always holds its
+  count. So it is predicted by simulation, and holds for data like the prior's.
+- "county half-width 20 at 95%": every guaranteed interval is at most 20 wide to either side of an unbiased estimate.
+  This follows from the noise alone, and holds for any data.
+
+For half-widths, least squares gets no worse by a more precise measurement on any level, so no width grows with any
+level's amount of the budget, and bisection finds the least amount that a level needs. A level with a goal starts from
+what it would need if all others had their `LEAST_SHARE` only, and is then lowered as far as all goals allow. What is
+left over goes to all levels alike. Widths are computed anew for the shares that come out, so a goal that is said to be
+met is met; with several goals another division might do with a little less. A goal about the reach is turned into one
+about the half-width: first of the same size, then larger or smaller by how far intervals reach in the simulation.
 """
 
 from __future__ import annotations
@@ -13,43 +21,57 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.noise_tails import NORMAL
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import choose
+from tallytree.planning.prior import NO_PRIOR, ExpectedCounts
+from tallytree.planning.simulation import MOST_CELLS, Scenario, replicates_for, simulated
 from tallytree.planning.widths import CellErrors
 from tallytree.privacy.budget import Budget, epsilon_of
 from tallytree.privacy.neighbours import Neighbours
 
-GOAL = re.compile(r"\s*(.+?)\s+within\s+(?:±|\+/-)?\s*([0-9]+(?:\.[0-9]+)?)\s+at\s+([0-9]+(?:\.[0-9]+)?)\s*%?\s*")
+NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
+GOAL = re.compile(
+    r"\s*(.+?)\s+(within|half-width)\s+(?:±|\+/-)?\s*([0-9]+(?:\.[0-9]+)?)\s+at\s+([0-9]+(?:\.[0-9]+)?)\s*%?\s*"
+)
 AT_LEAST: Mapping[str, str] = {"leaves": "at_least"}  # what is measured, whatever the data are
 LEAST_SHARE = Fraction(1, 4)  # of an equal share: what every level gets at the least
 SHARE_STEPS = 1000  # shares are whole numbers of thousandths
 MOST_ATTEMPTS = 12  # to find how many standard deviations wide an interval is
 LARGEST_BUDGET = 10**6  # the most that a budget may be
+MOST_SIMULATED = 8  # divisions of the budget that are simulated
+A_LITTLE_LESS = 0.97  # so that the next division meets the goal
+CLOSE = 0.85  # a reach of this part of the goal is near enough
+EXPECTED = '"<level> within <number> at <percent>%" or "<level> half-width <number> at <percent>%"'
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Every count of a level within ± `within`, each with probability `confidence`."""
+    """A bound on the reach, or the half-width, of a level's intervals with the probability `confidence`."""
 
     level: str
     within: float
     confidence: float
+    of: Literal["reach", "half-width"] = "reach"
+
+    def __str__(self) -> str:
+        number = f"within ± {self.within:g}" if self.of == "reach" else f"half-width {self.within:g}"
+        return f"{self.level} {number} at {100 * self.confidence:g} %"
 
     @classmethod
     def parse(cls, text: str, hierarchy: Hierarchy) -> Goal:
-        """Read "<level> within <number> at <percent>%"."""
+        """Read "<level> within <number> at <percent>%", or the same with "half-width"."""
         found = GOAL.fullmatch(text)
         if found is None:
-            raise SpecError(f'the goal {text!r} cannot be read; expected "<level> within <number> at <percent>%"')
-        level, within, percent = found[1], float(found[2]), float(found[3])
+            raise SpecError(f"the goal {text!r} cannot be read; expected {EXPECTED}")
+        level, within, percent = found[1], float(found[3]), float(found[4])
         if level not in hierarchy.levels:
             near = get_close_matches(level, hierarchy.levels, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -58,7 +80,7 @@ class Goal:
             raise SpecError(f"the goal {text!r} asks for no error at all, which no budget buys")
         if not 50 <= percent <= 99.99:
             raise SpecError(f"the goal {text!r} needs a percentage from 50 to 99.99")
-        return cls(level, within, percent / 100)
+        return cls(level, within, percent / 100, "reach" if found[2] == "within" else "half-width")
 
 
 @dataclass(frozen=True)
@@ -70,7 +92,8 @@ class Suggestion:
     budget: Budget
     levels: tuple[str, ...]
     shares: tuple[Fraction, ...]  # from the top level down
-    half_widths: tuple[float, ...]  # at the first goal's confidence
+    half_widths: tuple[float, ...]  # at the first goal's confidence, for any data
+    reach: tuple[float, ...] | None  # at the first goal's confidence, for data like the prior's; None without a prior
     mechanism: str
     options: Mapping[str, str]  # of the mechanism, without which the widths would not be these
 
@@ -95,6 +118,7 @@ class Suggestion:
             "budget": self.budget.to_json(),
             "shares": {level: str(share) for level, share in self.by_level.items()},
             "half_widths": dict(zip(self.levels, self.half_widths, strict=True)),
+            "reach": None if self.reach is None else dict(zip(self.levels, self.reach, strict=True)),
             "mechanism": self.mechanism,
             "options": dict(self.options),
         }
@@ -114,16 +138,19 @@ def suggest(
     mechanism: str = "auto",
     options: Mapping[str, Any] | None = None,
     totals: Integers | None = None,
+    expected: ExpectedCounts | None = None,
 ) -> Suggestion:
-    """Find shares for goals; from public facts alone and without simulation.
+    """Find shares for goals, from public facts alone.
 
     `options` are the mechanism's. `totals` are the public numbers of groups of all regions, which some mechanisms
-    decide by what to measure.
+    decide by what to measure. `expected` is what a public prior says; goals about the reach of intervals need it.
     """
     texts = [goals] if isinstance(goals, str) else list(goals)
     aims = tuple(Goal.parse(part, hierarchy) for text in texts for part in text.split(";") if part.strip())
     if not aims:
         raise SpecError('there is no goal; expected one such as "county within 20 at 95%"')
+    if expected is None and any(goal.of == "reach" for goal in aims):
+        raise SpecError(f"{NO_PRIOR}; a goal such as {_without_prior(aims)!r} needs no prior")
     chosen = choose(mechanism, neighbours, options).suited_to(neighbours, hierarchy, totals)
     if chosen.divides_itself:
         raise SpecError("bands divide the budget over the levels, each in its way: there are no shares to suggest")
@@ -145,13 +172,69 @@ def suggest(
             )
         return found
 
-    search = _Search(hierarchy, aims, errors)
-    if (shares := search.shares(budget.amount)) is not None:
-        within = budget
-    else:
-        within, shares = _larger(budget, search)
+    def division(targets: Sequence[float]) -> tuple[Budget, tuple[Fraction, ...]]:
+        """The budget and shares with which half-widths meet the targets."""
+        goals = tuple(replace(goal, within=target) for goal, target in zip(aims, targets, strict=True))
+        search = _Search(hierarchy, goals, errors)
+        shares = search.shares(budget.amount)
+        return _larger(budget, search) if shares is None else (budget, shares)
+
+    def reach(within: Budget, shares: Sequence[Fraction], confidence: float) -> tuple[float, ...] | None:
+        if expected is None:
+            return None
+        how: dict[str, Any] = {"replicates": replicates_for(hierarchy, neighbours), "most_cells": MOST_CELLS}
+        scenario = Scenario(chosen, within, list(shares))
+        found = simulated(expected, neighbours, [scenario], **how, confidence=confidence)
+        return tuple(found.reach[0, : hierarchy.depth].tolist())
+
+    within, shares, reached = _met(aims, budget, hierarchy, division, reach)
     shown = errors(shares, within.amount).half_widths(aims[0].confidence)
-    return Suggestion(aims, budget, within, hierarchy.levels, shares, shown, chosen.name, needed)
+    return Suggestion(aims, budget, within, hierarchy.levels, shares, shown, reached, chosen.name, needed)
+
+
+Divided = tuple[Budget, tuple[Fraction, ...]]
+Reached = tuple[float, ...] | None
+
+
+def _met(
+    goals: tuple[Goal, ...],
+    asked: Budget,
+    hierarchy: Hierarchy,
+    division: Callable[[Sequence[float]], Divided],
+    reach: Callable[[Budget, Sequence[Fraction], float], Reached],
+) -> tuple[Budget, tuple[Fraction, ...], Reached]:
+    """The least budget found that meets the goals, its shares, and the reach at the first goal's confidence."""
+    targets, best = [goal.within for goal in goals], None
+    for _ in range(MOST_SIMULATED):
+        within, shares = division(targets)
+        known = {level: reach(within, shares, level) for level in dict.fromkeys(goal.confidence for goal in goals)}
+        ratios = []  # of each goal to what the division gives; half-widths are met already
+        for goal in goals:
+            reached = known[goal.confidence]
+            place = hierarchy.levels.index(goal.level)
+            ratios.append(
+                1.0 if goal.of == "half-width" or reached is None else goal.within / max(reached[place], 1e-9)
+            )
+        if min(ratios) >= 1:
+            if best is None or within.amount < best[0].amount:
+                best = within, shares, known[goals[0].confidence]
+            loose = min((ratio for ratio, goal in zip(ratios, goals, strict=True) if goal.of == "reach"), default=1.0)
+            if within == asked or loose * CLOSE <= 1:
+                return best
+        elif best is not None:
+            return best
+        targets = [
+            target * (A_LITTLE_LESS * ratio if ratio < 1 or min(ratios) >= 1 else 1.0) if goal.of == "reach" else target
+            for target, ratio, goal in zip(targets, ratios, goals, strict=True)
+        ]
+    if best is None:
+        raise SpecError("no division of any budget was found that meets the goals; aim for a larger reach")
+    return best
+
+
+def _without_prior(goals: Sequence[Goal]) -> str:
+    first = goals[0]
+    return f"{first.level} half-width {first.within:g} at {100 * first.confidence:g}%"
 
 
 @dataclass(frozen=True)
@@ -273,7 +356,7 @@ def _two_digits(amount: Fraction) -> Fraction:
 
 def in_words(suggestion: Suggestion) -> list[str]:
     """What was found, in sentences."""
-    goals = " and ".join(f"{g.level} within ± {g.within:g} at {100 * g.confidence:g} %" for g in suggestion.goals)
+    goals = " and ".join(map(str, suggestion.goals))
     if suggestion.enough:
         return [f"{suggestion.budget} is enough for {goals}, divided like this:"]
     return [

@@ -26,6 +26,10 @@ from tallytree.public_table import numbers, public_table, text_columns
 
 Shape = Callable[[int, int], Floats]  # (first size, largest size) to shares that add up to 1
 
+NO_PRIOR = (
+    "no prior given; set [plan] prior in the spec or pass --prior: "
+    '"households", "heavy-tail" or "uniform", an older public table, or an earlier release'
+)
 HOUSEHOLDS = (26.7, 32.8, 16.1, 13.4, 6.5, 2.6)  # % of U.S. households of 1 … 6 persons in 2010; the rest is a tail
 TAIL = 0.45  # of households of 7 or more: each further person is this much rarer
 LONG_TAIL = (1.5, 10.0)  # of heavy-tail: P(size ≥ s) = (1 + (s − 1)/10)^−1.5 among groups that are not empty

@@ -19,26 +19,23 @@ from tallytree.errors import BudgetError, SpecError
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose, prepare
-from tallytree.mechanisms.mechanism import sizes_of
 from tallytree.mechanisms.tallytree import FIRST_SHARE
-from tallytree.planning.prior import ExpectedCounts, Prior
-from tallytree.planning.simulation import Scenario, predicted_levels, simulated
-from tallytree.planning.value import PlanReport, Prediction
+from tallytree.planning.prior import ExpectedCounts, Prior, summed_up
+from tallytree.planning.simulation import MOST_CELLS, REPLICATES, Scenario, predicted_levels, replicates_for, simulated
+from tallytree.planning.value import PlanReport, Prediction, useless
 from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares
 from tallytree.progress import Progress, Stage, silent
 
-MOST_CELLS = 500_000  # regions × sizes that are simulated
 MOST_PLANNED = 10**10  # regions × sizes of a release that is planned
 MOST_REPLICATES = 100_000
-CELLS_IN_ALL = 200_000  # to simulate with each mechanism and split, in all replicates together
-REPLICATES = (3, 25)  # at the least and at the most
 AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES = 20_000, 80_000, (4, 20)  # the same for the choice of auto
 AUTO_CANDIDATES = ("tallytree", "joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "coc-matching", "bottom-up")
 TOLD: tuple[dict[str, Any], ...] = ({"leaves": "at_least"}, {"leaves": "lists", "totals_share": FIRST_SHARE})  # by it
 LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to be taken instead
+MANY_GROUPS = 1000  # a half-width that is said to be large where nothing is known of the number of groups
 LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
 BANDS = "bands"  # the name of a division that bands of sizes say
@@ -117,7 +114,7 @@ def planned(
         cells = f"{len(hierarchy):,} regions with {told(neighbours.max_size)} sizes"
         raise SpecError(f"max_size is too large to plan with: {cells}, and a plan takes {MOST_PLANNED:,} cells at most")
     if replicates is None:
-        replicates = _replicates(hierarchy, neighbours, most_cells, CELLS_IN_ALL, REPLICATES)
+        replicates = replicates_for(hierarchy, neighbours, most_cells)
     if isinstance(replicates, bool) or not isinstance(replicates, int) or not 2 <= replicates <= MOST_REPLICATES:
         raise SpecError(
             f"replicates={told(replicates)}; expected a whole number from 2 to {MOST_REPLICATES:,}, for standard errors"
@@ -125,7 +122,7 @@ def planned(
     if not budgets:
         raise SpecError("there is no budget to plan with")
     checked_level(confidence)
-    expected = _expected(prior, hierarchy, neighbours, leaf_totals)
+    expected = expected_counts(prior, hierarchy, neighbours, leaf_totals)
     facts = _facts(hierarchy, neighbours, leaf_totals)
     ways: dict[str, Shares | None] = {
         split: None if way is None else level_shares(hierarchy, way, some_without=True)
@@ -141,7 +138,7 @@ def planned(
             for budget, (split, (shares, priority)) in product(budgets, own.items()):
                 by: dict[str, Any] = {"shares": shares, "priority": priority}
                 chosen, asked = prepare(name, given, **facts, budget=budget, **by)
-                scenario = Scenario(chosen, budget, _divided(chosen, hierarchy, budget, **by))
+                scenario = Scenario(chosen, budget, divided_by(chosen, hierarchy, budget, **by))
                 rows.append((scenario, split, _likely_way(asked, expected)))
                 if asked.fork is not None:
                     told_of_forks[_fork_in_words(chosen, rows[-1][2])] = None
@@ -152,7 +149,8 @@ def planned(
     if not rows:
         raise SpecError("no mechanism can be released on such data: " + "; ".join(skipped.values()))
     scenarios = [scenario for scenario, _, _ in rows]
-    found = simulated(expected, neighbours, scenarios, replicates=replicates, most_cells=most_cells, progress=progress)
+    how: dict[str, Any] = {"replicates": replicates, "most_cells": most_cells, "confidence": confidence}
+    found = simulated(expected, neighbours, scenarios, **how, progress=progress)
     notes = [*expected.notes, *told_of_forks]
     if len(found.tree) < len(hierarchy):
         most = int(np.diff(found.tree.child_starts).max())
@@ -180,6 +178,8 @@ def planned(
                     emd=emd,
                     emd_standard_error=emd_error,
                     half_width=None if widths is None or depth >= len(widths) else widths[depth],
+                    reach=float(found.reach[number, depth]),
+                    published_as_none=float(found.published_as_none[number, depth]),
                 )
             )
     return PlanReport(
@@ -192,7 +192,44 @@ def planned(
         skipped,
         tuple(notes),
         facts["totals"],
+        expected,
     )
+
+
+def uselessness(
+    chosen: Mechanism,
+    asked: Plan,
+    hierarchy: Hierarchy,
+    neighbours: Neighbours,
+    *,
+    shares: Shares | None,
+    expected: ExpectedCounts | None,
+    totals: Integers | None,
+    confidence: float,
+) -> list[str]:
+    """For each level whose counts will be useless, why, in a sentence: before anything is spent.
+
+    By simulation where a prior says what to expect; otherwise by half-widths and the public `totals` of all regions.
+    Where neither is known, counts that are small for the noise are named.
+    """
+    budget = asked.budget
+    if expected is not None:
+        how: dict[str, Any] = {"replicates": REPLICATES[0], "most_cells": AUTO_MOST_CELLS, "confidence": confidence}
+        found = simulated(expected, neighbours, [Scenario(chosen, budget, shares)], **how)
+        groups, reach, as_none = summed_up(hierarchy, expected.totals), found.reach[0], found.published_as_none[0]
+    else:
+        widths = half_widths(hierarchy, neighbours, asked, confidence=confidence)
+        if widths is None:
+            return []
+        if totals is None:
+            small = f"regions with fewer than about {2 * widths[-1]:,.0f} groups will be published as little but noise"
+            return [f"{budget} is a small budget: {small}, many of them as 0"] if widths[-1] >= MANY_GROUPS else []
+        groups, reach, as_none = totals.astype(np.float64), np.array(widths), np.zeros(len(widths))
+    told = [
+        useless(name, budget, float(reach[level]), float(as_none[level]), groups[hierarchy.level_slice(level)])
+        for level, name in enumerate(hierarchy.levels)
+    ]
+    return [text for text in told if text]
 
 
 def splits_with(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares | None]:
@@ -220,7 +257,7 @@ def _own_ways(mechanism: Mechanism, ways: Mapping[str, Shares | None]) -> dict[s
     return {split: given.get(split, (None, split)) for split in ways}
 
 
-def _divided(
+def divided_by(
     chosen: Mechanism, hierarchy: Hierarchy, budget: Budget, *, shares: Shares | None, priority: str | None
 ) -> Shares | None:
     """The shares that `prepare` gave a mechanism, for planning it once more on a smaller tree."""
@@ -258,9 +295,9 @@ def predicted_best(
             told = [] if asked.fork is None else [prepare(name, way, **facts, budget=budget, **by)[0] for way in TOLD]
         except (SpecError, BudgetError):
             continue
-        scenarios += [Scenario(one, budget, _divided(one, hierarchy, budget, **by)) for one in (chosen, *told)]
-    expected = _expected(prior, hierarchy, neighbours, leaf_totals)
-    replicates = _replicates(hierarchy, neighbours, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
+        scenarios += [Scenario(one, budget, divided_by(one, hierarchy, budget, **by)) for one in (chosen, *told)]
+    expected = expected_counts(prior, hierarchy, neighbours, leaf_totals)
+    replicates = replicates_for(hierarchy, neighbours, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
     found = simulated(
         expected, neighbours, scenarios, replicates=replicates, most_cells=AUTO_MOST_CELLS, progress=progress
     )
@@ -275,23 +312,16 @@ def predicted_best(
     return best
 
 
-def _replicates(
-    hierarchy: Hierarchy, neighbours: Neighbours, most_cells: int, in_all: int, bounds: tuple[int, int]
-) -> int:
-    """How often to simulate: less often where there is more to simulate each time."""
-    cells = min(most_cells, len(hierarchy) * sizes_of(neighbours))
-    return min(max(in_all // cells, bounds[0]), bounds[1])
-
-
 def _facts(hierarchy: Hierarchy, neighbours: Neighbours, leaf_totals: Integers | None) -> dict[str, Any]:
     """The public facts that `prepare` decides by."""
     totals = None if leaf_totals is None else hierarchy.aggregate(leaf_totals)
     return {"neighbours": neighbours, "hierarchy": hierarchy, "totals": totals}
 
 
-def _expected(
+def expected_counts(
     prior: Prior, hierarchy: Hierarchy, neighbours: Neighbours, leaf_totals: Integers | None
 ) -> ExpectedCounts:
+    """What a prior expects of a hierarchy under a neighbour relation."""
     first_size = 0 if neighbours.public_totals else 1
     return prior.fitted(hierarchy, first_size=first_size, max_size=neighbours.max_size, leaf_totals=leaf_totals)
 

@@ -6,26 +6,40 @@ that their differences are known better than their errors. A large tree is simul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.arrays import Floats, Integers
 from tallytree.category_trees import by_category, over_categories
+from tallytree.estimate.intervals.by_category import guaranteed_sums
+from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.typical import factor_for
+from tallytree.estimate.intervals.value import REACH_SHARE, Intervals, Kind, reaches, recommended
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import earth_movers_distance, l1_distance
 from tallytree.mechanisms import Mechanism
+from tallytree.mechanisms.mechanism import sizes_of
 from tallytree.notebook import briefly
 from tallytree.planning.prior import ExpectedCounts, summed_up
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import measure
+from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares
 from tallytree.progress import Progress, Stage, silent
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
+
+SURE = 0.99  # the probability that a predicted reach is large enough
+TYPICAL_MARGIN = 1.4
+CELLS_IN_ALL = 200_000  # to simulate with each mechanism and split, in all replicates together
+REPLICATES = (3, 25)  # at the least and at the most
+MOST_CELLS = 500_000  # regions × sizes that are simulated
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,10 @@ class Simulated:
     l1: Floats
     emd: Floats
     tree: Hierarchy  # the one that was simulated
+    reach: Floats  # `[scenarios, levels]`: what recommended intervals are within; not a number where nothing is known
+    published_as_none: (
+        Floats  # `[scenarios, levels]`: of regions with groups, the part whose published counts are all 0
+    )
 
     __repr__ = briefly
 
@@ -55,9 +73,12 @@ def simulated(
     *,
     replicates: int,
     most_cells: int,
+    confidence: float | None = None,
     progress: Progress = silent,
 ) -> Simulated:
     """Run every scenario on made-up data, on a smaller tree where the hierarchy has more than `most_cells` cells.
+
+    With a level of `confidence` the reach of its intervals is predicted too.
 
     A mechanism that measures leaves only adds their errors up, and clamping gives most of them one sign; so its errors
     on a smaller tree are multiplied by how many leaves a region really has for each that it has there.
@@ -65,16 +86,24 @@ def simulated(
     whole, sizes = expected.hierarchy, expected.max_size - expected.first_size + 1
     tree, leaves = smaller_tree(whole, expected.totals, max(2 * whole.depth, most_cells // sizes))
     shape = (len(scenarios), replicates, len(predicted_levels(tree)))
-    found = Simulated(np.empty(shape), np.empty(shape), tree)
+    per_level = np.full((shape[0], shape[2]), np.nan)
+    found = Simulated(np.empty(shape), np.empty(shape), tree, per_level, np.zeros_like(per_level))
+    reaching = [Reaching(len(predicted_levels(tree))) for _ in scenarios]
     lost = _leaves_per_region(whole) / _leaves_per_region(tree)
     for replicate in range(replicates):
         progress(Stage("simulating", replicate, replicates))
         counts = expected.sample(leaves)
         data, truth = _as_data(counts, tree, neighbours), tree.aggregate(counts)
         for number, scenario in enumerate(scenarios):
-            estimate = _estimated(data, neighbours, scenario)
+            measurements = _measured(data, neighbours, scenario)
+            estimate = scenario.mechanism.estimate(measurements).counts
             wide = np.zeros_like(truth)  # a measured largest size may have cut the columns short
             wide[:, : estimate.shape[1]] = estimate
+            if confidence is not None:
+                reaching[number].add(
+                    _guaranteed(measurements, estimate, confidence), _parts(wide, tree), _parts(truth, tree)
+                )
+            found.published_as_none[number] += _none_published(_parts(wide, tree), _parts(truth, tree)) / replicates
             factors = lost if scenario.mechanism.leaves_only else np.ones(tree.depth)
             errors = _by_level(wide, truth, tree, expected.first_size)
             if tree.by is not None:  # the root over all categories is the tree's own
@@ -82,7 +111,106 @@ def simulated(
                 errors = np.hstack([errors, _by_level(*sums, tree.regions, expected.first_size)[:, 1:]])
                 factors = np.concatenate([factors, factors[2:]])
             found.l1[number, replicate], found.emd[number, replicate] = factors * errors
+    if confidence is not None:
+        found.reach[:] = [one.found(confidence) for one in reaching]
     return found
+
+
+def replicates_for(
+    hierarchy: Hierarchy,
+    neighbours: Neighbours,
+    most_cells: int = MOST_CELLS,
+    in_all: int = CELLS_IN_ALL,
+    bounds: tuple[int, int] = REPLICATES,
+) -> int:
+    """How often to simulate: less often where there is more to simulate each time."""
+    cells = min(most_cells, len(hierarchy) * sizes_of(neighbours))
+    return min(max(in_all // cells, bounds[0]), bounds[1])
+
+
+# -------------------------------------------------------------------- how far intervals will reach
+
+
+class Reaching:
+    """How far the recommended intervals of each level reach from the published counts, from simulated releases.
+
+    *Guaranteed* intervals are those of the simulated releases. Of all their reaches on a level the predicted one is an
+    order statistic: a new reach is beyond it with a probability of at most 1 − `REACH_SHARE`, and that statement itself
+    holds with a probability of `SURE` over the simulation, if reaches were independent.
+
+    *Typical* intervals are a multiple of the root mean square error of a cell in replicates of the released counts.
+    Here it is that in the simulated releases themselves. It differs from release to release, so the prediction is
+    `TYPICAL_MARGIN` times as large. That factor was chosen on made-up tables.
+    """
+
+    def __init__(self, levels: int) -> None:
+        self._sure: list[list[Integers]] = [[] for _ in range(levels)]
+        self._squares: list[Floats] = []
+        self._releases = 0
+        self._guaranteed = True
+
+    def add(self, sure: list[Intervals] | None, published: list[Integers], truth: list[Integers]) -> None:
+        """Take in one release, level by level."""
+        squares = [(one - other).astype(np.float64) ** 2 for one, other in zip(published, truth, strict=True)]
+        before = self._squares or [np.zeros_like(one) for one in squares]
+        self._squares = [one + other for one, other in zip(before, squares, strict=True)]
+        self._releases += 1
+        self._guaranteed &= sure is not None
+        for level, one in enumerate(sure or ()):
+            self._sure[level].append(reaches(one, published[level][:, : one.lower.shape[1]]).ravel())
+
+    def found(self, confidence: float) -> list[float]:
+        """The reach to expect on each level."""
+        result = []
+        for reached, squares in zip(self._sure, self._squares, strict=True):
+            deviations = np.sqrt(squares / self._releases)
+            half = np.maximum(1.0, np.ceil(factor_for(confidence) * deviations - 1e-9))
+            kinds: dict[Kind, int] = {"typical": math.ceil(TYPICAL_MARGIN * _order_statistic(half.ravel()))}
+            if self._guaranteed:
+                kinds["guaranteed"] = _order_statistic(np.concatenate(reached))
+            result.append(float(kinds[recommended(kinds) or "typical"]))
+        return result
+
+
+def _order_statistic(values: Floats | Integers) -> int:
+    """One of the largest values: a new one is at most that with a probability of `REACH_SHARE`, and this is `SURE`."""
+    number = len(values)
+    spread = NormalDist().inv_cdf(SURE) * math.sqrt(number * REACH_SHARE * (1 - REACH_SHARE))
+    return int(np.sort(values)[min(number, math.ceil(number * REACH_SHARE + spread)) - 1])
+
+
+def _parts(counts: Integers, tree: Hierarchy) -> list[Integers]:
+    """Counts of each of the `predicted_levels`."""
+    found = [counts[tree.level_slice(level)] for level in range(tree.depth)]
+    if tree.by is not None:
+        sums, regions = over_categories(counts, tree), tree.regions
+        found += [sums[regions.level_slice(level)] for level in range(1, regions.depth)]
+    return found
+
+
+def _guaranteed(measurements: Measurements, counts: Integers, confidence: float) -> list[Intervals] | None:
+    """Guaranteed intervals of each of the `predicted_levels`; None where there are none."""
+    found, tree = guaranteed(measurements, counts, level=confidence), measurements.hierarchy
+    if found is None:
+        return None
+    lower, upper = _parts(found.lower, tree), _parts(found.upper, tree)
+    if tree.by is not None:
+        sums, regions = guaranteed_sums(measurements, counts, level=confidence), tree.regions
+        assert sums is not None  # as there is a guarantee
+        for ends, of_sums in ((lower, sums.lower), (upper, sums.upper)):
+            over = [of_sums[: len(regions)][regions.level_slice(level)] for level in range(regions.depth)]
+            ends[0], ends[tree.depth :] = over[0], over[1:]
+    return [Intervals(low, high, confidence, "guaranteed") for low, high in zip(lower, upper, strict=True)]
+
+
+def _none_published(published: list[Integers], truth: list[Integers]) -> Floats:
+    """Of the regions of each level that have groups, the part that is published with none."""
+    return np.array(
+        [
+            np.mean(one[there].sum(axis=1) == 0) if (there := other.sum(axis=1) > 0).any() else 0.0
+            for one, other in zip(published, truth, strict=True)
+        ]
+    )
 
 
 def predicted_levels(tree: Hierarchy) -> tuple[str, ...]:
@@ -119,10 +247,10 @@ def _as_data(counts: Integers, tree: Hierarchy, neighbours: Neighbours) -> Group
     )
 
 
-def _estimated(data: GroupSizes, neighbours: Neighbours, scenario: Scenario) -> Integers:
+def _measured(data: GroupSizes, neighbours: Neighbours, scenario: Scenario) -> Measurements:
     mechanism = scenario.mechanism
     plan = mechanism.plan(data.hierarchy, scenario.budget, neighbours.unit, scenario.shares)
-    return mechanism.estimate(measure(data, plan, settle=mechanism.settle)).counts
+    return measure(data, plan, settle=mechanism.settle)
 
 
 def smaller_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -> tuple[Hierarchy, Integers]:

@@ -8,17 +8,22 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from tallytree.arrays import Integers
+import numpy as np
+
+from tallytree.arrays import Floats, Integers
 from tallytree.charts import altair, colors, inline, panel_title, round_numbers, shapes, styled
 from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
-from tallytree.mechanisms import MECHANISMS
+from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.names import visible
 from tallytree.notebook import page, paragraph, shortened, table
 from tallytree.planning.goals import Suggestion, suggest
+from tallytree.planning.prior import ExpectedCounts, summed_up
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
 
+USELESS = 0.5  # of the number of groups of a region: an interval that reaches further says next to nothing
+MOST_EMPTY = 0.1  # of the regions with groups may be published as 0
 LEAST_SHOWN = 0.01  # entities to move, on a logarithmic axis
 
 
@@ -36,7 +41,9 @@ class Prediction:
     l1_standard_error: float
     emd: float
     emd_standard_error: float
-    half_width: float | None  # of the widest guaranteed interval for one count of the level; None where there is none
+    half_width: float | None  # of the widest guaranteed interval for one count, around an unbiased estimate; or None
+    reach: float | None  # most recommended intervals of the level are within count ± reach; depends on the prior
+    published_as_none: float  # of the regions with groups, the part whose published counts are all 0; likewise
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +59,7 @@ class PlanReport:
     skipped: Mapping[str, str]  # mechanisms that were left out, and why
     notes: tuple[str, ...]
     totals: Integers | None = None  # the public numbers of groups of all regions
+    expected: ExpectedCounts | None = None  # what the prior expects of this hierarchy
 
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
@@ -84,7 +92,25 @@ class PlanReport:
     ) -> Suggestion:
         """Shares that meet a goal such as "county within 20 at 95%", or the budget that it would take."""
         wanted = self.budgets[0] if budget is None else budget
-        return suggest(self.hierarchy, self.neighbours, wanted, goals, mechanism=mechanism, totals=self.totals)
+        known: dict[str, Any] = {"mechanism": mechanism, "totals": self.totals, "expected": self.expected}
+        return suggest(self.hierarchy, self.neighbours, wanted, goals, **known)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """For each budget and level whose counts will be useless, why, in a sentence; by what the prior expects."""
+        if self.expected is None:
+            return ()
+        usual = choose("auto", self.neighbours).name
+        names = {one.mechanism for one in self.predictions}
+        of_one = [one for one in self.predictions if one.mechanism == (usual if usual in names else min(names))]
+        split = "balanced" if any(one.split == "balanced" for one in of_one) else of_one[0].split
+        totals = summed_up(self.hierarchy, self.expected.totals)
+        found = []
+        for one in of_one:
+            if one.split == split and one.depth < self.hierarchy.depth:
+                rows = totals[self.hierarchy.level_slice(one.depth)]
+                found.append(useless(one.level, one.budget, one.reach, one.published_as_none, rows))
+        return tuple(text for text in found if text)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -95,6 +121,7 @@ class PlanReport:
             "replicates": self.replicates,
             "notes": list(self.notes),
             "skipped": dict(self.skipped),
+            "warnings": list(self.warnings),
             "predictions": [
                 {
                     **vars(one),
@@ -132,21 +159,40 @@ class PlanReport:
                 one.mechanism,
                 one.split,
                 f"{one.emd:,.1f} ± {one.emd_standard_error:,.1f}",
-                "none" if one.half_width is None else f"± {one.half_width:,.0f}",
+                "none" if one.reach is None else f"± {one.reach:,.0f}",
+                "none" if one.half_width is None else f"± {one.half_width:,.1f}",
             )
             for one in best
         ]
-        width = f"widest guaranteed interval at {100 * self.confidence:g} %"
-        headers = ("budget", "level", "best mechanism", "split", "entities to move per region", width)
+        percent = f"{100 * self.confidence:g} %"
+        widths = f"reach at {percent}, for data like the prior", f"guaranteed half-width at {percent}, for any data"
+        headers = ("budget", "level", "best mechanism", "split", "entities to move per region", *widths)
         facts = {
             "expecting": self.prior,
             "protects": self.neighbours.describe(),
             "simulated": f"{self.replicates} times; ± in the table of errors is the standard error of that",
         }
         title = "What a budget buys: predicted from public facts, nothing was spent"
-        found = table(headers, rows, right=(4, 5), rest="table() has all of them")
-        notes = (paragraph(note) for note in self.notes)
+        found = table(headers, rows, right=(4, 5, 6), rest="table() has all of them")
+        notes = (paragraph(note) for note in (*self.warnings, *self.notes))
         return page(title, facts, found, inline(lambda: _chart(self)), *notes)
+
+
+def useless(level: str, budget: Budget, reach: float | None, as_none: float, groups: Floats) -> str:
+    """Why the counts of a level will be useless, if they will be; `groups` are those expected in its regions.
+
+    `as_none` is the part of the regions with groups whose published counts are all 0.
+    """
+    there, mean = int(np.count_nonzero(groups > 0)), float(groups.mean())
+    why = []
+    if reach is not None and reach >= USELESS * mean:
+        why.append(f"a region has about {mean:,.0f} groups, and intervals of single counts reach ± {reach:,.0f}")
+    if as_none >= MOST_EMPTY and (empty := round(as_none * there)):
+        why.append(f"{empty:,} of {there:,} regions that have groups will be published as 0")
+    if not why:
+        return ""
+    told = f"the counts of level {visible(level)!r} will be useless with {budget}: {'; '.join(why)}"
+    return f"{told}. Take a larger budget, larger regions or fewer levels"
 
 
 def places_of(mechanisms: Iterable[str]) -> dict[str, int]:

@@ -1,7 +1,9 @@
 """How wide guaranteed intervals will be, before anything is measured: they follow from the plan's noise alone.
 
-The half-width of a level is that of its widest cell, so "within ± w" then holds for every cell of the level, each with
-the stated probability. Where many sizes are counted `guaranteed` may find narrower upper ends from the measurements.
+The half-width of a level is that of its widest cell: no interval of the level is wider than that to either side of an
+unbiased estimate, whatever the data. From the *published* count, which is smoothed, it can reach further, because an
+interval always holds its count (`simulation.Reaching`). Where many sizes are counted `guaranteed` may find narrower
+upper ends from the measurements.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 
 from tallytree.estimate.intervals.guaranteed import FEWEST_SIZES, WINDOW_PART
 from tallytree.estimate.intervals.measured_view import LINEAR_VIEWS
-from tallytree.estimate.intervals.noise_tails import quantile
+from tallytree.estimate.intervals.noise_tails import quantiles
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.estimate.tree.variances import TreeVariances
 from tallytree.hierarchy import Hierarchy
@@ -24,8 +26,6 @@ from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
 from tallytree.privacy.plan import FIRST, Band, Plan
-
-VARIANCE_CLASSES = 256  # that parts of the variance are rounded to
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,18 +82,15 @@ class CellErrors:
         chance = (1 - checked_level(confidence)) / 2 * (1 - WINDOW_PART if self.many_sizes else 1)
         tree = self.law.hierarchy
         leads, parts = self.law.leading
-        classes = np.round(parts * VARIANCE_CLASSES).astype(np.int64)
         found = []
         for level in range(tree.depth):
             here = tree.level_slice(level)
-            kinds, kind_of = np.unique(leads[here] * (VARIANCE_CLASSES + 1) + classes[here], return_inverse=True)
-            widest = np.zeros(len(kinds))
-            np.maximum.at(widest, kind_of, self.law.variance[here])
-            reaches = []
-            for lead, part in (divmod(one, VARIANCE_CLASSES + 1) for one in kinds.tolist()):
-                scale = self.scales[lead]
-                reaches.append(quantile(self.kind, scale, self.copies, part / VARIANCE_CLASSES, chance))
-            found.append(float(np.max(np.array(reaches) * np.sqrt(self.copies * widest))))
+            widest = 0.0
+            for lead in np.unique(leads[here]).tolist():
+                rows = leads[here] == lead
+                reaches = quantiles(self.kind, self.scales[lead], self.copies, parts[here][rows], chance)
+                widest = max(widest, float(np.max(reaches * np.sqrt(self.copies * self.law.variance[here][rows]))))
+            found.append(widest)
         return tuple(found)
 
 

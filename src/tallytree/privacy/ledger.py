@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 
 from tallytree.arguments import PATH, expect
-from tallytree.errors import BudgetError
+from tallytree.errors import BudgetError, ReleaseError, SpecError
 from tallytree.privacy.accounts import (
     Account,
     Books,
@@ -34,10 +33,11 @@ from tallytree.privacy.accounts import (
 )
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.chain import Chain, Entry
+from tallytree.privacy.neighbours import ABSENT, differing_columns, unknown_columns
 
 
-class ChangedInput(UserWarning):
-    """The input file is not the one that was used under this name before."""
+class ChangedInput(SpecError):
+    """The input files are none of those that were charged under this name before; nothing was spent."""
 
 
 class OtherMeasurements(BudgetError):
@@ -161,9 +161,11 @@ class Ledger:
         fingerprint: str | None = None,
         *,
         same_data: bool = False,
+        changed_files: bool = False,
     ) -> None:
         """Raise what `reserve` would raise now; nothing is written or spent."""
-        _allowed(self._books(), name, budget, neighbours, fingerprint, same_data=same_data)
+        flags = {"same_data": same_data, "changed_files": changed_files}
+        _allowed(self._books(), name, budget, neighbours, fingerprint, **flags)
 
     def reserve(
         self,
@@ -174,12 +176,14 @@ class Ledger:
         *,
         token: str | None = None,
         same_data: bool = False,
+        changed_files: bool = False,
     ) -> Receipt:
         """Take a cost out of a data set's account, or refuse; spent once this returns, whatever happens then.
 
         With a `token` that the caller made by chance and keeps first, a reservation that may or may not have been made
         before a kill can be made again: the same token gives the same receipt and costs nothing more. Files that
-        another account was charged for are refused, unless the two accounts are linked, or with `same_data`.
+        another account was charged for are refused, unless the two accounts are linked, or with `same_data`. Files
+        that are none of those that this account was charged for are refused, or taken with `changed_files`.
         """
         with self._chain.writing() as writing:
             books = books_of(writing.entries)
@@ -187,7 +191,8 @@ class Ledger:
                 if made.budget != budget or books.accounts[name or ""].neighbours != neighbours:
                     raise BudgetError("the token was used for another reservation; nothing was spent")
                 return Receipt(str(self.path), made.number, tuple(books.same_data(name or "", made.fingerprint)))
-            account, same = _allowed(books, name, budget, neighbours, fingerprint, same_data=same_data)
+            flags = {"same_data": same_data, "changed_files": changed_files}
+            account, same = _allowed(books, name, budget, neighbours, fingerprint, **flags)
             number = books.next_number
             body = {
                 "name": account.name,
@@ -198,13 +203,6 @@ class Ledger:
                 "fingerprint": fingerprint,
             }
             writing.append("reserved", {**body, "time": _now()})
-        known = next((each.fingerprint for each in account.spendings if each.fingerprint is not None), fingerprint)
-        if fingerprint is not None and known != fingerprint:
-            warnings.warn(
-                f"the input file is not the one first used under the name {name!r}; the same budget is spent",
-                ChangedInput,
-                stacklevel=2,
-            )
         return Receipt(str(self.path), number, tuple(same))
 
     def begin_round(self, receipt: Receipt, *, number: int, cost: Fraction, mark: str) -> None:
@@ -249,13 +247,34 @@ class Ledger:
             cost = str(spending.budget.charge_in("rho"))
             writing.append("round", {"receipt": number, "round": 1, "cost": cost, "mark": mark, "time": _now()})
 
-    def paid_for(self, mark: str) -> Receipt:
-        """The reservation whose measurements are known by a mark."""
+    def paid_for(self, mark: str) -> int | None:
+        """The number of the reservation whose measurements are known by a mark, if there is one."""
         for account in self._books().accounts.values():
             for spending in account.spendings:
                 if mark in [each.mark for each in spending.rounds]:
-                    return Receipt(str(self.path), spending.number)
-        raise BudgetError(f"the ledger {self.path} holds no reservation for these measurements: is it the right one?")
+                    return spending.number
+        return None
+
+    def only_unrecorded(self, what: str, budget: Budget, neighbours: Relation, costs: Sequence[Fraction]) -> int:
+        """The number of the only reservation that can have paid for `what`; where several can, an error lists them.
+
+        It has the same budget, relation and columns, its rounds cost the same, and no release is recorded for it.
+        """
+        fit = {
+            spending.number: f"reservation {spending.number} of {account.name!r}, {spending.reserved}"
+            for account in self._books().accounts.values()
+            if account.neighbours == neighbours and not differing_columns(account.neighbours, neighbours)
+            for spending in account.spendings
+            if spending.release_id is None
+            and spending.budget == budget
+            and [each.cost for each in spending.rounds] == list(costs)
+        }
+        if not fit:
+            raise BudgetError(f"the ledger {self.path} holds no reservation that fits {what}: is it the right one?")
+        if len(fit) > 1:
+            listed = "\n".join(f"  {each}" for each in fit.values())
+            raise ReleaseError(f"several reservations fit {what}; name the one that paid with --receipt:\n{listed}")
+        return next(iter(fit))
 
     def record(self, number: int, release_id: str) -> None:
         """Keep the id of the release that a reservation paid for."""
@@ -282,6 +301,7 @@ def _allowed(
     fingerprint: str | None,
     *,
     same_data: bool,
+    changed_files: bool,
 ) -> tuple[Account, list[str]]:
     """The account that can pay, and other accounts of the same data; or an error that says why it cannot."""
     if name is None:
@@ -293,6 +313,7 @@ def _allowed(
             f"do not add up.\n  opened with: {account.neighbours.describe()}\n"
             f"  asked for:   {neighbours.describe()}"
         )
+    _refuse_other_columns(account, neighbours)
     account.refuse_beyond([budget])
     same = books.same_data(name, fingerprint)
     linked = {other for link in account.links for other in link.names}
@@ -303,7 +324,44 @@ def _allowed(
             "total with `tallytree ledger link`; or say --same-data-other-name (same_data=True in Python): the privacy "
             "statement then names the accounts and says that their budgets add up."
         )
+    known = {each.fingerprint for each in account.spendings} - {None}
+    if fingerprint is not None and known and fingerprint not in known and not changed_files:
+        raise ChangedInput(
+            f"the input files are none of those that {name!r} was charged for before. Nothing was spent. If they are "
+            "new data (another year, other people), give them a name and an account of their own. If they are the same "
+            "data, corrected or in another format, say so with --changed-files (changed_files=True in Python)."
+        )
     return account, same
+
+
+def _refuse_other_columns(account: Account, asked: Relation) -> None:
+    """Refuse a charge for another unit: other columns than the account's, unless the data holder states they mean it.
+
+    A statement about columns that the account does not have is refused too: the privacy statement would repeat it.
+    """
+    if unknown := unknown_columns(account.neighbours, asked):
+        raise BudgetError(
+            f"same_unit_as names {', '.join(map(repr, unknown))}, which the account {account.name!r} does not have. "
+            "Name columns that it was opened with. Nothing was spent."
+        )
+    other = differing_columns(account.neighbours, asked)
+    if not other:
+        return
+    differences = "\n".join(
+        f"  {role}: opened with {_columns(before)}, asked for {_columns(now)}" for role, (before, now) in other.items()
+    )
+    needed = [*asked.unit.same_unit_as, *(name for before, _ in other.values() for name in before or (ABSENT,))]
+    raise BudgetError(
+        f"the ledger opened {account.name!r} for other columns, and costs for different units do not add up. Nothing "
+        f"was spent.\n{differences}\nIf these columns mean the same unit, state it with "
+        f"same_unit_as={list(dict.fromkeys(needed))}, in [privacy] of a spec or as an argument of the unit in Python; "
+        "the privacy statement repeats it. If they do not, open an account under another name with "
+        "`tallytree ledger open`."
+    )
+
+
+def _columns(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names)) or "no column"
 
 
 def _now() -> str:

@@ -7,11 +7,16 @@ reader's ease and not for privacy: a draw depends on its scale and number, which
 What holds counts raises from outside, so that no traceback shows them. Totals and the largest size, where a plan asks
 for them, are measured first: what follows from them (`Settled`, and which way a plan takes at its fork) shapes the
 other questions. Both ways of a fork are checked and paid for before anything is drawn.
+
+A run that may be resumed keeps these first answers (`FirstStage`) before the rest is drawn, and is resumed with them.
+How much memory and disk the rest needs follows from them. So if the rest ends for want of either, no first answer is
+drawn again: what is released does not depend on whether lists of some length would have fitted.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
@@ -20,7 +25,8 @@ import numpy as np
 from tallytree.arguments import FLAG, expecting, instance, optional
 from tallytree.arrays import Integers
 from tallytree.category_trees import on_level
-from tallytree.errors import SpecError
+from tallytree.errors import ReleaseError, SpecError
+from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import at_least, entities
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.ledger import Ledger
@@ -35,7 +41,24 @@ from tallytree.tables.guard import from_outside
 SUMMED: tuple[View, ...] = ("at_least", "counts")  # which can be asked for over all categories
 
 
-@expecting(group_sizes=AS_READ, plan=instance(Plan), ledger=optional(instance(Ledger, "Ledger(path)")), same_data=FLAG)
+@dataclass(frozen=True)
+class FirstStage:
+    """Where a run keeps what it measured first: `load` gives that of the run before, `keep` is called before the rest.
+
+    `keep` also sees to the disk space for the rest, whose size is known by then.
+    """
+
+    load: Callable[[], Measurements | None]
+    keep: Callable[[Measurements], None]
+
+
+@expecting(
+    group_sizes=AS_READ,
+    plan=instance(Plan),
+    ledger=optional(instance(Ledger, "Ledger(path)")),
+    same_data=FLAG,
+    changed_files=FLAG,
+)
 def measure(
     group_sizes: GroupSizes,
     plan: Plan,
@@ -44,12 +67,15 @@ def measure(
     noise: NoiseSource = "tallytree",
     settle: Settle | None = None,
     same_data: bool = False,
+    changed_files: bool = False,
     token: str | None = None,
+    first_stage: FirstStage | None = None,
 ) -> Measurements:
     """Answer the plan's questions with noise that makes them as private as its budget says.
 
     `settle` turns measured totals and a measured largest size into the ones that the other questions go by. With
-    `same_data` the ledger takes files that another account was charged for, and with the `token` of a run that was
+    `same_data` the ledger takes files that another account was charged for, with `changed_files` other files than this
+    account was charged for before, and with the `token` of a run that was
     killed it charges nothing more (`Ledger.reserve`). Noise is then drawn anew: who calls this with a token shows
     nothing of it before `Ledger.settle_on` took its mark.
 
@@ -58,7 +84,15 @@ def measure(
     whichever way a fork is passed: its rule reads numbers that have their noise already.
     """
     return measure_with(
-        cryptographic(noise), group_sizes, plan, ledger=ledger, settle=settle, same_data=same_data, token=token
+        cryptographic(noise),
+        group_sizes,
+        plan,
+        ledger=ledger,
+        settle=settle,
+        same_data=same_data,
+        changed_files=changed_files,
+        token=token,
+        first_stage=first_stage,
     )
 
 
@@ -70,7 +104,9 @@ def measure_with(
     ledger: Ledger | None = None,
     settle: Settle | None = None,
     same_data: bool = False,
+    changed_files: bool = False,
     token: str | None = None,
+    first_stage: FirstStage | None = None,
 ) -> Measurements:
     """`measure` with the randomness that it chose; `tallytree.evaluate` calls it with a seed, on public data."""
     hierarchy, kind = group_sizes.hierarchy, NOISE_FOR[plan.budget.currency]
@@ -85,11 +121,21 @@ def measure_with(
         return Measurement(*facts, values=np.empty(0, np.int64), sizes=question.sizes, summed=question.summed)
 
     ways = [[asked(question) for question in branch.questions] for branch in plan.branches]
+    first = [one for one in ways[0] if one.view in FIRST]
+    before = first_stage.load() if first_stage is not None and first else None
+    if before is not None:
+        _check_same(before, first, hierarchy, randomness)
 
     receipt = None
     if ledger is not None:
         receipt = ledger.reserve(
-            group_sizes.name, plan.budget, neighbours, group_sizes.fingerprint(), token=token, same_data=same_data
+            group_sizes.name,
+            plan.budget,
+            neighbours,
+            group_sizes.fingerprint(),
+            token=token,
+            same_data=same_data,
+            changed_files=changed_files,
         )
     nothing_yet = Measurements(
         hierarchy=hierarchy,
@@ -105,14 +151,30 @@ def measure_with(
         regions_declared_public=group_sizes.regions_declared_public,
     )
 
-    known = _answered(group_sizes, randomness, [one for one in ways[0] if one.view in FIRST], nothing_yet)
+    if before is None:
+        known = _answered(group_sizes, randomness, first, nothing_yet)
+    else:
+        answers = zip(first, before.measured, strict=True)
+        known = replace(nothing_yet, measured=tuple(replace(one, values=part.values) for one, part in answers))
     if settle is not None:
         known = replace(known, settled=settle(known))
     rest = ways[0]
     if plan.fork is not None:
         known = replace(known, passed=(passed := known.passing(plan.fork)))
         rest = ways[0 if passed.few else 1]
+    if first_stage is not None and first:
+        first_stage.keep(known)
     return _answered(group_sizes, randomness, [one for one in rest if one.view not in FIRST], known)
+
+
+def _check_same(before: Measurements, first: list[Measurement], hierarchy: Hierarchy, randomness: Randomness) -> None:
+    """Refuse first answers to other questions: whoever may choose among plans after a draw could choose by it."""
+    asked = hierarchy.to_json(), randomness.name, [one.to_json() for one in first]
+    if (before.hierarchy.to_json(), before.noise_source, [part.to_json() for part in before.measured]) != asked:
+        raise ReleaseError(
+            "the run was begun with another plan, and has measured totals for it. Go on with the same mechanism, "
+            "options, budget, shares and regions, or choose another directory, which needs a budget of its own"
+        )
 
 
 def listed_in_regions(group_sizes: GroupSizes) -> Integers | None:

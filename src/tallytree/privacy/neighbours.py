@@ -6,6 +6,7 @@ and a brute-force test over all small neighbouring data sets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -13,6 +14,7 @@ from tallytree.arguments import FLAG, TEXT, expect, instance, optional, told
 from tallytree.categories import Categories
 from tallytree.errors import SpecError
 from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.options import Columns
 from tallytree.tables.sealed import check_unaltered
 
 UnitKind = Literal["one_entity", "one_group"]
@@ -24,11 +26,17 @@ MOVED_BY_MEMBERS: tuple[View, ...] = ("at_least", "sorted_sizes", "entities", "c
 
 @dataclass(frozen=True)
 class PrivacyUnit:
-    """Whose presence or contents the release hides: `one_entity()` or `one_group()`."""
+    """Whose presence or contents the release hides: `one_entity()` or `one_group()`.
+
+    `same_unit_as` is a statement of the data holder: the columns of these data mean the same unit as these columns of
+    the ledger's account. The privacy statement repeats it.
+    """
 
     kind: UnitKind
+    same_unit_as: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "same_unit_as", checked_same_unit_as(self.same_unit_as))
         expect(self.kind, TEXT, "the privacy unit")
         if self.kind not in get_args(UnitKind):
             raise SpecError(f"unknown privacy unit {self.kind!r}; expected one_entity or one_group")
@@ -43,14 +51,22 @@ class PrivacyUnit:
         return cls(value)  # type: ignore[arg-type]
 
 
-def one_entity() -> PrivacyUnit:
+def one_entity(same_unit_as: Sequence[str] = ()) -> PrivacyUnit:
     """Protect one entity (a person, a trip): it is added or removed."""
-    return PrivacyUnit("one_entity")
+    return PrivacyUnit("one_entity", same_unit_as)  # type: ignore[arg-type]  # which makes a tuple of it
 
 
-def one_group() -> PrivacyUnit:
+def one_group(same_unit_as: Sequence[str] = ()) -> PrivacyUnit:
     """Protect a whole group (a household, a driver): replaced, or (with private totals) it comes or goes."""
-    return PrivacyUnit("one_group")
+    return PrivacyUnit("one_group", same_unit_as)  # type: ignore[arg-type]  # which makes a tuple of it
+
+
+def checked_same_unit_as(names: Any) -> tuple[str, ...]:
+    """The names of columns that a data holder states to mean the same unit, or an error that says what was expected."""
+    listed = isinstance(names, Sequence) and not isinstance(names, str)
+    if not listed or not all(isinstance(name, str) and name for name in names):
+        raise SpecError(f"same_unit_as is {told(names)}; expected a list of column names, such as ['household_id']")
+    return tuple(dict.fromkeys(names))
 
 
 @dataclass(frozen=True)
@@ -75,9 +91,12 @@ class Neighbours:
     rows_were_bounded: bool = field(default=False, compare=False)  # how the data came to fit, not what a neighbour is
     categories: Categories | None = None  # what tells groups apart besides their region, and who decides it
     groups_listed: bool = False  # is there a public list of groups with their regions, without their categories?
+    # What a group, region and entity is. The ledger compares it by itself: see `differing_columns`.
+    columns: Columns | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
+        object.__setattr__(self, "columns", _columns_that_matter(self.unit, Columns.of(self.columns)))
         for flag in ("public_totals", "entity_column", "groups_were_split", "rows_were_bounded", "groups_listed"):
             expect(getattr(self, flag), FLAG, flag)
         expect(self.categories, optional(instance(Categories)), "categories")
@@ -123,6 +142,7 @@ class Neighbours:
             rows_were_bounded=group_sizes.rows_were_bounded,
             categories=categories,
             groups_listed=group_sizes.listed_totals is not None,
+            columns=group_sizes.columns,
         )
 
     @property
@@ -176,6 +196,15 @@ class Neighbours:
           above.
           a public list of groups and regions without their categories (`groups_listed`): neighbours are fewer, for no
           group comes or goes; so each bound for private totals holds, and more may be charged than is needed.
+          such a list and `rows_per_entity`: the domain is about all rows, before any are dropped. Each listed group has
+          an entity, and all its rows agree on its region and category. So whether a table is in the domain, and the
+          category of each group, do not depend on the random selection; `tables.counting.counting_query` computes both
+          on all rows. A listed group may still keep no row. It is then counted as size 1: its size is
+          min(K, max(1, s)), with s the sum over its kept rows. Fix the key. By `tables.lots.bounded` the kept rows of
+          two neighbours differ in at most b rows of one entity, each of which moves one s by at most z_max. The
+          clamp is monotone and moves no two sizes further apart, so each of the b steps takes one group from
+          size a to size b' within 1 … K, with |b' − a| ≤ m, in the same region and category: the case of one row above.
+          Members cannot decide a category here (`Options` refuses it).
           summed, whoever decides: the sums over all categories do not see which one a group is in, so they are the
           view of the same data without categories, and change as it does: as above.
         """
@@ -225,6 +254,7 @@ class Neighbours:
             if self.public_totals
             else "The list of groups with their regions is public, and each group on it has at least one entity in "
             "both data sets; so the number of groups in every region is known exactly, and not that of any category."
+            + (" A group on it counts as size 1 if all its rows were dropped." if self.truncated else "")
             if self.groups_listed
             else "The number of groups is private; no total is taken as known."
         )
@@ -238,7 +268,7 @@ class Neighbours:
                 if self.public_totals
                 else f"Neighbouring data sets differ in one group: added, removed, or replaced within {within}."
             )
-            return f"{change} {totals} {largest}{told}"
+            return f"{change} {totals} {largest}{told}{same_unit_in_words(self)}"
         rows = "one row" if self.rows_per_entity == 1 else f"at most {self.rows_per_entity} rows"
         who = (
             f"one entity with all its rows ({rows}; more were dropped blindly)"
@@ -251,12 +281,14 @@ class Neighbours:
             "" if self.quantity_bound == 1 else f" A row adds between 0 and {self.quantity_bound} to its group's size."
         )
         pairs = " A group that spans leaves counts as one group in each of them." if self.groups_were_split else ""
-        return f"Neighbouring data sets differ in {who}, added or removed.{adds}{pairs} {totals} {largest}{told}"
+        change = f"Neighbouring data sets differ in {who}, added or removed.{adds}{pairs}"
+        return f"{change} {totals} {largest}{told}{same_unit_in_words(self)}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them back."""
         values = {**asdict(self), "unit": self.unit.kind}
-        del values["categories"]
+        del values["categories"], values["columns"]
+        values |= columns_to_json(self)
         if not self.groups_listed:
             del values["groups_listed"]
         return values if self.categories is None else {**values, "categories": self.categories.to_json()}
@@ -264,6 +296,83 @@ class Neighbours:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Neighbours:
         """What `to_json` wrote."""
-        by = values.get("categories")
+        facts = dict(values)
+        by = facts.get("categories")
         categories = None if by is None else Categories.from_json(by)
-        return cls(**{**values, "unit": PrivacyUnit(values["unit"]), "categories": categories})
+        unit = PrivacyUnit(facts["unit"], facts.pop("same_unit_as", ()))
+        return cls(**{**facts, "unit": unit, "categories": categories})
+
+
+# -------------------------------------------------------------------- the columns of a relation, of either kind
+
+ABSENT = "none"  # stands in same_unit_as for a column that the account does not have
+
+
+def columns_to_json(relation: Any) -> dict[str, Any]:
+    """The columns of a relation, and what the data holder stated of them; nothing where none are known."""
+    stated = {"same_unit_as": list(relation.unit.same_unit_as)} if relation.unit.same_unit_as else {}
+    return ({} if relation.columns is None else {"columns": relation.columns.to_json()}) | stated
+
+
+def same_unit_in_words(relation: Any) -> str:
+    """What the data holder stated, for the privacy statement; nothing for most releases."""
+    stated = relation.unit.same_unit_as
+    if not stated:
+        return ""
+    own = [name for names in _by_role(relation.columns).values() for name in names]
+    return (
+        f" The data holder states that the columns {_listed(own)} of these data mean the same unit as the columns "
+        f"{_listed(stated)} of the account that pays. tallytree cannot check this, and costs of the account add up "
+        "only if it is true."
+    )
+
+
+def columns_in_words(relation: Any) -> str:
+    """The columns of a relation, for the data holder; "not recorded" where none are known."""
+    named = {role: names for role, names in _by_role(relation.columns).items() if names}
+    return "; ".join(f"{role} {_listed(names)}" for role, names in named.items()) or "not recorded"
+
+
+def differing_columns(opened: Any, asked: Any) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Where the columns of an account and of a new charge differ, by role, and the data holder stated nothing.
+
+    *Why it matters.* Costs of an account add up for one pair of data sets that are neighbours in every release. A
+    relation with the same unit and bounds but another column is about other changes: a household that is replaced is
+    one step by household, and may be as many steps by employer as it has workers. So columns have to be the same, or
+    the data holder has to state that they mean the same. Columns that are not known equal no columns that are.
+    """
+    before, now = _by_role(opened.columns), _by_role(asked.columns)
+    stated = set(asked.unit.same_unit_as)
+    return {
+        role: (before[role], now[role])
+        for role in before
+        if before[role] != now[role] and not set(before[role] or (ABSENT,)) <= stated
+    }
+
+
+def unknown_columns(opened: Any, asked: Any) -> list[str]:
+    """Columns that the data holder speaks of in same_unit_as and that the account does not have."""
+    roles = _by_role(opened.columns).values()
+    known = {name for names in roles for name in names} | ({ABSENT} if not all(roles) else set())
+    return [name for name in asked.unit.same_unit_as if name not in known]
+
+
+def _by_role(columns: Columns | None) -> dict[str, tuple[str, ...]]:
+    if columns is None:
+        return {"group": (), "region": (), "entity": ()}
+    return {
+        "group": (columns.group,),
+        "region": columns.region,
+        "entity": () if columns.entity is None else (columns.entity,),
+    }
+
+
+def _columns_that_matter(unit: PrivacyUnit, columns: Columns | None) -> Columns | None:
+    """The columns that the unit depends on: one_group protects a group whatever entities are in it."""
+    if columns is None or unit.kind == "one_entity":
+        return columns
+    return Columns(columns.group, columns.region)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names)) if names else repr(ABSENT)

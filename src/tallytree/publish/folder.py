@@ -116,6 +116,7 @@ def claimed(target: Path) -> Iterator[None]:
     path = target.with_name(f".{target.name}.claim")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        try_names(target)
         descriptor = _claim(path)
     except BlockingIOError:
         raise ReleaseError(
@@ -137,6 +138,18 @@ def claimed(target: Path) -> Iterator[None]:
             else:  # while it is locked, so that no other process has it
                 path.unlink()
                 os.close(descriptor)
+
+
+def try_names(target: Path, below: Iterable[str] = ()) -> None:
+    """Make and remove empty files with the names that those of a directory have while it is written.
+
+    OSError if the file system cannot hold these names.
+    """
+    with _staging(place_of(target)) as staging:
+        for name in below:
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
+            (staging / name).touch()
+        _remove(staging)
 
 
 def clear_unfinished(target: Path) -> None:

@@ -71,16 +71,21 @@ def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int
     """Tell a ledger which release it paid for: the number of the reservation, and the id.
 
     The reservation is the one that its measurements are marked for; for synthetic households it is the one that what
-    their run kept beside them names. With a `number` that has to be the same one, or one without a mark, as they were
-    made before there were marks; for synthetic households, one whose rounds cost the same.
+    their run kept beside them names. Where nothing names one, it is the only one that fits. With a `number` that has
+    to be the same one, or one without a mark; for synthetic households, one whose rounds cost the same.
     """
     if not (folder / MANIFEST).is_file():
         raise ReleaseError(f"{folder} is not a release: it has no {MANIFEST}")
     identity = digest(folder / MANIFEST)
     if (folder / COUNTS).is_file() or (folder / LARGE_COUNTS).is_dir():
-        mark = mark_of(load_measurements(folder / MEASUREMENTS))
+        measurements = load_measurements(folder / MEASUREMENTS)
+        mark = mark_of(measurements)
         if number is None:
-            number = ledger.paid_for(mark).number
+            number = ledger.paid_for(mark)
+        if number is None and not measurements.ledgered:
+            raise BudgetError(f"{folder} was made without a ledger: the ledger {ledger.path} did not pay for it")
+        if number is None:
+            number = ledger.only_unrecorded(str(folder), measurements.budget, measurements.neighbours, ())
         ledger.settle_on(number, mark)
     else:
         number = receipt_of(folder, ledger, number)

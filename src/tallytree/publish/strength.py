@@ -1,19 +1,34 @@
-"""Budgets that promise little, in words: whoever is about to spend one should know."""
+"""Warnings before a budget is spent: it promises little, protects something else, or buys more noise than it need."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from fractions import Fraction
 
+from tallytree.hierarchy import Hierarchy
+from tallytree.mechanisms import Mechanism
+from tallytree.mechanisms.dividing import predicted_leaf_error
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
+from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.plan import Plan, Shares
 
 LARGEST_EPSILON = 20
 LARGEST_DELTA = Fraction(1, 100_000)
+LEAST_RATIO = 1.05  # of predicted errors that are worth a warning
 USUAL_DELTA = Fraction(1, 1_000_000)  # at which a ρ that comes without a δ is judged
 
 
 class WeakPromise(UserWarning):
     """What is about to be released is protected by little more than a word."""
+
+
+class PlanWarning(UserWarning):
+    """A plan protects or costs something that its user may not expect."""
+
+
+class UselessCounts(UserWarning):
+    """What is about to be released will be little but noise."""
 
 
 def weaknesses(budget: Budget, groups: int | None = None) -> list[str]:
@@ -38,4 +53,39 @@ def weaknesses(budget: Budget, groups: int | None = None) -> list[str]:
             f"δ = {as_decimal(budget.delta)} is more than 1 / {groups:,}, where {groups:,} is the public number of "
             "groups: such a δ would allow to publish some group as it is. Take a far smaller one."
         )
+    return found
+
+
+def warn_of_plan(
+    mechanism: Mechanism,
+    plan: Plan,
+    neighbours: Neighbours,
+    hierarchy: Hierarchy,
+    *,
+    shares: Shares | None = None,
+    priority: str | None = None,
+) -> list[str]:
+    """Warn of what a plan protects or costs that its user may not expect, from public facts alone."""
+    found = []
+    if neighbours.unit.kind == "one_entity" and neighbours.quantity_bound > 1 and not neighbours.entity_column:
+        most = f"{neighbours.quantity_bound:,}"
+        found.append(
+            f"unit 'one_entity' protects one row of the data with its whole quantity (up to {most}), not one of the "
+            f"entities that the row counts. If each row is a whole group, such as a household with its number of "
+            f"persons, use unit 'one_group', or give one row per entity. A row may change a size by {most}, so this "
+            f"release uses the mechanism {mechanism.name}."
+        )
+    budget = plan.budget
+    if budget.epsilon is not None and budget.delta is not None:
+        pure = Budget(epsilon=budget.epsilon)
+        laplace = mechanism.plan(hierarchy, pure, neighbours.unit, mechanism.divided(hierarchy, shares, priority, pure))
+        gaussian, other = (predicted_leaf_error(one, neighbours, hierarchy) for one in (plan, laplace))
+        if gaussian > LEAST_RATIO * other:
+            found.append(
+                f"with delta = {as_decimal(budget.delta)} the noise is Gaussian. At level {hierarchy.levels[-1]!r} its "
+                f"predicted error is {gaussian / other:.1f} times that of Laplace noise at epsilon = "
+                f"{as_decimal(budget.epsilon)}, which protects at least as well. Leave out delta to use Laplace noise."
+            )
+    for text in found:
+        warnings.warn(text, PlanWarning, stacklevel=3)
     return found

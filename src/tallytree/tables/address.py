@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tallytree.arguments import TEXT, expect, optional
 from tallytree.errors import SpecError
+from tallytree.names import may_hold_secret
 from tallytree.tables.guard import from_outside
 
 POSTGRES = ("postgresql", "postgres")
@@ -95,6 +96,8 @@ def refuse_url(text: Any, option: str) -> None:
             f"{option} is a URL, where a path is expected; a table of an engine is Source(url, table) in Python, and "
             '{ url = "…", table = "…" } in a spec'
         )
+    if may_hold_secret(text):
+        raise SpecError(f"{option} is a path that looks as if it held a secret, so it is not repeated here. {WHERE}")
 
 
 def _check(url: str) -> None:

@@ -105,7 +105,7 @@ def spanning_problems(opened: Opened, options: Options, keys: RegionKeys | None)
     return problems_in(_one_row(opened, "Checking the groups' regions", query))
 
 
-def category_problems(opened: Opened, options: Options, *, of_groups: bool) -> list[Problem]:
+def category_problems(opened: Opened, options: Options, keys: RegionKeys | None, *, of_groups: bool) -> list[Problem]:
     """Values that no category lists; and groups with rows in several categories. The values themselves are not told."""
     if options.by is None:
         return []
@@ -118,9 +118,9 @@ def category_problems(opened: Opened, options: Options, *, of_groups: bool) -> l
         )
 
     def several() -> Any:
-        rows = categorised(needed(opened.table, options, of_groups=of_groups, region=False), options)
+        rows = categorised(_located(opened.table, options, keys, of_groups=of_groups, region=options.split), options)
         rows = rows.filter(rows.category >= 0, ~is_missing(rows[GROUP]))
-        per_group = rows.group_by(GROUP).agg(first=rows.category.min(), last=rows.category.max())
+        per_group = rows.group_by(*_group_keys(options)).agg(first=rows.category.min(), last=rows.category.max())
         return per_group.agg(several_categories=_count(per_group.first != per_group["last"]))
 
     unknown = _one_row(opened, "Checking the categories", query)
@@ -136,15 +136,14 @@ def category_problems(opened: Opened, options: Options, *, of_groups: bool) -> l
     return found
 
 
-def empty_problems(opened: Opened, groups: Any, options: Options) -> list[Problem]:
+def empty_problems(opened: Opened, groups: Any, options: Options, keys: RegionKeys | None) -> list[Problem]:
     """Groups of the public list without entities, where their rows would have to tell their category."""
 
     def query() -> Any:
-        rows = weighed(needed(opened.table, options, of_groups=False, region=False), options)
-        rows, listed = keys_alike(rows, needed(groups, options, of_groups=True, region=False))
-        sizes = rows.group_by(GROUP).agg(size=rows.weight.sum())
-        listed = listed.filter(~is_missing(listed[GROUP]))
-        both = listed.left_join(sizes, [listed[GROUP] == sizes[GROUP]])
+        rows = weighed(_located(opened.table, options, keys, of_groups=False, region=options.split), options)
+        rows, listed = keys_alike(rows, _listings(groups, options, keys))
+        sizes = rows.group_by(*_group_keys(options)).agg(size=rows.weight.sum())
+        both = listed.left_join(sizes, [listed[name] == sizes[name] for name in _group_keys(options)])
         return both.agg(empty_group=_count(sizes["size"].fill_null(0) < 1))
 
     names = () if options.by is None else options.by.names
@@ -217,8 +216,13 @@ def _listings(table: Any, options: Options, keys: RegionKeys | None) -> Any:
     listed = listed.filter(~is_missing(listed[GROUP]))
     if options.split:
         listed = listed.filter(listed.leaf >= 0)
-        return listed.group_by(GROUP, "leaf").agg(listings=listed.count())
+        return listed.group_by(*_group_keys(options)).agg(listings=listed.count())
     return listed.group_by(GROUP).agg(listings=listed.count(), leaf=listed.leaf.max())
+
+
+def _group_keys(options: Options) -> list[str]:
+    """The columns whose values tell groups apart: with split, each (group, leaf) pair is a group."""
+    return [GROUP, "leaf"] if options.split else [GROUP]
 
 
 def _region_counts(rows: Any) -> dict[str, Any]:

@@ -32,13 +32,15 @@ NOT_COUNTED = -1  # the place of a household or person that a table leaves out
 class HouseholdCodes(Unsharable):
     """One row per household and one per person, attributes as codes; a household's persons stand together.
 
-    Household h has the persons `starts[h]` up to `starts[h + 1]`, at most `schema.max_persons` of them.
+    Household h has the persons `starts[h]` up to `starts[h + 1]`, at most `schema.max_persons` of them. `left_out` are
+    the persons beyond that, if there were any: the household and the codes of each. No table counts them.
     """
 
     schema: Schema
     household: Mapping[str, Codes]
     person: Mapping[str, Codes]
     starts: Integers
+    left_out: tuple[Integers, Mapping[str, Codes]] | None = None
 
     def __post_init__(self) -> None:
         sizes = np.diff(self.starts)

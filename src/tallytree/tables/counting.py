@@ -1,7 +1,9 @@
-"""The one counting query: rows to groups to counts by (leaf, size), in the engine and out of core.
+"""The one counting query: rows to entities to groups to counts by (leaf, size), in the engine and out of core.
 
-Only the last, small table reaches Python: at most (leaves + 2) × (sizes + 1) rows. The query counts trouble on its
-way at next to no cost; what the trouble is, `checking` finds out, and only if there is any.
+All that decides whether data are accepted is in this one query, which reads each row once. So what is counted is what
+was checked, also where the rows of a source change from query to query. Only the last, small table reaches Python: at
+most (leaves + 2) × (sizes + 1) rows. The query counts trouble on its way at next to no cost; what the trouble is,
+`checking` finds out, and only if there is any.
 """
 
 from __future__ import annotations
@@ -139,8 +141,15 @@ def counting_query(
 ) -> Any:
     """Counts of groups by (leaf, size), and how many of them are in any trouble.
 
-    `bound` leaves at most `rows_per_entity` rows of each entity, where that is wanted. It is given what counting uses
-    of a row (group, leaf, weight) and no more, so that rows which it cannot tell apart count the same.
+    `bound` marks at most `rows_per_entity` rows of each entity as `kept`, where that is wanted. It is given what
+    counting uses of a row (group, leaf, category, weight) and no more, so that rows which it cannot tell apart count
+    the same.
+
+    *The random selection decides sizes and nothing else.* Rows that are not kept stay in the query with a weight of 0.
+    So trouble, and the leaf and category of a group, are functions of all rows: a table is accepted under every key or
+    under none, and each group has the same leaf and category under every key. A group that keeps no row has size 0.
+    Where sizes start at 1 it is then not counted; only if the public list has the group, and its rows tell its
+    category, is it counted as size 1, because the domain says that somebody is in it (`Neighbours.sensitivity`).
     """
     rows = weighed(needed(table, options, of_groups=False, region=region_in_rows), options)
     if options.from_rows:
@@ -149,9 +158,8 @@ def counting_query(
         rows = rows.drop(*[name for name in rows.columns if name.startswith("category_")])
     if region_in_rows or groups is None:
         rows = place(rows, keys, region_names(options) if region_in_rows else [])
-    if bound is not None:
-        rows = bound(rows)
     if options.entity is not None:
+        rows = _one_row_each(rows, options) if bound is None else bound(_flagged(rows, is_missing(rows[ENTITY])))
         rows = rows.drop(ENTITY)
     if groups is None:
         found = _private_groups(rows, options)
@@ -160,18 +168,51 @@ def counting_query(
         listed = place(listed if options.from_rows else categorised(listed, options), keys, region_names(options))
         found = _listed_groups(*keys_alike(rows, listed), options)
     size = words(found).least(found["size"], options.max_size).cast("int64")
+    if options.with_groups and options.from_rows:
+        size = words(found).greatest(size, options.first_size)
     told = {} if options.by is None else {"category": found.category}
     cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.ifelse(1, 0), **told)
     return cells.group_by("leaf", "size", *told).agg(groups=cells.count(), trouble=cells.trouble.sum())
 
 
-def _size(rows: Any, options: Options) -> Any:
-    return rows.count() if options.quantity is None else rows.weight.sum()
+def _one_row_each(rows: Any, options: Options) -> Any:
+    """One row for each entity, which is bad if the entity had several, or is missing.
+
+    So whatever the query reads, no entity adds more than one row to what is counted.
+    """
+    merged = {name: rows[name].max() for name in rows.columns if name not in (ENTITY, GROUP)}
+    if options.quantity is None:
+        merged["weight"] = words(rows).literal(1, "int64")
+    rows = rows.group_by(ENTITY).agg(**{GROUP: _comparable(rows[GROUP]).max()}, **merged, entity_rows=rows.count())
+    return _flagged(rows, is_missing(rows[ENTITY]) | (rows.entity_rows > 1)).drop("entity_rows")
+
+
+def _flagged(rows: Any, condition: Any) -> Any:
+    """Rows with `bad` 1 where the condition holds, and otherwise as it was."""
+    sql = words(rows)
+    before = rows.bad if "bad" in rows.columns else sql.literal(0, "int64")
+    return rows.mutate(bad=sql.cases((condition, sql.literal(1, "int64")), else_=before))
+
+
+def _comparable(column: Any) -> Any:
+    """A column of which every engine finds the greatest value: as it is, or as text, which tells all its values apart.
+
+    Some engines have no `max` of booleans, of UUIDs or of bytes.
+    """
+    kind = column.type()
+    return column if kind.is_string() or kind.is_numeric() else column.cast("string")
+
+
+def _kept_weight(rows: Any) -> Any:
+    """What each row adds to its group's size: nothing where the selection did not keep it."""
+    return rows.kept.ifelse(rows.weight, 0) if "kept" in rows.columns else rows.weight
 
 
 def _private_groups(rows: Any, options: Options) -> Any:
     """Groups by their rows alone: `leaf`, `size`, `trouble`."""
-    sums = {"size": _size(rows, options)} | ({"bad": rows.bad.max()} if "bad" in rows.columns else {})
+    one_each = options.quantity is None and "kept" not in rows.columns
+    size = rows.count() if one_each else _kept_weight(rows).sum()
+    sums = {"size": size} | ({"bad": rows.bad.max()} if "bad" in rows.columns else {})
     if options.by is not None:
         sums |= {"category": rows.category.min(), "last_category": rows.category.max()}
     if options.split:
@@ -196,8 +237,11 @@ def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
     sql = words(rows)
     whole, none = sql.literal(0, "int64"), sql.null("int32")
     with_region = "leaf" in rows.columns
-    stack: dict[str, Any] = {GROUP: rows[GROUP], "weight": rows.weight, "listings": whole}
-    below: dict[str, Any] = {GROUP: listed[GROUP], "weight": whole.cast(rows.weight.type()), "listings": whole + 1}
+    nothing = whole.cast(rows.weight.type())
+    stack: dict[str, Any] = {GROUP: rows[GROUP], "weight": _kept_weight(rows), "listings": whole}
+    below: dict[str, Any] = {GROUP: listed[GROUP], "weight": nothing, "listings": whole + 1}
+    if options.from_rows:  # the size before the selection
+        stack, below = stack | {"own_weight": rows.weight}, below | {"own_weight": nothing}
     if "bad" in rows.columns:
         stack, below = stack | {"bad": rows.bad}, below | {"bad": whole}
     if options.split:
@@ -210,6 +254,8 @@ def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
         stack, below = stack | {"category": of_rows}, below | {"category": of_list}
     both = rows.select(**stack).union(listed.select(**below))
     sums = {"size": both.weight.sum(), "listings": both.listings.sum()}
+    if options.from_rows:
+        sums["own_size"] = both.own_weight.sum()
     if "bad" in stack:
         sums["bad"] = both.bad.max()
     if options.by is not None:
@@ -228,7 +274,7 @@ def _listed_groups(rows: Any, listed: Any, options: Options) -> Any:
     if options.by is not None:
         trouble = trouble | (found.first_category.fill_null(NOWHERE) < 0) | (found.category != found.first_category)
     if options.from_rows:
-        trouble = trouble | (found["size"] < 1)
+        trouble = trouble | (found.own_size < 1)
     return found.mutate(trouble=trouble)
 
 

@@ -134,8 +134,8 @@ def connected(source: Source) -> Remote:
 def _postgres(url: str) -> Remote:
     """One transaction that sees one state of the tables, whatever others change, and leaves nothing behind.
 
-    The checks and the count are several queries. If rows could change between them, what was checked (one row for each
-    entity, say) would not be what is counted.
+    The counting query checks what it counts by itself. The queries that say what is wrong come after it, and see the
+    same state of the tables; a view with a volatile function can still differ from query to query.
     """
     psycopg, engine = _psycopg(), _postgres_backend()
     try:

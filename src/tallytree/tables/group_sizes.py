@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from tallytree.arrays import Integers
+from tallytree.disk import digest_of_files
 from tallytree.hierarchy import Hierarchy
+from tallytree.tables.options import Columns
 from tallytree.tables.sealed import Bound, Sealed
+
+ROWS = "rows"  # the kind of files that private rows are in
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,6 +37,7 @@ class GroupSizes(Bound):
     groups_were_split: bool = False  # a (group, leaf) pair counts as a group
     regions_declared_public: bool = False  # the hierarchy was taken from the microdata, declared public
     listed_totals: Integers | None = None  # by leaf region over all categories, where these are not on the public list
+    columns: Columns | None = None  # which say what group, region and entity a row belongs to
     files: tuple[str, ...] = ()  # where the rows were read from; never part of a release
 
     @property
@@ -53,13 +57,7 @@ class GroupSizes(Bound):
 
     def fingerprint(self) -> str | None:
         """A digest of the input files, if there are any: it tells the confidential ledger that an input changed."""
-        if not self.files:
-            return None
-        whole = hashlib.sha256(f"{len(self.files)} files".encode())
-        for path in self.files:
-            with open(path, "rb") as file:
-                whole.update(hashlib.file_digest(file, "sha256").digest())
-        return whole.hexdigest()
+        return digest_of_files(self.files, ROWS)
 
     def __repr__(self) -> str:
         return (

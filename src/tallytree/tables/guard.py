@@ -7,12 +7,14 @@ without its message.
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from tallytree.arguments import bind
 from tallytree.errors import DataError, TallytreeError
 
 Given = ParamSpec("Given")
@@ -32,14 +34,20 @@ def guarded(
 
 def from_outside(doing: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
     """Have a function that holds private data raise from outside of itself. An error that nobody planned becomes a
-    `RuntimeError` with its class and the lines it came through; our own, and interrupts, stay what they are."""
-    return lambda function: _outside(function, lambda error: _unplanned(doing, error))
+    `RuntimeError` with its class and the lines it came through. Our own errors, interrupts, and errors of the system
+    (without the names of files) stay what they are. Arguments that the function does not take are refused by their
+    names before it begins."""
+    return lambda function: _outside(function, lambda error: _unplanned(doing, error), binds=True)
 
 
-def _outside(function: Callable[Given, Result], instead: Callable[[Exception], Exception]) -> Callable[Given, Result]:
+def _outside(
+    function: Callable[Given, Result], instead: Callable[[Exception], Exception], *, binds: bool = False
+) -> Callable[Given, Result]:
     @wraps(function)
     def outside(*given: Given.args, **named: Given.kwargs) -> Result:
         try:
+            if binds:
+                bind(function, given, named)
             return function(*given, **named)
         except Exception as error:
             raised: BaseException = error if isinstance(error, TallytreeError) else instead(error)
@@ -67,6 +75,8 @@ def _engine_error(doing: str, error: Exception, why: Callable[[Exception], str |
 def _unplanned(doing: str, error: Exception) -> Exception:
     if isinstance(error, MemoryError):
         return MemoryError(f"{doing} ran out of memory")
+    if isinstance(error, OSError) and error.errno is not None:  # of the system, whose words quote nothing
+        return OSError(error.errno, os.strerror(error.errno))
     way = ", ".join(
         f"{Path(step.filename).name}:{step.lineno} {step.name}" for step in traceback.extract_tb(error.__traceback__)
     )

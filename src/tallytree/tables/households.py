@@ -7,22 +7,23 @@ attribute tells roles, those in a role of one person are kept first.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from tallytree.arguments import TEXT, expect, instance, optional, told
 from tallytree.arrays import Floats, Integers
+from tallytree.disk import digest_of_files
 from tallytree.errors import SpecError
 from tallytree.progress import Progress, silent
 from tallytree.schema import Attribute, Schema
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
 from tallytree.tables.counting import is_missing, may_be_number, number
 from tallytree.tables.guard import from_outside, guarded
+from tallytree.tables.options import Columns
 from tallytree.tables.plausible import Rows, broken, holders
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
 from tallytree.tables.sealed import Bound, Sealed
@@ -33,6 +34,7 @@ OnBrokenRules = Literal["refuse", "keep"]
 
 NOT_CUT = "Households with more than {most} persons were refused, not cut."
 
+TABLES = "households and persons"  # the kind of files that private rows are in
 UNKNOWN, EMPTY = -1, -2
 
 
@@ -46,6 +48,7 @@ class Households(Bound):
     person_order: str | None = None  # the column by which the first persons were told, if not the file's order
     on_broken_rules: OnBrokenRules = "keep"  # what was done with those that break a rule, if there were any
     name: str | None = None  # the ledger's key
+    columns: Columns | None = None  # which say what household a row belongs to
     files: tuple[str, ...] = ()  # where the rows were read from; never part of a release
 
     @property
@@ -73,13 +76,7 @@ class Households(Bound):
 
     def fingerprint(self) -> str | None:
         """A digest of the input files, if there are any: it tells the confidential ledger that an input changed."""
-        if not self.files:
-            return None
-        whole = hashlib.sha256(f"households and persons, {len(self.files)} files".encode())
-        for path in self.files:
-            with open(path, "rb") as file:
-                whole.update(hashlib.file_digest(file, "sha256").digest())
-        return whole.hexdigest()
+        return digest_of_files(self.files, TABLES)
 
     def __repr__(self) -> str:
         return f"Households({attributes_text(self.schema)}; private)"
@@ -110,7 +107,8 @@ def read_households(
     they are told.
 
     Households that break a rule of the schema are refused, with their number, unless `on_broken_rules` is "keep": then
-    they are measured as they are, and synthetic ones keep the rules all the same.
+    they are measured as they are, and synthetic ones keep the rules all the same. Rules are checked on all persons of a
+    household, before any are left out: so chance does not decide what is refused.
 
     Raises `SpecError` for wrong options and `InputProblems`, which lists every problem of the data with counts, for
     the data holder's eyes only. `progress` is told how far DuckDB is.
@@ -135,17 +133,20 @@ def read_households(
         found.append(problem("too_many_persons", overlong, bound=schema.max_persons))
     raise_any([*home_rows.problems, *person_rows.problems, *found])
     columns, order = person_rows.columns, person_rows.order
-    if schema.structure is not None and person_order is not None:
-        in_order = np.lexsort((order, home))
-        home, order = home[in_order], order[in_order]
-        columns = {name: column[in_order] for name, column in columns.items()}
-    if overlong:
-        first = _in_roles(schema, home_rows, columns, home)
-        kept = _kept(home, sizes, schema.max_persons, oversize, order, first)
-        home, columns = home[kept], {name: column[kept] for name, column in columns.items()}
-    codes = grouped(schema, home_rows.columns, columns, home, home_rows.number)
+    by_order = schema.structure is not None and person_order is not None
+    if by_order or np.any(home[1:] < home[:-1]):
+        in_order = np.lexsort((order, home)) if by_order else np.argsort(home, kind="stable")
+        home, columns = home[in_order], _only(columns, in_order)
+        order = order[in_order] if len(order) else order
+    whole = Rows(schema, np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), home_rows.columns, columns)
     if on_broken_rules != "keep":
-        raise_any(_broken_rules(codes))
+        raise_any(_broken_rules(whole))
+    left_out = None
+    if overlong:
+        kept = _kept(home, whole, oversize, order)
+        left_out = home[~kept], _only(columns, ~kept)
+        home, columns = home[kept], _only(columns, kept)
+    codes = replace(grouped(schema, home_rows.columns, columns, home, home_rows.number), left_out=left_out)
     if name is None and files[0] is not None and len(files[0]) == 1:
         name = stem(files[0][0])
     return Households(
@@ -155,6 +156,7 @@ def read_households(
         person_order=person_order,
         on_broken_rules=on_broken_rules or "refuse",
         name=name,
+        columns=Columns(household_id),
         files=() if files[0] is None or files[1] is None else (*files[0], *files[1]),
     )
 
@@ -403,41 +405,47 @@ def _homes(households: _Rows, persons: _Rows, household_id: str) -> tuple[Intege
     return guarded("Matching persons with households", find)
 
 
-def _kept(home: Integers, sizes: Integers, most: int, oversize: Oversize, order: Floats, first_of_all: Any) -> Integers:
-    """The places of the persons that are kept, in the order given: at most `most` of each household.
+def _kept(home: Integers, whole: Rows, oversize: Oversize, order: Any) -> Any:
+    """Which persons are kept, of persons household by household: at most `max_persons` of each household.
 
     Which these are depends on the household's own persons only: those with a role of their own, then by order or at
     random, and on no attribute but the one that tells roles, if one does.
+
+    *What is kept of a household keeps the rules that make cells impossible.* Let the whole household keep all rules.
+    There are at most `max_persons` roles of one person, so everybody in such a role is kept (by position: everybody at
+    a position that tells one, so that nobody moves up to it). So each role of one person has the person it had.
+    A rule `implies` is about each person by itself (or the household), `below` about two persons of whom the one
+    compared with is in a role of one: both hold for all who are left. `size_class` does not tell sizes above
+    `max_persons` from it. No household is emptied. A rule `has` about a role of any number can be broken, if all who
+    are in the role are left out: such a household is measured as it is, and no cell is taken as empty because of `has`
+    (`synthesis.structural`).
     """
     if oversize == "subsample":
-        turns: Any = np.frombuffer(os.urandom(8 * len(home)), np.uint64)
-    else:
-        turns = order if len(order) else np.arange(len(home))
-    in_turn = np.lexsort((turns, ~first_of_all, home))
-    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])[home[in_turn]]
-    kept: Integers = np.sort(in_turn[np.arange(len(home)) - first < most])
+        order = np.frombuffer(os.urandom(8 * len(home)), np.uint64)
+    elif not len(order):
+        order = np.arange(len(home))
+    in_turn = np.lexsort((order, ~_in_roles(whole), home))
+    kept = np.zeros(len(home), bool)
+    kept[in_turn[np.arange(len(home)) - whole.starts[home[in_turn]] < whole.schema.max_persons]] = True
     return kept
 
 
-def _in_roles(schema: Schema, households: _Rows, columns: Mapping[str, Codes], home: Integers) -> Any:
-    """Which persons have a role of one person, household by household; the persons may be in any order."""
-    flags = np.zeros(len(home), bool)
-    if schema.structure is None:
-        return flags
-    order = np.argsort(home, kind="stable")
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(home, minlength=households.number))])
-    rows = Rows(schema, starts, households.columns, {name: column[order] for name, column in columns.items()})
-    for role in schema.structure.single:
-        who = holders(rows, role)
-        flags[order[who[who >= 0]]] = True
+def _in_roles(rows: Rows) -> Any:
+    """Which persons have a role of one person, or a position that tells one in other households."""
+    flags = np.zeros(int(rows.starts[-1]), bool)
+    for role in rows.structure.single:
+        who = holders(rows, replace(role, household=()))
+        flags[who[who >= 0]] = True
     return flags
 
 
-def _broken_rules(codes: HouseholdCodes) -> list[Problem]:
+def _only(columns: Mapping[str, Codes], places: Any) -> dict[str, Codes]:
+    return {name: column[places] for name, column in columns.items()}
+
+
+def _broken_rules(rows: Rows) -> list[Problem]:
     """How many households break each rule: for the data holder."""
-    if codes.schema.structure is None:
-        return []
     found = []
-    for rule in broken(Rows(codes.schema, codes.starts, codes.household, codes.person)):
+    for rule in broken(rows):
         found += problems_in({"broken_rule": int(np.count_nonzero(rule.households))}, rule=rule.words)
     return found

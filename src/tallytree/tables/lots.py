@@ -1,4 +1,4 @@
-"""Which rows of an entity are kept where there is a bound: those with the smallest lots.
+"""The random selection of an entity's rows where there is a bound: those with the smallest lots are kept.
 
 A row's lot is a keyed hash of its content, under a key that the operating system makes for each reading. The engine's
 own `random()` is not used: it can be seeded by whoever opened the connection, and it goes by a row's position.
@@ -32,7 +32,7 @@ def check_engine(engine: str) -> None:
 
 
 def bounded(rows: Any, rows_per_entity: int, *, entity: str, key: str, engine: str) -> Any:
-    """At most `rows_per_entity` rows of each entity: those that come first by their lots.
+    """All rows, with `kept` true for at most `rows_per_entity` of each entity: those that come first by their lots.
 
     A row's content is its entity and every other column of `rows`, which must be what counting uses and nothing else.
     Its lot is SHA-256 of the key (of fixed length) followed by the content, written so that different contents give
@@ -68,7 +68,7 @@ def bounded(rows: Any, rows_per_entity: int, *, entity: str, key: str, engine: s
         text = text.concat(_unambiguous(drawn[column]))
     lots = drawn.mutate(lot=SHA256[engine](text))
     turns = lots.mutate(turn=sql.row_number().over(group_by=entity, order_by=["lot", *content]))
-    return turns.filter(turns.turn < rows_per_entity).select(*rows.columns)
+    return turns.mutate(kept=turns.turn < rows_per_entity).select(*rows.columns, "kept")
 
 
 def _unambiguous(column: Any) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tallytree.categories import Categories
@@ -11,6 +11,33 @@ from tallytree.errors import SpecError
 from tallytree.hierarchy import Hierarchy
 
 WHOLE_FLOATS = 2**53  # quantities below this are exact in every engine's floating point
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that say which group, region and entity a row belongs to, by the names that the user gave."""
+
+    group: str
+    region: tuple[str, ...] = ()
+    entity: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "region", region_columns(self.region or None))
+        names = [self.group, *self.region, *([] if self.entity is None else [self.entity])]
+        _check_columns({f"column {number}": name for number, name in enumerate(names, start=1)})
+
+    @classmethod
+    def of(cls, value: Columns | Mapping[str, Any] | None) -> Columns | None:
+        """Columns, or those that a mapping with the keys group, region and entity names."""
+        if value is None or isinstance(value, Columns):
+            return value
+        if not isinstance(value, Mapping) or not {"group"} <= set(value) <= {"group", "region", "entity"}:
+            raise SpecError("columns needs the name of the group column, and may have region and entity")
+        return cls(**value)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `of` reads them back."""
+        return {**asdict(self), "region": list(self.region)}
 
 
 @dataclass(frozen=True)
@@ -91,6 +118,16 @@ class Options:
             )
         if self.split and not self.region:
             raise SpecError("on_spanning_group='split' needs region: the column that says where a row is")
+
+
+def check_groups_are_public(declared: bool) -> None:
+    """Refuse a list of groups that the data holder has not declared public."""
+    if not declared:
+        raise SpecError(
+            "groups must be a public list: tallytree publishes the exact number of groups in every region from it, "
+            "without noise. If anyone may see that list, set groups_are_public=True. If it is a private file, such as "
+            "your own household records, leave groups out; tallytree then estimates the number of groups with noise"
+        )
 
 
 def region_columns(region: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -162,9 +162,6 @@ class InputProblems(DataError):
         self.problems = tuple(problems)
         super().__init__("\n".join([HEADING, *(f"  - {problem.text}" for problem in self.problems)]))
 
-    def __reduce__(self) -> tuple[type[InputProblems], tuple[tuple[Problem, ...]]]:
-        return type(self), (self.problems,)
-
 
 def problem(kind: str, count: int, **words: object) -> Problem:
     """A problem in words: '1 row has …' or '1,204 rows have …'.

@@ -34,7 +34,7 @@ from tallytree.tables.counting import ENTITY, as_counts, categorised, counting_q
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.guard import from_outside
 from tallytree.tables.lots import bounded, check_engine, fresh_key
-from tallytree.tables.options import Options, region_columns
+from tallytree.tables.options import Columns, Options, check_groups_are_public, region_columns
 from tallytree.tables.problems import InputProblems, Problem, missing_columns, problem, raise_any
 from tallytree.tables.regions import RegionKeys, hierarchy_of, place, region_keys
 from tallytree.tables.same_source import refuse_own_list
@@ -45,7 +45,13 @@ BYTES_PER_CELL = 24  # counts of the leaves, of all regions, and a view of them
 
 
 @from_outside("Reading the microdata")
-@expecting(name=optional(TEXT), regions_are_public=FLAG, table=optional(TEXT), groups_table=optional(TEXT))
+@expecting(
+    name=optional(TEXT),
+    regions_are_public=FLAG,
+    groups_are_public=FLAG,
+    table=optional(TEXT),
+    groups_table=optional(TEXT),
+)
 def read(
     source: Any,
     *,
@@ -59,6 +65,7 @@ def read(
     entity: str | None = None,
     rows_per_entity: int | None = None,
     groups: Any = None,
+    groups_are_public: bool = False,
     on_spanning_group: str = "error",
     regions_are_public: bool = False,
     table: str | None = None,
@@ -72,9 +79,10 @@ def read(
 
     `source` is a path, glob or list of paths (Parquet, CSV, a DuckDB file with `table`), Arrow data, a table of another
     engine (`Source`), a Spark data frame, or an Ibis table. `group` and `region` name columns; `hierarchy`, `max_size`,
-    `quantity_bound`, `rows_per_entity` and the `groups` table are public. Raises `SpecError` for wrong options and
-    `InputProblems`, which lists every problem of the data with counts, for the data holder's eyes only. `progress` is
-    told how far DuckDB is.
+    `quantity_bound`, `rows_per_entity` and the `groups` table are public. The exact number of groups in every region is
+    published from that table, so `read` takes it only with `groups_are_public=True`. Raises `SpecError` for wrong
+    options and `InputProblems`, which lists every problem of the data with counts, for the data holder's eyes only.
+    `progress` is told how far DuckDB is.
 
     `by` tells groups apart by one or two columns besides: `{"tenure": ["owned", "rented"]}` has the public values, and
     `decided_by` says whether the "group" decides it or its "members" do (see `tallytree.Category`). The columns are in
@@ -98,8 +106,11 @@ def read(
         regions_are_public=regions_are_public,
         by=categories,
     )
+    if hierarchy is not None:
+        refuse_too_many(hierarchy, options)
     paths = paths_of(source, "source")
     if groups is not None:
+        check_groups_are_public(groups_are_public)
         refuse_own_list(source, table, groups, groups_table)
     with workspace(memory_limit) as connect:
         rows = open_source(source, table, connect, progress)
@@ -110,8 +121,7 @@ def read(
             options = replace(options, categories_listed=_are_listed(categories, listed.table.columns))
         raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
         regions = _hierarchy(rows if listed is None else listed, options)
-        if categories is not None:
-            refuse_too_many(regions, options)
+        refuse_too_many(regions, options)
         counts = _counts(rows, listed, options, regions)
     if name is None and paths is not None and len(paths) == 1:
         name = stem(paths[0])
@@ -130,6 +140,7 @@ def read(
         rows_were_bounded=rows_per_entity is not None,
         groups_were_split=options.split,
         regions_declared_public=hierarchy is None and groups is None,
+        columns=Columns(group, options.region, entity),
         files=tuple(paths or ()),
     )
 
@@ -168,7 +179,7 @@ def read_groups(
             by = None
         regions = _hierarchy(listed, options)
         keys = region_keys(regions, options.region) if options.region else None
-        raise_any(groups_problems(listed, options, keys) + category_problems(listed, options, of_groups=True))
+        raise_any(groups_problems(listed, options, keys) + category_problems(listed, options, keys, of_groups=True))
 
         def by_leaf() -> Any:
             rows = categorised(needed(listed.table, options, of_groups=True, region=True), options)
@@ -217,7 +228,7 @@ def _over_all(counts: Integers, options: Options) -> Integers:
 
 def refuse_too_many(regions: Hierarchy, options: Options) -> None:
     """Refuse more cells than the machine's memory holds, before they are counted."""
-    cells = (options.max_size + 1) * len(options.by or ()) * len(regions)
+    cells = (options.max_size + 1) * (1 if options.by is None else len(options.by)) * len(regions)
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -226,7 +237,7 @@ def refuse_too_many(regions: Hierarchy, options: Options) -> None:
         raise SpecError(
             f"there are {cells:,} cells (regions × categories × sizes); counting them takes about "
             f"{cells * BYTES_PER_CELL / 1e9:,.0f} GB of memory, and the machine has {memory / 1e9:,.0f} GB. Nothing "
-            "was spent. Use fewer values, a smaller max_size or fewer regions"
+            "was spent. Use a smaller max_size, fewer values of categories or fewer regions"
         )
 
 
@@ -256,17 +267,17 @@ def _counts(rows: Opened, listed: Opened | None, options: Options, hierarchy: Hi
     keys = region_keys(hierarchy, options.region) if options.region else None
     region_in_rows = bool(options.region) and set(options.region) <= set(rows.table.columns)
     groups = None if listed is None else listed.table
-    entities = entity_problems(rows, options)
-    # Which rows are dropped is random, so bounded rows are checked before, on all of them.
-    if entities or options.rows_per_entity is not None:
-        raise_any(entities + _problems(rows, listed, options, keys, region_in_rows))
     bound = None if options.rows_per_entity is None else _lots(rows, options.rows_per_entity)
+    # Which rows are kept is random. The query finds trouble on all rows, kept or not, so a refusal is not random.
     cells = rows.fetch("Counting", lambda: counting_query(rows.table, groups, options, keys, region_in_rows, bound))
     trouble = int(np.sum(cells["trouble"].to_numpy(zero_copy_only=False)))
     if trouble or not np.any(cells["size"].to_numpy(zero_copy_only=False)):
         raise_any(_problems(rows, listed, options, keys, region_in_rows))
     if trouble:
-        raise DataError(f"{trouble:,} groups cannot be counted, for a reason that the checks did not find")
+        raise DataError(
+            f"{trouble:,} groups cannot be counted, and a second look found no reason: the rows changed meanwhile, or "
+            "differ from query to query. Nothing was spent. Read from a table, or a file, that does not change"
+        )
     return as_counts(cells, options, hierarchy.leaf_count)
 
 
@@ -278,11 +289,11 @@ def _lots(rows: Opened, rows_per_entity: int) -> Callable[[Any], Any]:
 def _problems(
     rows: Opened, listed: Opened | None, options: Options, keys: RegionKeys | None, region_in_rows: bool
 ) -> list[Problem]:
-    found = row_problems(rows, options, keys, region_in_rows)
+    found = entity_problems(rows, options) + row_problems(rows, options, keys, region_in_rows)
     told = rows if listed is None or options.from_rows else listed
-    found += category_problems(told, options, of_groups=told is listed)
+    found += category_problems(told, options, keys, of_groups=told is listed)
     if listed is not None and options.from_rows:
-        found += empty_problems(rows, listed.table, options)
+        found += empty_problems(rows, listed.table, options, keys)
     if listed is not None:
         found += groups_problems(listed, options, keys)
         found += matching_problems(rows, listed.table, options, keys, region_in_rows)

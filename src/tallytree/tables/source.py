@@ -16,7 +16,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tallytree.csv_files import cell_separator, csv_problem, is_utf_16
+from tallytree.csv_files import LONGEST_LINE, cell_separator, csv_problem, is_utf_16, long_last_line
 from tallytree.errors import DataError, SpecError
 from tallytree.numbers import short
 from tallytree.progress import Progress, Stage, silent
@@ -317,7 +317,11 @@ def _csv(backend: Any, paths: Sequence[str], option: str) -> Any:
     header, comma = headers.pop(), commas.pop()
     if not header or "" in header or len(set(header)) < len(header):
         raise SpecError(f"{option}: the CSV file's first line must give each column a different name")
+    doing = f"Reading the last line of the CSV {option}"
+    if long := next(filter(None, (guarded(doing, partial(long_last_line, path)) for path in paths)), None):
+        raise DataError(f"{option}: {long}")
     form = {"header": True, "delim": comma, "quote": '"', "escape": '"', "columns": dict.fromkeys(header, "VARCHAR")}
+    form["max_line_size"] = LONGEST_LINE
     how = ", ".join(f"{name} = {literal(value)}" for name, value in {"auto_detect": False, **form}.items())
     return guarded(
         f"Opening the CSV {option}", lambda: backend.query(f"SELECT * FROM read_csv({literal(list(paths))}, {how})")
@@ -338,9 +342,13 @@ def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str
     with open(paths[0], "rb") as file:
         if file.read(12)[8:] != b"DUCK":
             raise SpecError(f"{option}: {paths[0]} is not a DuckDB file")
-    catalog = f"tallytree_{option}"
-    attach = f"ATTACH {literal(str(Path(paths[0]).absolute()))} AS {catalog} (READ_ONLY)"
-    guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(attach))
+    path, catalog = str(Path(paths[0]).absolute()), f"tallytree_{option}"
+    known = "select database_name from duckdb_databases() where path = ?"  # some versions attach no file twice
+    if found := guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(known, [path]).fetchone()):
+        (catalog,) = found
+    else:
+        attach = f"ATTACH {literal(path)} AS {catalog} (READ_ONLY)"
+        guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(attach))
     listing = "select table_name from information_schema.tables where table_catalog = ? and table_schema = 'main'"
     listed = guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(listing, [catalog]).fetchall())
     tables = [name for (name,) in listed]
@@ -349,5 +357,5 @@ def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str
         raise SpecError(f"{option}: the DuckDB file has {len(tables)} tables; name one with {wanted}=…")
     if table is not None and table not in tables:
         raise SpecError(f"{option}: the DuckDB file has no table {table!r}; it has {', '.join(sorted(tables))}")
-    found = f"SELECT * FROM {catalog}.main.{quoted(table or tables[0])}"
-    return guarded(f"Opening the DuckDB {option}", lambda: backend.query(found))
+    query = f"SELECT * FROM {catalog}.main.{quoted(table or tables[0])}"
+    return guarded(f"Opening the DuckDB {option}", lambda: backend.query(query))

@@ -1,3 +1,4 @@
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -48,6 +49,50 @@ def test_sums_are_kept_on_any_input(problem, noise):
     assert found.min() >= 0
     assert np.array_equal(found.sum(axis=1), true.sum(axis=1))
     assert np.array_equal(found.sum(axis=0), true.sum(axis=0))
+
+
+def test_a_table_is_found_where_no_row_has_two_positive_cells():
+    """Column sums then do not change with small changes of the prices: the curvature is 0."""
+    target = np.array([[-50.952, 40.372, -80.611], [-0.777, 29.016, -26.501]])
+    found = nearest_table(target, np.full((2, 3), 1e-6), np.array([2, 0]), np.array([0, 0, 2]))
+    assert found.tolist() == [[0, 0, 2], [0, 0, 0]]
+
+
+def random_problem(seed):
+    """A true table, a noisy target and weights over up to 16 orders of magnitude, with empty rows and columns."""
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(1, 7), rng.integers(1, 6)
+    weight = 10.0 ** (rng.choice([-6, 0, 6]) + rng.uniform(-1, 1, shape) * rng.choice([0, 2, 8]))
+    if rng.random() < 0.5:
+        weight = np.ascontiguousarray(np.broadcast_to(weight[:, :1] if rng.random() < 0.5 else weight[:1], shape))
+    true = rng.poisson(10 ** rng.uniform(-1, 2), shape) * (rng.random(shape) < rng.choice([0.3, 1]))
+    true[:, rng.random(shape[1]) < 0.1] = 0
+    true[rng.random(shape[0]) < 0.1] = 0
+    target = true + rng.laplace(0, 10 ** rng.uniform(-2, 5), shape)
+    return true, np.round(target) if rng.random() < 0.2 else target, weight
+
+
+def test_in_exact_arithmetic_no_table_is_nearer_whatever_the_weights():
+    for seed in range(120):
+        true, target, weight = random_problem(seed)
+        found = nearest_table(target, weight, true.sum(axis=1), true.sum(axis=0))
+        assert found.min() >= 0
+        assert np.array_equal(found.sum(axis=1), true.sum(axis=1))
+        assert np.array_equal(found.sum(axis=0), true.sum(axis=0))
+        best = oracle.exact_cost(oracle.exactly_nearest(found, target, weight), target, weight)
+        assert oracle.exact_cost(found, target, weight) <= best * (1 + Fraction(1, 10**12)), seed
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e3, 1e9, 1e15])
+def test_sums_are_kept_with_counts_up_to_a_million_million(noise):
+    rng = np.random.default_rng(int(noise) + 1)
+    for shape in ((2, 2), (20, 3), (60, 12)):
+        true = np.floor(10 ** rng.uniform(-1, 12, shape)).astype(np.int64)
+        target, weight = true + rng.laplace(0, noise, shape), 10 ** rng.uniform(-8, 8, shape)
+        found = nearest_table(target, weight, true.sum(axis=1), true.sum(axis=0))
+        assert found.min() >= 0
+        assert np.array_equal(found.sum(axis=1), true.sum(axis=1))
+        assert np.array_equal(found.sum(axis=0), true.sum(axis=0))
 
 
 def test_a_whole_table_with_the_right_sums_is_its_own_nearest():

@@ -84,7 +84,8 @@ def test_they_hold_for_any_kind_of_cell(noise, public_totals):
     assert kinds >= set(KINDS) - {"10–99"}
     dense = [each for each in found.values() if each.kind in ("10–99", "100 or more")]
     held = sum(each.held for each in dense) / sum(each.cells for each in dense)
-    assert held < (0.995 if noise == "little noise" else 0.975), "wider than they need to be"
+    longer = noise in ("little noise", "much noise")  # by rounding, or because many estimates below 0 are moved to 0
+    assert held < (0.995 if longer else 0.975), "wider than they need to be"
 
 
 @pytest.mark.parametrize("level", [0.9, 0.99])
@@ -164,15 +165,16 @@ def test_the_ends_are_the_formula_s():
             for cell, size in enumerate(range(1 - public, 31)):
                 exact = size in (0, 30)
                 half = (single if exact else pair)[region]
-                value = known[size] - known[size + 1]
+                most = math.inf if total is None else total
+                value = min(max(known[size] - known[size + 1], 0), most)
                 bounds = [value + half]
                 for width in WINDOWS:
                     before, after = range(size - width + 1, size + 1), range(size + 1, size + width + 1)
                     if all(place in known for place in before):
                         noisy = sum(1 <= place <= 30 for place in (*before, *after))
                         reach = reaches[rows[region], noisy] * math.sqrt(view.law.variance[region])
-                        bounds.append((sum(map(known.get, before)) - sum(map(known.get, after)) + reach) / width)
-                most = math.inf if total is None else total
+                        fall = max(sum(map(known.get, before)) - sum(map(known.get, after)), 0)
+                        bounds.append((fall + reach) / width)
                 lower = min(max(math.ceil(value - half - 1e-6), 0), most, counts[region, cell])
                 upper = max(min(max(math.floor(min(bounds) + 1e-6), 0), most), counts[region, cell])
                 assert (found.lower[region, cell], found.upper[region, cell]) == (lower, upper)
@@ -202,12 +204,12 @@ def test_the_released_count_is_always_inside_and_totals_bound_the_ends():
 
 
 @pytest.mark.parametrize("budget", [tt.Budget(epsilon=300), tt.Budget(epsilon=9000), tt.Budget(rho=9000)])
-def test_with_hardly_any_noise_the_truth_is_all_that_is_left(budget):
+def test_with_hardly_any_noise_only_the_truth_and_the_numbers_beside_it_are_left(budget):
     truth = sparse(sizes=20)
     measurements = seeded_measurements(truth, plan_for(truth, budget), "sure")
     found = guaranteed(measurements, truth.all_levels())
-    assert np.array_equal(found.lower, truth.all_levels())
-    assert np.array_equal(found.upper, truth.all_levels())
+    assert np.array_equal(found.lower, np.maximum(truth.all_levels() - 1, 0))
+    assert np.array_equal(found.upper, truth.all_levels() + 1)
 
 
 def test_where_there_are_none_a_sentence_says_why():

@@ -115,3 +115,16 @@ def test_noise_may_differ_from_region_to_region() -> None:
     assert np.all(found.variance[50:] <= 1e-5)
     assert np.allclose(found.mean[50:], truth[50:], rtol=0, atol=0.01)
     assert np.abs(found.mean[:50] - truth[:50]).mean() < 0.7 * np.abs(noisy[:50] - truth[:50]).mean()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_rows_are_finite_where_counts_exceed_the_noise_by_many_orders_of_magnitude(apart: bool) -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        rows, sizes = int(rng.integers(2, 90)), int(rng.choice([3, 10]))
+        above = -np.sort(-np.floor(10 ** rng.uniform(0, 12, (rows, sizes))), axis=1)
+        groups = np.floor(10 ** rng.uniform(0, 12, rows))
+        noise, noisy = 10 ** rng.uniform(-16, 6, (rows, sizes)), rng.normal(0, 10 ** rng.uniform(0, 12), (rows, sizes))
+        found = borrowed(noisy, noise, groups, above, np.maximum(above[:, 0], groups), apart_as_true=apart)
+        assert np.isfinite(found.mean).all()
+        assert (found.variance > 0).all()

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tallytree.estimate.settled import lists as module
+from tallytree.estimate.settled import shapes
 from tallytree.estimate.settled.lists import Lists, believed, drawing
-from tallytree.estimate.settled.shapes import Beliefs, fitted_shapes
+from tallytree.estimate.settled.shapes import WIDTH, Beliefs, fitted_shapes, smoothed
 from tallytree.hierarchy import Hierarchy
 
 
@@ -132,3 +133,56 @@ def test_shapes_add_up_to_one_and_leave_nothing_out() -> None:
     assert shapes.sum(axis=1) == pytest.approx([1, 1])
     assert shapes.min() > 0
     assert shapes[0, 30] > shapes[1, 30] > shapes[1, 10]
+
+
+def spread_exactly(groups: np.ndarray) -> np.ndarray:
+    """Each size's groups spread normally over all sizes within three widths, size by size."""
+    spread = np.zeros_like(groups)
+    for size in np.flatnonzero(groups):
+        width = WIDTH * size
+        if width < 0.35:
+            spread[size] += groups[size]
+            continue
+        near = np.arange(max(1, int(size - 3 * width)), min(len(groups) - 1, int(size + 3 * width) + 1) + 1)
+        curve = np.exp(-0.5 * ((near - size) / width) ** 2)
+        spread[near] += groups[size] * curve / curve.sum()
+    return spread
+
+
+@pytest.mark.parametrize("sizes", [1, 2, 40, 161, 2500])
+def test_smoothing_keeps_the_groups_and_is_near_to_the_sum_over_all_sizes(sizes: int) -> None:
+    rng = np.random.default_rng(sizes)
+    groups = np.zeros((1, sizes))
+    groups[0, rng.integers(0, sizes, 12)] += 1.0
+    found, exact = smoothed(groups)[0], spread_exactly(groups[0])
+    assert found.sum() == pytest.approx(groups.sum())
+    assert np.abs(found - exact).max() <= (1e-12 if sizes <= 161 else 0.012 * exact.max())
+    assert np.abs(found - exact).sum() <= 0.003 * exact.sum()
+
+
+def test_each_size_is_spread_within_the_stated_error() -> None:
+    for size in np.random.default_rng(1).integers(160, 2400, 30):
+        groups = np.zeros((1, 2500))
+        groups[0, size] = 1.0
+        found, exact = smoothed(groups)[0], spread_exactly(groups[0])
+        within = np.abs(np.arange(2500) - size) <= 2.8 * WIDTH * size
+        assert np.abs(found - exact)[within].max() <= 0.005 * exact.max()
+        assert np.abs(found - exact).max() <= 0.012 * exact.max()
+
+
+def test_posteriors_of_long_lists_are_those_of_exact_smoothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    tree = Hierarchy.from_levels({"a": ["x", "x", "y"], "b": ["p", "q", "r"]}, ["a", "b"])
+    lists = some_lists(rng, [8, 5, 9], 900, banded=False, gaussian=False)._replace(scales=np.array([150.0]))
+    found = believed(lists, tree, 900)
+    monkeypatch.setattr(shapes, "smoothed", lambda sums: np.stack([spread_exactly(row) for row in sums]))
+    exact = believed(lists, tree, 900)
+    assert np.abs(found.mean - exact.mean).max() < 0.005
+    assert np.abs(found.mean - exact.mean).sum() < 1e-3 * exact.mean.sum()
+
+
+def test_contradictions_beyond_all_floats_lose_no_group() -> None:
+    tree = Hierarchy.from_levels({"leaf": ["a"]}, ["leaf"])
+    values = np.array([[1, 0, 700, -5, 3, 10**9, 0, -(10**9), 1]])
+    lists = Lists(values, np.array([0, 9]), np.array([0]), np.array([700]), np.array([1e-12]), True)
+    assert believed(lists, tree, 700).counts.sum() == pytest.approx(9)

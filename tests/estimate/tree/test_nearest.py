@@ -176,13 +176,20 @@ def test_counts_of_very_different_magnitude_are_certified(shape):
 
 @pytest.mark.parametrize("total", [None, 5, 2**60])
 def test_what_would_overflow_is_refused(total):
-    noisy = np.full((len(PAIR), 3), 2**40)
-    with pytest.raises(SpecError, match="smaller"):
-        nearest_consistent(noisy, PAIR, total=total, weights=[1 << 20, 1])
     with pytest.raises(SpecError, match="smaller"):
         nearest_consistent(np.full((len(PAIR), 1), np.iinfo(np.int64).min), PAIR, total=total)
     with pytest.raises(SpecError, match="smaller"):
-        is_optimal(noisy, noisy, PAIR, weights=[1 << 20, 1])
+        is_optimal(np.full((len(PAIR), 3), 2**60), np.full((len(PAIR), 3), 2**60), PAIR)
+
+
+@pytest.mark.parametrize("total", [None, 5, 2**50])
+def test_large_counts_with_precise_weights_are_certified_and_not_refused(total):
+    rng = np.random.default_rng(3)
+    noisy = rng.integers(-(2**42), 2**42, (len(PAIR), 3))
+    found = nearest_consistent(noisy, PAIR, total=total, weights=[1 << 20, 1])
+    assert is_feasible(found, PAIR, total)
+    assert is_optimal(noisy, found, PAIR, total=total, weights=[1 << 20, 1])
+    assert not is_optimal(noisy, np.full(noisy.shape, 2**62), PAIR, total=total, weights=[1 << 20, 1])
 
 
 def test_many_leaves_do_not_make_ordinary_values_overflow():

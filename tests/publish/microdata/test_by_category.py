@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from fractions import Fraction
+from functools import cache, partial
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -49,7 +50,13 @@ def homes():
     return households_from_codes(SCHEMA, codes, {"sex": owners % 2}, owners, listed.num_rows, name="homes")
 
 
-def synthesized(homes, kind):
+@pytest.fixture(scope="module")
+def synthesized(homes):
+    """A function from a kind to its release and synthesis, each made once."""
+    return cache(partial(synthesize_as, homes))
+
+
+def synthesize_as(homes, kind):
     how, _ = KINDS[kind]
     asked = {"budget": Budget(rho="0.1"), "unit": "one_group", "intervals": "none", "mechanism": "tallytree"}
     made = release(group_sizes(**how), **asked)
@@ -59,8 +66,8 @@ def synthesized(homes, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_households_agree_by_region_category_and_size_on_every_level(kind, homes, tmp_path):
-    made, households = synthesized(homes, kind)
+def test_households_agree_by_region_category_and_size_on_every_level(kind, synthesized, tmp_path):
+    made, households = synthesized(kind)
     households.save(tmp_path / "s")
     found = verify(tmp_path / "s")
     assert found.ok, found.faults
@@ -83,8 +90,8 @@ def test_households_agree_by_region_category_and_size_on_every_level(kind, homes
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_promise_of_both_is_stated(kind, homes, tmp_path):
-    _, households = synthesized(homes, kind)
+def test_the_promise_of_both_is_stated(kind, synthesized, tmp_path):
+    _, households = synthesized(kind)
     times = KINDS[kind][1]
     assert households.together.rho == Fraction(1, 2) + times**2 * Fraction(1, 10)
     households.save(tmp_path / "s")
@@ -97,9 +104,9 @@ def test_the_promise_of_both_is_stated(kind, homes, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def saved(homes, tmp_path_factory):
+def saved(synthesized, tmp_path_factory):
     folder = tmp_path_factory.mktemp("by category") / "s"
-    synthesized(homes, "group")[1].save(folder)
+    synthesized("group")[1].save(folder)
     return folder
 
 

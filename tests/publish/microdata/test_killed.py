@@ -46,6 +46,7 @@ def synthesized(folder: Path, *, resumed: bool) -> None:
         ledger=None,
         no_ledger=False,
         same_data=False,
+        changed_files=False,
         resumed=resumed,
         report=False,
         quiet=True,

@@ -35,7 +35,7 @@ def group_sizes(by=BY, decided_by="group", groups=(), max_size=5):
     rows, listed = microdata()
     how = {"group": "home", "region": "county", "hierarchy": TREE, "max_size": max_size, "name": "homes"}
     found = listed.select(["home", "county", *groups]) if groups is not None else None
-    return read(rows, **how, by=by, decided_by=decided_by, groups=found)
+    return read(rows, **how, by=by, decided_by=decided_by, groups=found, groups_are_public=True)
 
 
 MORE = {"all_share": "0.4"}

@@ -168,6 +168,24 @@ def test_what_is_counted_and_what_is_cut_off_is_said():
     assert "as truncated" in entity_description(bounded, 7)
 
 
+def test_the_cut_off_stands_beside_every_number_of_entities(tmp_path):
+    """Groups larger than the largest size lose entities, and an interval around the rest would hide that."""
+    made_now, capped = made("at_least"), "sizes above 7 counted as 7"
+    number = f"{made_now.entities[0]:,}"
+    html = made_now.report(groups="households", entities="persons").html
+    assert f"<b>{number}</b> persons ({capped})" in html
+    assert f"average size, in persons ({capped})" in html
+    assert f"about {number} persons ({capped})" in html
+    assert f'<th scope="col" class="n">persons ({capped})</th>' in html
+    script = html[html.rindex("<script") :]
+    assert script.count("${capped}") == 3  # the facts of a region, the table of the regions below it, the map
+    assert f"{number} entities ({capped})" in repr(made_now)
+    for name in ("csvw", "json-stat", "sdmx-csv"):
+        made_now.export(tmp_path / name, to=name)
+        described = [path for path in (tmp_path / name).rglob("*") if path.suffix in (".json", ".xml")]
+        assert any(capped in path.read_text(encoding="utf-8") for path in described), name
+
+
 @pytest.mark.parametrize("public_totals", [True, False])
 @pytest.mark.parametrize("way", ["lists", "bands", "entities"])
 def test_means_hold_the_truth_as_promised(way, public_totals):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,13 @@ from tallytree.publish.release.making import estimated, resume
 from tallytree.publish.release.measurements_file import save_measurements
 
 TREE = tt.Hierarchy.from_levels(pa.table({"state": ["A", "A", "B"], "county": ["1", "2", "3"]}), ["state", "county"])
-ROWS = pa.table({"group": [n // 2 for n in range(300)], "county": ["123"[n // 2 % 3] for n in range(300)]})
+ROWS = pa.table(
+    {
+        "group": [n // 2 for n in range(300)],
+        "county": ["123"[n // 2 % 3] for n in range(300)],
+        "sort": ["ab"[n // 6 % 2] for n in range(300)],
+    }
+)
 GROUPS = pa.table({"group": list(range(150)), "county": ["123"[n % 3] for n in range(150)]})
 
 
@@ -65,6 +72,88 @@ def test_where_a_solver_gives_up_another_mechanism_of_the_same_view_takes_over(a
     assert tt.Release.load(tmp_path / "release").fallback == release.fallback
 
 
+CATEGORY = {"by": {"sort": ["a", "b"]}}
+KINDS = {
+    "private totals": {},
+    "public totals": {"groups": GROUPS},
+    "the group decides": {**CATEGORY, "decided_by": "group"},
+    "members decide": {**CATEGORY, "decided_by": "members"},
+    "the group decides, totals by region": {**CATEGORY, "decided_by": "group", "groups": GROUPS},
+    "members decide, totals by region": {**CATEGORY, "decided_by": "members", "groups": GROUPS},
+}
+BANDS = [{"to": 2, "shares": [1, 1, 2]}, {"shares": [1, 2, 1]}]
+
+
+def negative(counts):
+    counts[:, 0] -= counts.max() + 1
+
+
+def not_adding_up(counts):
+    counts[0, 0] += 1
+
+
+def total_lost(counts):
+    counts[:] = 0
+
+
+def damaging(damage):
+    """An estimator whose counts are damaged."""
+
+    def estimate(settings, measurements, tell=None):
+        sound = MECHANISMS["tallytree"].estimate.func(settings, measurements)
+        damage(sound.counts)
+        return sound
+
+    return estimate
+
+
+def failing(settings, measurements, tell=None):
+    raise ZeroDivisionError("division by zero")
+
+
+def register(monkeypatch, estimator):
+    """Add a mechanism with this estimator to the table, for as long as a test lasts."""
+    row = MECHANISMS["tallytree"]
+    row = replace(row, name="unsound", estimate=partial(estimator, row.settings))
+    monkeypatch.setitem(MECHANISMS, "unsound", row)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        *((damage, kind) for damage in (negative, not_adding_up) for kind in [*KINDS, "bands", "bands of lists"]),
+        *((total_lost, kind) for kind in KINDS if "groups" in KINDS[kind]),
+    ],
+)
+def test_an_estimate_that_may_not_be_released_is_replaced_before_it_is_saved(damage, kind, tmp_path, monkeypatch):
+    register(monkeypatch, damaging(damage))
+    options = {"bands": BANDS} if kind.startswith("bands") else {}
+    if kind == "bands of lists":
+        options |= {"leaves": "lists", "totals_share": "0.1"}
+    data = private(**KINDS.get(kind, {}))
+    with pytest.warns(MechanismReplaced, match="unsound was asked for and failed"):
+        release = released("unsound", 1, data, options=options)
+    assert release.fallback.asked.name == "unsound"
+    assert "the estimate" in release.fallback.why
+    release.save(tmp_path / "release")
+    outcome = tt.verify(tmp_path / "release")
+    assert outcome.ok, outcome
+    stated = json.loads((tmp_path / "release" / "privacy.json").read_text())
+    assert stated["mechanism"]["asked_for"]["name"] == "unsound"
+    assert "unsound was asked for and failed on these measurements" in stated["certificate"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_whose_estimator_fails_finishes_and_so_does_its_resumption(kind, tmp_path, monkeypatch):
+    register(monkeypatch, failing)
+    with pytest.warns(MechanismReplaced, match="division by zero"):
+        first = released("unsound", 1, private(**KINDS[kind]), keep=tmp_path / "kept", intervals="all")
+    with pytest.warns(MechanismReplaced, match="division by zero"):
+        again = resume(tmp_path / "kept", intervals="all")
+    assert np.array_equal(first.counts, again.counts)
+    assert again.error_bars.typical is not None
+
+
 def test_a_release_that_goes_as_asked_says_nothing_of_it(tmp_path):
     release = released("pgsr-cumulative-dp", 1)
     assert release.fallback is None
@@ -85,7 +174,7 @@ def test_tables_without_a_solution_fall_back():
 
 
 def test_matching_that_fails_falls_back_to_the_leaves_it_measured(tmp_path):
-    release = released("coc-matching", 1, private(groups=GROUPS))
+    release = released("coc-matching", 1, private(groups=GROUPS, groups_are_public=True))
     asked = release.made_by
     assert [one.name for one in instead_of(asked, release.measurements)] == ["pgsr-cumulative-dp", "bottom-up"]
     assert [one.name for one in instead_of(MECHANISMS["pgsr-cumulative-dp"], release.measurements)] == ["bottom-up"]
@@ -93,6 +182,12 @@ def test_matching_that_fails_falls_back_to_the_leaves_it_measured(tmp_path):
     (only,) = instead_of(private_totals.made_by, private_totals.measurements)
     counts = only.estimate(private_totals.measurements).counts
     assert np.array_equal(counts.sum(axis=1)[3:], private_totals.measurements.settled.totals[3:])
+
+
+def test_a_chain_is_released_and_nothing_else_can_read_it():
+    release = released("pgsr-chain", 1)
+    assert release.fallback is None
+    assert list(instead_of(release.made_by, release.measurements)) == []
 
 
 def test_joint_mechanisms_refuse_shares_that_they_cannot_weigh_before_anything_is_spent(tmp_path):
@@ -103,12 +198,12 @@ def test_joint_mechanisms_refuse_shares_that_they_cannot_weigh_before_anything_i
     with pytest.raises(tt.SpecError, match="Nothing was spent"):
         released("joint-cumulative", 1, data, shares=shares, ledger=ledger)
     with pytest.raises(tt.SpecError, match="pgsr-hierarchical-dp"):
-        released("joint-counts", 1, private(groups=GROUPS), shares=shares)
+        released("joint-counts", 1, private(groups=GROUPS, groups_are_public=True), shares=shares)
     assert ledger.account("people").spent == 0
     assert released("auto", 1, data, shares=shares, ledger=ledger).mechanism == "tallytree"
-    assert released("auto", 1, private(groups=GROUPS), unit=tt.one_group(), shares=shares).mechanism == (
-        "pgsr-hierarchical-dp"
-    )
+    assert released(
+        "auto", 1, private(groups=GROUPS, groups_are_public=True), unit=tt.one_group(), shares=shares
+    ).mechanism == ("pgsr-hierarchical-dp")
 
 
 @pytest.mark.parametrize("ratio", [20_000, 40_000])

@@ -382,9 +382,9 @@ def test_auto_takes_what_a_prior_predicts_to_be_best_and_such_a_release_is_verif
 
 def test_shares_for_goals_are_promised_for_what_is_measured_whatever_the_data_are():
     neighbours = Neighbours(one_entity(), SIZES, False)
-    found = suggest(TREE, neighbours, Budget(epsilon=1), "county within 60 at 95%")
+    found = suggest(TREE, neighbours, Budget(epsilon=1), "county half-width 60 at 95%")
     assert found.options == {"leaves": "at_least"}
     assert 'options = { leaves = "at_least" }' in found.toml
-    small = suggest(TREE, Neighbours(one_entity(), 39, False), Budget(epsilon=1), "county within 60 at 95%")
+    small = suggest(TREE, Neighbours(one_entity(), 39, False), Budget(epsilon=1), "county half-width 60 at 95%")
     assert small.options == {}
     assert "options" not in small.toml

@@ -3,7 +3,10 @@
 import errno
 import importlib
 import os
+import resource
 import shutil
+from contextlib import contextmanager
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -25,7 +28,7 @@ from tallytree.privacy import Neighbours
 from tallytree.publish.recording import NotRecorded, mark_of, record
 from tallytree.publish.release import keeping, making
 from tallytree.publish.release.keeping import Kept, SpentError
-from tallytree.publish.release.measurements_file import room_for, save_measurements
+from tallytree.publish.release.measurements_file import load_measurements, room_for, save_measurements
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 
@@ -95,7 +98,7 @@ def test_a_kill_after_reserving_is_gone_on_from_and_paid_once(tmp_path, made, le
             made()
     state = Kept(tmp_path / "kept").state()
     assert (state.stage, state.spent) == ("reserved", True)
-    assert f"ε = 1 of 'people' in {ledger.path} is spent. Nothing measured was kept" in state.in_words()
+    assert f"ε = 1 of 'people' in {ledger.path} is spent. Nothing measured was shown" in state.in_words()
     with pytest.raises(ReleaseError, match="no measurements"):
         resume(tmp_path / "kept")
     done = made()
@@ -262,6 +265,64 @@ def test_measurements_are_written_over_the_room_and_synced_before_they_count(tmp
     assert inode["room"] == inode["file"]
 
 
+@contextmanager
+def files_of_at_most(size):
+    """The system refuses longer files, as a disk does that has no more room."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+CROWDED = GroupSizes(
+    Hierarchy.from_edges([("all", "")]), 6, Sealed(np.full((1, 6), 50_000, np.int64)), name="people"
+)  # whose list of sizes takes about 2 MB
+LISTS = {"mechanism": "coc-matching", "options": {"methods": ["sorted-sizes"], "totals_share": "1/10"}}
+
+
+def test_totals_that_ask_for_longer_lists_than_the_disk_holds_are_kept_and_not_drawn_again(tmp_path, ledger):
+    how = {"budget": Budget(epsilon=1), "unit": one_entity(), "keep": tmp_path / "kept", "intervals": "none"}
+    first = []
+    with files_of_at_most(1_000_000):
+        for _ in range(3):
+            with pytest.raises(SpentError, match=r"is spent\. .* spends nothing more"):
+                release(CROWDED, ledger=ledger, **how, **LISTS)
+            first.append(load_measurements(tmp_path / "kept" / "first.parquet").measured[0].values.tolist())
+    assert first[0] == first[1] == first[2]
+    made = release(CROWDED, ledger=ledger, **how, **LISTS)
+    assert made.measurements.measured[0].values.tolist() == first[0]
+    assert len(spendings(ledger)) == 1
+
+
+def test_without_a_ledger_too_totals_are_kept_and_not_drawn_again(tmp_path):
+    how = {"budget": Budget(epsilon=1), "unit": one_entity(), "keep": tmp_path / "kept", "intervals": "none"}
+    with files_of_at_most(1_000_000), pytest.raises(SpentError, match="Nothing measured was shown"):
+        release(CROWDED, **how, **LISTS)
+    first = load_measurements(tmp_path / "kept" / "first.parquet").measured[0].values.tolist()
+    assert release(CROWDED, **how, **LISTS).measurements.measured[0].values.tolist() == first
+
+
+def test_a_run_with_totals_goes_on_as_it_was_begun(tmp_path, ledger):
+    how = {"budget": Budget(epsilon=1), "unit": one_entity(), "keep": tmp_path / "kept", "intervals": "none"}
+    with files_of_at_most(1_000_000), pytest.raises(SpentError):
+        release(CROWDED, ledger=ledger, **how, **LISTS)
+    other = {**LISTS, "options": {**LISTS["options"], "totals_share": "1/5"}}
+    with pytest.raises(ReleaseError, match="begun with another plan"):
+        release(CROWDED, ledger=ledger, **how, **other)
+    made = release(CROWDED, ledger=ledger, **how, **LISTS)
+    assert made.measurements.measured[0].share == Fraction(1, 10)
+
+
+def test_the_room_for_lists_is_taken_before_they_are_drawn_and_is_enough(tmp_path, monkeypatch):
+    taken, real = [], Kept._take_room
+    monkeypatch.setattr(Kept, "_take_room", lambda kept, size, *more: (taken.append(size), real(kept, size, *more)))
+    made = release(CROWDED, budget=Budget(epsilon=1), unit=one_entity(), keep=tmp_path, intervals="none", **LISTS)
+    assert len(made.measurements.on_level(0).values) > 200_000
+    assert (tmp_path / "measurements.parquet").stat().st_size <= max(taken)
+
+
 # -------------------------------------------------------------------- which release it paid for
 
 
@@ -277,6 +338,15 @@ def test_a_ledger_that_went_away_does_not_keep_a_release_from_being_saved(tmp_pa
     assert spendings(away)[0].release_id is None
     assert record(tmp_path / "release", away) == (1, release_id)
     assert spendings(away)[0].release_id == release_id
+
+
+def test_a_release_without_a_kept_folder_is_recorded_with_the_only_reservation_that_fits(tmp_path, made, ledger):
+    done = made(keep=None)  # so that the ledger was told nothing of its measurements
+    ledger.path.rename(tmp_path / "away.db")
+    ledger.anchor_path.rename(tmp_path / "away.db.anchor")
+    with pytest.warns(NotRecorded):
+        release_id = done.save(tmp_path / "release")
+    assert record(tmp_path / "release", Ledger(tmp_path / "away.db")) == (1, release_id)
 
 
 def test_an_older_ledger_without_the_reservation_warns_and_the_release_is_saved(tmp_path, ledger, made):
@@ -307,7 +377,7 @@ def test_a_release_of_something_else_is_not_recorded(tmp_path, made, ledger):
     other = release(PEOPLE, budget=Budget(epsilon=1), unit=one_entity(), intervals="none")
     other.save(tmp_path / "other")
     before = ledger.entries()
-    with pytest.raises(BudgetError, match="no reservation for these measurements"):
+    with pytest.raises(BudgetError, match="was made without a ledger"):
         record(tmp_path / "other", ledger)
     with pytest.raises(BudgetError, match="other measurements"):
         record(tmp_path / "other", ledger, 1)

@@ -117,7 +117,7 @@ def test_nothing_is_said_where_nothing_can_have_been_dropped(whole, tmp_path):
 
 def test_a_public_total_lost_nothing_and_says_so():
     groups = pa.table({"trip": list(range(TRIPS)), "zone": ["ab"[number % 2] for number in range(TRIPS)]})
-    release = released(trips(entity="driver", rows_per_entity=MOST, groups=groups))
+    release = released(trips(entity="driver", rows_per_entity=MOST, groups=groups, groups_are_public=True))
     answer = release.estimate("a", typical=False)
     assert answer.guaranteed == (TRIPS / 2, TRIPS / 2)
     assert not answer.truncated

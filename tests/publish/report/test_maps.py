@@ -117,3 +117,24 @@ def test_the_made_up_country_is_covered_by_its_counties_without_overlap():
 def _area(ring):
     x, y = ring.T
     return abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2
+
+
+def test_the_properties_of_a_feature_are_read_a_few_times_however_many_there_are():
+    reads = []
+
+    class Properties(dict):
+        def get(self, *given):
+            reads.append(given)
+            return super().get(*given)
+
+        def items(self):
+            reads.append("items")
+            return super().items()
+
+    names = TREE.ids[TREE.level_slice(TREE.depth - 1)]
+    square = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}
+    others = {f"p{number}": f"v{number}" for number in range(200)}
+    features = [{"type": "Feature", "properties": Properties(others, code=name), "geometry": square} for name in names]
+    found = read_map({"type": "FeatureCollection", "features": features}, TREE)
+    assert (found.level, found.unmatched) == (TREE.depth - 1, 0)
+    assert len(reads) <= 4 * len(names)

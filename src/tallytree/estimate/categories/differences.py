@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tallytree.arrays import Floats
 
 
@@ -10,29 +12,31 @@ def tridiagonal_least_squares(
 ) -> tuple[Floats, Floats]:
     """The T with the least Σ (T[s] − values)² / variance + Σ (T[s] − T[s + 1] − differences)² / spread; and variances.
 
-    All arrays are `[rows, sizes]`; T beyond the last size is 0. With a[s] = 1 / variance and d[s] = 1 / spread the
-    normal equations have a[s] + d[s] + d[s − 1] on the diagonal and −d[s] beside it. Two eliminations, from the front
-    and from the back, leave the pivots f[s] and b[s]; the variance of T[s] is 1 / (f[s] + b[s] − diagonal[s]).
+    All arrays are `[rows, sizes]`; T beyond the last size is 0. The system is a chain, so it is solved by two passes.
+    What the sizes before s and the differences up to s say of T[s] is the estimate of T[s − 1] less a difference, and
+    has the sum of both variances. From the other end it is the same, and there T beyond the last size is certain. An
+    estimate is the mean of independent ones, weighed by their variances. So no step subtracts variances: they stay
+    positive whatever their ratios are.
 
     >>> import numpy as np
     >>> one = np.ones((1, 1))
     >>> tridiagonal_least_squares(4 * one, one, 2 * one, one)
     (array([[3.]]), array([[0.5]]))
     """
-    own, link = 1.0 / variance, 1.0 / spread
-    diagonal = own + link
-    diagonal[:, 1:] += link[:, :-1]
-    right = own * values + link * differences
-    right[:, 1:] -= link[:, :-1] * differences[:, :-1]
     sizes = values.shape[1]
-    front, back, solved = diagonal.copy(), diagonal.copy(), right.copy()
+    mean, left = values.astype(np.float64), variance.astype(np.float64)
     for size in range(1, sizes):
-        ratio = link[:, size - 1] / front[:, size - 1]
-        front[:, size] -= ratio * link[:, size - 1]
-        solved[:, size] += ratio * solved[:, size - 1]
-    for size in range(sizes - 2, -1, -1):
-        back[:, size] -= link[:, size] ** 2 / back[:, size + 1]
-    solved[:, -1] /= front[:, -1]
-    for size in range(sizes - 2, -1, -1):
-        solved[:, size] = (solved[:, size] + link[:, size] * solved[:, size + 1]) / front[:, size]
-    return solved, 1.0 / (front + back - diagonal)
+        before = mean[:, size - 1] - differences[:, size - 1], left[:, size - 1] + spread[:, size - 1]
+        mean[:, size], left[:, size] = _weighed(values[:, size], variance[:, size], *before)
+    after, after_variance = np.zeros(len(values)), np.zeros(len(values))
+    for size in range(sizes - 1, -1, -1):
+        after, after_variance = after + differences[:, size], after_variance + spread[:, size]
+        mean[:, size], left[:, size] = _weighed(mean[:, size], left[:, size], after, after_variance)
+        after, after_variance = _weighed(values[:, size], variance[:, size], after, after_variance)
+    return mean, left
+
+
+def _weighed(one: Floats, variance: Floats, other: Floats, other_variance: Floats) -> tuple[Floats, Floats]:
+    """The best mean of two independent estimates, and its variance."""
+    part = other_variance / (variance + other_variance)
+    return part * one + variance / (variance + other_variance) * other, part * variance

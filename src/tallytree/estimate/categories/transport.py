@@ -7,18 +7,26 @@ what the parent has of each category. Of all tables of whole numbers x ≥ 0 wit
 *Prices.* In real numbers the nearest table is x = max(0, y + (a_row + b_column) / w) for prices a and b that make the
 sums right. Given b, each a follows from its row alone; so columns lack what is a function of b, whose zero Newton's
 method finds. Where a step of it does not help, all b are set so that columns are right with the a as they are (an
-ascent of the dual by blocks).
+ascent of the dual by blocks). Newton's method has no direction for a column whose positive cells are alone in their
+rows: its curvature is 0, and the ascent by blocks moves it.
 
-*Whole numbers.* With a price b on each column the sum to be made small changes by a constant as long as columns have
-their sums, so prices do not change what is nearest. Given them, each row by itself takes its whole numbers at the least
-cost: units are moved between two of its cells as long as that gains, which for convex costs ends at the optimum. No
-exchange within a row then gains, so neither does any cycle of exchanges over several rows: the table is the nearest one
-for the column sums that it happens to have. What columns have too much then goes, unit by unit and along the cheapest
-path of exchanges, to those that lack it (successive shortest paths, over as many nodes as there are columns). Each step
-keeps the table nearest for its column sums, so the last one is nearest for the wanted ones. A column with too much has
-a row to take from, so there is a path each time. Good prices leave few units to move. Where many are left (noise far
-above all counts), several go at once, and cycles of exchanges that gain are then used up: without any, a table is
-nearest. (After 10,000 of these it is taken as it is; sums are right in any case.)
+*How far prices matter.* The slope w (x − y) of a cell's cost lies between −m and m, m = max w (|y| + its row's sum).
+If b_j − b_k > 2 m, every row fills column j before column k, whatever the difference. So differences of neighbours, in
+the order of the prices, are cut to 2 m: no row changes, and no digit is lost on prices that say nothing.
+
+*Whole numbers.* Given prices, each row by itself takes its whole numbers at the least cost: units are moved between two
+of its cells as long as that gains, which for convex costs ends at the optimum. No exchange within a row then gains, so
+neither does any cycle of exchanges over several rows: the table is the nearest one for the column sums that it happens
+to have. What columns have too much then goes, unit by unit and along the cheapest path of exchanges, to those that lack
+it (successive shortest paths, over as many nodes as there are columns). Each step keeps the table nearest for its
+column sums, so the last one is nearest for the wanted ones. A column with too much has a row to take from, so there is
+a path each time. Good prices leave few units to move. Where many are left (noise far above all counts), several go at
+once. Last, cycles of exchanges that gain are used up: without any, a table is nearest.
+
+*Bounds.* Every loop ends after a number of steps that is known before it begins. Row sums are right from the first
+whole numbers on, and `_right_columns` ends with right column sums: beyond its bound it moves units by the direct way,
+each time as many as it can, which empties a cell, a surplus or a gap. After `MOST_CYCLES` cycles a table is taken as it
+is: its sums are right, and it is nearly the nearest one.
 """
 
 from __future__ import annotations
@@ -35,9 +43,11 @@ from tallytree.kernels import blocks, in_threads, kernel
 MOST_TURNS = 100
 MOST_CUTS = 4  # halvings of a step that does not bring columns nearer
 NEAR = 0.25  # of a group: column sums that are so nearly right need not be righter before numbers are made whole
-MOST_HALVINGS = 60
 MANY = 8  # units are moved one by one where they are fewer than twice as many; else this part of them at once
+MOST_PATHS = 10_000  # and one for each cell: shortest paths, before units go the direct way
+MOST_EXCHANGES = 10_000  # within a row
 MOST_CYCLES = 10_000
+FLAT = 1e-9  # of a column's curvature: what is added to it, and the least pivot
 PRECISION = 1e-12  # of costs: what floats can tell apart
 
 
@@ -122,12 +132,12 @@ def _families(
 def _transport(target: Floats, weight: Floats, rows: Integers, columns: Integers, found: Integers) -> None:
     prices = _prices(target, weight, rows, columns)
     count, width = target.shape
-    shifted = np.empty((count, width))
+    shifted = np.empty(width)
     for row in range(count):
         for column in range(width):
-            shifted[row, column] = target[row, column] + prices[column] / weight[row, column]
-        _allocate_row(shifted[row], weight[row], rows[row], found[row])
-    _right_columns(shifted, weight, columns, found)
+            shifted[column] = target[row, column] + prices[column] / weight[row, column]
+        _allocate_row(shifted, weight[row], rows[row], found[row])
+    _right_columns(target, weight, columns, found)
 
 
 @kernel
@@ -142,7 +152,7 @@ def _prices(target: Floats, weight: Floats, rows: Integers, columns: Integers) -
         if np.max(np.abs(gap)) < NEAR:
             break
         _curvature(target, weight, of_column, of_row, curve)
-        _solved(curve, gap, step)
+        _newton_step(curve, gap, step)
         better, part = False, 1.0
         for _ in range(MOST_CUTS):
             for column in range(width):
@@ -159,13 +169,30 @@ def _prices(target: Floats, weight: Floats, rows: Integers, columns: Integers) -
         for column in range(width):
             of_column[column] = _price(target[:, column], weight[:, column], of_row, float(columns[column]))
         _gaps(target, weight, rows, columns, of_column, of_row, gap)
-    most = 0.0  # prices beyond this say no more than this one, and cost precision
+    most = 0.0
     for row in range(count):
         for column in range(width):
             most = max(most, weight[row, column] * (abs(target[row, column]) + rows[row]))
-    for column in range(width):
-        of_column[column] = min(max(of_column[column], -2.0 * most), 2.0 * most)
-    return of_column
+    return _close_up(of_column, 2.0 * most)
+
+
+@kernel
+def _close_up(prices: Floats, most: float) -> Floats:
+    """The prices in the same order, neighbours no further apart than `most`, with 0 in the middle of the range."""
+    found, low, height = np.zeros(len(prices)), float(np.min(prices)), 0.0
+    for _ in range(len(prices)):  # the next higher price each time: there is nothing to sort
+        after = np.inf
+        for place in range(len(prices)):
+            if low < prices[place] < after:
+                after = prices[place]
+        if after == np.inf:
+            break
+        height += min(after - low, most)
+        for place in range(len(prices)):
+            if prices[place] == after:
+                found[place] = height
+        low = after
+    return found - 0.5 * height
 
 
 @kernel
@@ -183,7 +210,10 @@ def _gaps(
 
 @kernel
 def _curvature(target: Floats, weight: Floats, of_column: Floats, of_row: Floats, curve: Floats) -> None:
-    """How column sums change with columns' prices: Σ over rows of D − d dᵀ / Σ d, with d = 1 / weight where x > 0."""
+    """How column sums change with columns' prices: Σ over rows of D − d dᵀ / Σ d, with d = 1 / weight where x > 0.
+
+    Each row of it adds up to 0. So the diagonal is added up from what stands beside it, where nothing cancels.
+    """
     count, width = target.shape
     curve[:] = 0.0
     give = np.empty(width)
@@ -195,27 +225,33 @@ def _curvature(target: Floats, weight: Floats, of_column: Floats, of_row: Floats
             total += give[column]
         if total > 0.0:
             for one in range(width):
-                curve[one, one] += give[one]
-                for two in range(width):
-                    curve[one, two] -= give[one] * give[two] / total
+                for two in range(one):
+                    shared = give[one] * (give[two] / total)
+                    curve[one, two] -= shared
+                    curve[two, one] -= shared
+                    curve[one, one] += shared
+                    curve[two, two] += shared
 
 
 @kernel
-def _solved(curve: Floats, gap: Floats, step: Floats) -> None:
-    """The step with curve · step = gap, nearly: what is not determined stays small. (Cholesky, within the matrix.)"""
+def _newton_step(curve: Floats, gap: Floats, step: Floats) -> None:
+    """The step with curve · step = gap, nearly, by Cholesky within the matrix; 0 for columns without curvature.
+
+    The matrix is scaled to a diagonal of 1 + FLAT, so that weights of any magnitude do alike. Its other eigenvalues are
+    at least FLAT, and so are its pivots: a step is no longer than gap / (FLAT · curvature).
+    """
     width = len(gap)
-    largest = 0.0
+    scale = np.empty(width)
     for one in range(width):
-        largest = max(largest, curve[one, one])
+        scale[one] = 1.0 / np.sqrt(curve[one, one]) if curve[one, one] > 0.0 else 0.0
     for one in range(width):
-        curve[one, one] += 1e-9 * largest + 1e-300 if curve[one, one] > 1e-9 * largest else largest + 1e-300
         for two in range(one + 1):
-            value = curve[one, two]
+            value = 1.0 + FLAT if one == two else curve[one, two] * scale[one] * scale[two]
             for three in range(two):
                 value -= curve[one, three] * curve[two, three]
-            curve[one, two] = np.sqrt(max(value, 1e-300)) if one == two else value / curve[two, two]
+            curve[one, two] = np.sqrt(max(value, FLAT)) if one == two else value / curve[two, two]
     for one in range(width):
-        value = gap[one]
+        value = gap[one] * scale[one]
         for two in range(one):
             value -= curve[one, two] * step[two]
         step[one] = value / curve[one, one]
@@ -224,61 +260,69 @@ def _solved(curve: Floats, gap: Floats, step: Floats) -> None:
         for two in range(one + 1, width):
             value -= curve[two, one] * step[two]
         step[one] = value / curve[one, one]
+    for one in range(width):
+        step[one] *= scale[one]
 
 
 @kernel
 def _price(target: Floats, weight: Floats, others: Floats, total: float) -> float:
     """The price p with Σ max(0, target + (others + p) / weight) = total; with total 0 the largest such p.
 
-    The sum is piecewise linear, convex and rising in p; Newton's method from below a root overshoots once and then
-    falls towards it, in as many steps as there are pieces at the most.
+    The sum is piecewise linear, convex and rising in p, so Newton's method falls towards the root from any point above
+    it, and each step but the last leaves a piece behind: there are no more steps than pieces. Above the root lies the
+    price at which one cell alone has the total, and the root of the line on which all cells are positive.
     """
-    price = np.inf
+    lowest, highest, slope, need = np.inf, np.inf, 0.0, total
     for place in range(len(target)):
-        price = min(price, -target[place] * weight[place] - others[place])
-    if total <= 0.0:
-        return price
-    slope, need = 0.0, total
-    for place in range(len(target)):  # all cells positive: the line from which the first step is taken
+        lowest = min(lowest, -target[place] * weight[place] - others[place])
+        highest = min(highest, (total - target[place]) * weight[place] - others[place])
         slope += 1.0 / weight[place]
         need -= target[place] + others[place] / weight[place]
-    price = max(price, need / slope)
-    for _ in range(MOST_HALVINGS):
+    if total <= 0.0:
+        return lowest
+    price = max(lowest, min(highest, need / slope))
+    for _ in range(len(target) + 2):
         value, slope = 0.0, 0.0
         for place in range(len(target)):
             cell = target[place] + (others[place] + price) / weight[place]
             if cell > 0.0:
                 value += cell
                 slope += 1.0 / weight[place]
-        if slope == 0.0:
-            break
+        if slope == 0.0:  # only where the line's root was rounded down
+            price = highest
+            continue
         step = (value - total) / slope
         price -= step
-        if abs(step) <= 1e-12 * (1.0 + abs(price)):
+        if step <= 1e-14 * abs(price):  # at the root, or below it by rounding
             break
     return price
 
 
 @kernel
 def _allocate_row(target: Floats, weight: Floats, total: int, found: Integers) -> None:
-    """The whole numbers, 0 or more, with this sum and the least Σ weight (x − target)²."""
+    """The whole numbers, 0 or more, with this sum and the least Σ weight (x − target)².
+
+    Rounding down from the price leaves less than a unit for each cell to give. Floats leave more where targets are far
+    larger than the total; then several units go at once, a part of what is left each time.
+    """
     width = len(target)
-    price, given = _price(target, weight, np.zeros(width), float(total)), 0
+    price, left = _price(target, weight, np.zeros(width), float(total)), total
     for place in range(width):
-        found[place] = int(max(0.0, np.floor(target[place] + price / weight[place]))) if total > 0 else 0
-        given += found[place]
-    while given != total:
-        step, best, cheapest = 1 if given < total else -1, -1, np.inf
-        for place in range(width):
-            if step > 0 or found[place] > 0:
-                cost = _step_cost(target[place], weight[place], found[place], step)
-                if best < 0 or cost < cheapest:
-                    best, cheapest = place, cost
-        found[best] += step
-        given += step
+        value = np.floor(target[place] + price / weight[place])
+        found[place] = int(min(max(value, 0.0), float(left)))
+        left -= found[place]
     if total == 0:
         return
-    while True:
+    while left > 0:  # bound: `left` falls each time, by its share of the cells at least
+        best, cheapest = 0, np.inf
+        for place in range(width):
+            cost = _step_cost(target[place], weight[place], found[place], 1)
+            if cost < cheapest:
+                best, cheapest = place, cost
+        units = max(1, left // (2 * width))
+        found[best] += units
+        left -= units
+    for _ in range(MOST_EXCHANGES):
         more, less, cheapest, dearest = 0, -1, np.inf, np.inf
         for place in range(width):
             cost = _step_cost(target[place], weight[place], found[place], 1)
@@ -310,9 +354,10 @@ def _right_columns(target: Floats, weight: Floats, columns: Integers, found: Int
         for row in range(count):
             surplus[column] += found[row, column]
     costs, by = np.empty((width, width)), np.empty((width, width), np.int64)
-    stale, rough = np.ones(width, np.bool_), False
+    stale = np.ones(width, np.bool_)
     length, before = np.empty(width), np.empty(width, np.int64)
-    while np.any(surplus != 0):
+    paths, most_paths = 0, MOST_PATHS + count * width
+    while np.any(surplus != 0):  # bound: `most_paths`, and then each turn empties a cell, a surplus or a gap
         _refresh(target, weight, found, stale, costs, by)
         for column in range(width):
             length[column], before[column] = 0.0 if surplus[column] > 0 else np.inf, -1
@@ -321,22 +366,27 @@ def _right_columns(target: Floats, weight: Floats, columns: Integers, found: Int
         for column in range(width):
             if surplus[column] < 0 and length[column] < shortest:
                 end, shortest = column, length[column]
-        start, steps = end, 0
-        while before[start] >= 0 and steps < width:
+        start = end
+        for _ in range(width if end >= 0 else 0):
+            if before[start] < 0:
+                break
             start = before[start]
-            steps += 1
-        if surplus[start] <= 0:  # costs beyond the precision of floats: the direct way, so that each turn rights a unit
-            start = int(np.argmax(surplus))
-            end = int(np.argmin(surplus))
+        direct = paths >= most_paths or end < 0 or surplus[start] <= 0 or before[start] >= 0
+        if direct:  # also where costs are beyond the precision of floats, so that each turn rights a unit
+            start, end = int(np.argmax(surplus)), int(np.argmin(surplus))
             before[end], before[start] = start, -1
+        paths += 1
         most, here = min(surplus[start], -surplus[end]), end
-        while here != start:
+        for _ in range(width):
+            if here == start:
+                break
             most = min(most, found[by[before[here], here], before[here]])
             here = before[here]
-        units = most // MANY if most >= 2 * MANY else 1
-        rough = rough or units > 1
+        units = most // MANY if most >= 2 * MANY and not direct else most if direct else 1
         here = end
-        while here != start:
+        for _ in range(width):
+            if here == start:
+                break
             row = by[before[here], here]
             found[row, here] += units
             found[row, before[here]] -= units
@@ -345,8 +395,7 @@ def _right_columns(target: Floats, weight: Floats, columns: Integers, found: Int
         stale[start] = True
         surplus[end] += units
         surplus[start] -= units
-    if rough:
-        _cancel_cycles(target, weight, found, costs, by)
+    _cancel_cycles(target, weight, found, costs, by)
 
 
 @kernel
@@ -361,10 +410,12 @@ def _cancel_cycles(target: Floats, weight: Floats, found: Integers, costs: Float
         last = _lengths(costs, length, before)
         if last < 0:
             return
-        for _ in range(width):
-            last = before[last]
+        for _ in range(width):  # back into the cycle
+            last = before[last] if before[last] >= 0 else last
+        if before[last] < 0:  # there is none: rounding
+            return
         gain, curve, most, here = 0.0, 0.0, -1, last
-        while True:
+        for _ in range(width):
             row, there = by[before[here], here], before[here]
             gain += 2.0 * weight[row, here] * (found[row, here] - target[row, here])
             gain -= 2.0 * weight[row, there] * (found[row, there] - target[row, there])
@@ -374,9 +425,9 @@ def _cancel_cycles(target: Floats, weight: Floats, found: Integers, costs: Float
             if here == last:
                 break
         units = min(most, max(1, int(min(-gain / (2.0 * curve), 1e15))))
-        if units < 1 or units * gain + float(units) ** 2 * curve >= 0.0:
+        if here != last or units < 1 or units * gain + float(units) ** 2 * curve >= 0.0:
             return
-        while True:
+        for _ in range(width):
             row = by[before[here], here]
             found[row, here] += units
             found[row, before[here]] -= units

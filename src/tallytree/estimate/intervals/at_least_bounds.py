@@ -97,14 +97,21 @@ def _by_counts(measurements: Measurements, chance: float) -> dict[tuple[Band, in
         view = MeasuredView(measurements, "at_least", band)
         if last in view.parts:
             fitted = tree_least_squares(view.values, tree, view.law.region_weights)
+            fitted = _possible(fitted, measurements)
             half = half_widths(view, 1, chance)[:, np.newaxis]
             for level in range(tree.depth):
                 rows = tree.level_slice(level)
                 found[band, level] = _whole(fitted[rows], half[rows])
         else:
             for level, part in view.parts.items():
-                values = view.values[tree.level_slice(level)].astype(np.float64)
+                values = _possible(view.values.astype(np.float64), measurements)[tree.level_slice(level)]
                 found[band, level] = _whole(values, np.array(_half_width(part, chance)))
+    return found
+
+
+def _possible(values: Floats, measurements: Measurements) -> Floats:
+    """Estimates moved to the nearest possible numbers: a bound below 0 would say too much (`guaranteed`)."""
+    found: Floats = np.clip(values, 0, most_groups(measurements)[:, np.newaxis])
     return found
 
 

@@ -19,7 +19,7 @@ from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, cell_e
 from tallytree.estimate.intervals.entities import MOST, entity_ends, entity_estimates, most_entities, within
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
-from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
+from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.histogram import entities
 from tallytree.privacy.measurements import Measurements
@@ -36,20 +36,19 @@ def guaranteed_sums(measurements: Measurements, counts: Integers, *, level: floa
     if tree.by is None:
         raise ValueError("expected measurements by category")
     root_apart = any(part.level == 0 for part in measurements.measured)
+    most = np.minimum(margin_sums(most_groups(measurements).astype(np.float64), tree), 2.0**62)[:, np.newaxis]
     if no_linear(measurements) is None and not root_apart:
-        low, high = _by_least_squares(measurements, 1 - level)
+        low, high = _by_least_squares(measurements, 1 - level, most)
     else:
         low, high = _added_up(measurements, counts, 1 - level)
-    most = np.minimum(margin_sums(most_groups(measurements).astype(np.float64), tree), 2.0**62)[:, np.newaxis]
     slack = 1e-9 * (1 + np.abs(low) + np.abs(high))
-    lower = np.clip(np.ceil(low - slack), 0, most).astype(np.int64)
-    upper = np.clip(np.floor(high + slack), 0, most).astype(np.int64)
+    lower, upper = cover(np.ceil(low - slack), np.floor(high + slack), sums, most.astype(np.int64))
     over = measurements.over_categories
     if over.measured and no_guarantee(over) is None:
         found = guaranteed(over, over_categories(counts, tree), level=level)
         if found is not None:
             lower[: len(tree.regions)], upper[: len(tree.regions)] = found.lower, found.upper
-    return Intervals(np.minimum(lower, sums), np.maximum(upper, sums), level, "guaranteed")
+    return Intervals(lower, upper, level, "guaranteed")
 
 
 def guaranteed_entity_sums(measurements: Measurements, counts: Integers, *, level: float = 0.95) -> Intervals | None:
@@ -64,6 +63,7 @@ def guaranteed_entity_sums(measurements: Measurements, counts: Integers, *, leve
     if tree.by is None:
         raise ValueError("expected measurements by category")
     ends = []
+    most = np.minimum(margin_sums(most_entities(measurements).astype(np.float64), tree), MOST).astype(np.int64)
     root_apart = any(part.level == 0 for part in measurements.measured)
     estimates = entity_estimates(measurements) if no_linear(measurements) is None and not root_apart else None
     for place, margin in enumerate(margins(tree.by)):
@@ -71,7 +71,7 @@ def guaranteed_entity_sums(measurements: Measurements, counts: Integers, *, leve
         if estimates is not None:
             half = estimates.reach(chance, together=terms)
             of_regions = [on_level(half, tree, at)[0] for at in range(1, tree.depth)]  # alike in all categories
-            ends.append(within(margin_sums(estimates.values, tree)[rows], np.concatenate(of_regions)))
+            ends.append(within(margin_sums(estimates.values, tree)[rows], np.concatenate(of_regions), most[rows]))
         else:
             each = (end.astype(np.float64) for end in entity_ends(measurements, chance / terms))
             low, high = (np.clip(margin_sums(end, tree)[rows], -MOST, MOST).astype(np.int64) for end in each)
@@ -80,13 +80,11 @@ def guaranteed_entity_sums(measurements: Measurements, counts: Integers, *, leve
     over = measurements.over_categories
     if over.measured and no_guarantee(over) is None:
         low[: len(tree.regions)], high[: len(tree.regions)] = entity_ends(over, chance)
-    most = np.minimum(margin_sums(most_entities(measurements).astype(np.float64), tree), MOST).astype(np.int64)
-    released = margin_sums(entities(counts, measurements.first_size), tree)
-    low, high = np.clip(low, 0, most), np.clip(high, 0, most)
-    return Intervals(np.minimum(low, released), np.maximum(high, released), level, "guaranteed")
+    lower, upper = cover(low, high, margin_sums(entities(counts, measurements.first_size), tree), most)
+    return Intervals(lower, upper, level, "guaranteed")
 
 
-def _by_least_squares(measurements: Measurements, error: float) -> tuple[Floats, Floats]:
+def _by_least_squares(measurements: Measurements, error: float, most: Floats) -> tuple[Floats, Floats]:
     tree, view = measurements.hierarchy, MeasuredView.of(measurements)
     assert tree.by is not None
     fitted = tree_least_squares(view.values, tree, view.law.region_weights)
@@ -106,7 +104,7 @@ def _by_least_squares(measurements: Measurements, error: float) -> tuple[Floats,
         several = {times: half_widths(view, int(times) * len(margin.cells), error / 2) for times in np.unique(copies)}
         rows = np.stack([several[times] for times in copies], axis=1)
         halves += [on_level(rows, tree, level)[0] for level in range(1, tree.depth)]  # alike in all categories
-    middle, half = margin_sums(cells, tree), np.concatenate(halves)
+    middle, half = np.clip(margin_sums(cells, tree), 0, most), np.concatenate(halves)
     return middle - half, middle + half
 
 

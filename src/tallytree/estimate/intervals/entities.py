@@ -26,7 +26,7 @@ from tallytree.estimate.intervals.at_least_bounds import at_least_bounds
 from tallytree.estimate.intervals.measured_view import MeasuredView, covers, no_guarantee, no_linear
 from tallytree.estimate.intervals.noise_tails import quantile
 from tallytree.estimate.intervals.typical import Typical
-from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
+from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.variances import LEAST_VARIANCE, TreeVariances
 from tallytree.histogram import entities
@@ -45,16 +45,15 @@ def guaranteed_entities(measurements: Measurements, counts: Integers, *, level: 
     if no_guarantee(measurements) is not None:
         return None
     released, most = entities(counts, measurements.first_size), most_entities(measurements)
-    low, high = entity_ends(measurements, (1 - level) / 2)
-    low, high = np.clip(low, 0, most), np.clip(high, 0, most)
-    return Intervals(np.minimum(low, released), np.maximum(high, released), level, "guaranteed")
+    lower, upper = cover(*entity_ends(measurements, (1 - level) / 2), released, most)
+    return Intervals(lower, upper, level, "guaranteed")
 
 
 def typical_entities(released: Integers, most: Integers, replicates: Typical, deviations: Floats) -> Intervals:
     """Intervals of `released` numbers from replicates in which they had these root mean square `deviations`."""
     half = np.maximum(1, np.ceil(replicates.factor * deviations - 1e-9)).astype(np.int64)
-    low, high = np.clip(released - half, 0, most), np.clip(released + half, 0, most)
-    return Intervals(np.minimum(low, released), np.maximum(high, released), replicates.level, "typical")
+    lower, upper = cover(released - half, released + half, released, most)
+    return Intervals(lower, upper, replicates.level, "typical")
 
 
 def most_entities(measurements: Measurements) -> Integers:
@@ -67,14 +66,14 @@ def entity_ends(measurements: Measurements, chance: float) -> Ends:
     """Lower and upper ends `[regions]`; each fails with at most this chance. Refused where nothing is guaranteed."""
     if no_linear(measurements) is None:
         estimates = entity_estimates(measurements)
-        return within(estimates.values, estimates.reach(chance))
+        return within(estimates.values, estimates.reach(chance), most_entities(measurements))
     tree, last = measurements.hierarchy, measurements.hierarchy.depth - 1
     leaves = _each_size_once(measurements, last)
     if not leaves:
         low, high = at_least_bounds(measurements, chance / measurements.max_size)
         return low.sum(axis=1), np.minimum(high.sum(axis=1, dtype=np.float64), MOST).astype(np.int64)
     sums, terms = _added_up(measurements, leaves)
-    sums, terms = tree.aggregate(sums), tree.aggregate(terms)
+    sums, terms = np.clip(tree.aggregate(sums), 0, most_entities(measurements)), tree.aggregate(terms)
     low, high = np.full(len(tree), -MOST), np.full(len(tree), MOST)
     for level in range(tree.depth):
         rows = tree.level_slice(level)
@@ -83,6 +82,7 @@ def entity_ends(measurements: Measurements, chance: float) -> Ends:
         _narrow(low[rows], high[rows], sums[rows], _half_widths(leaves, terms[rows], part))
         if own:
             found, of_own = _added_up(measurements, own)
+            found = np.clip(found, 0, most_entities(measurements)[rows])
             _narrow(low[rows], high[rows], found, _half_widths(own, of_own, part))
     return low, high
 
@@ -145,10 +145,10 @@ def entity_estimates(measurements: Measurements) -> EntityEstimates:
     return EntityEstimates(fitted, law, leading)
 
 
-def within(values: Floats, half: Floats) -> Ends:
-    """The least and the greatest whole number within values ± half."""
+def within(values: Floats, half: Floats, most: Integers) -> Ends:
+    """The least and the greatest whole number within values ± half, the values moved into what is possible before."""
     low, high = np.full(len(values), -MOST), np.full(len(values), MOST)
-    _narrow(low, high, values, half)
+    _narrow(low, high, np.clip(values, 0, most), half)
     return low, high
 
 

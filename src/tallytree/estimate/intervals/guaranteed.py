@@ -20,6 +20,11 @@ probability (Bonferroni), so the least of their bounds holds with all of it.
 Where neither was measured of all sizes alike (lists of sizes, bands of sizes), bounds of T[s] and T[s + 1] are found
 one by one (`at_least_bounds`), each with a quarter of the error probability.
 
+An unbiased estimate can lie outside what is possible, below 0 or above a public total. It is moved to the nearest
+possible number before its half-width is added. That makes intervals longer where it makes a difference, so they hold no
+less often; without it, an estimate far below 0 would get the interval 0 … 0, which says most where least is known. For
+the same reason no interval is a single number, unless no other is possible (a public total of 0).
+
 The true count is whole, so the whole numbers between the two ends are all that is needed; and the released count itself
 is always included. Bands for all sizes of a region at once divide the error probability by the number of sizes.
 """
@@ -36,7 +41,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, cell_ends, half_widths
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.noise_tails import NORMAL, quantile
-from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
+from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.layout import row_blocks
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.kernels import in_threads, kernel, part_of_kernels
@@ -99,8 +104,7 @@ def _by_bounds(measurements: Measurements, counts: Integers, level: float, *, si
     """Intervals from bounds of `at_least` counts; a band for all sizes needs all 2 K of those to hold."""
     chance = (1 - level) / (2 * measurements.max_size if simultaneous else 4)
     lower, upper = cell_ends(at_least_bounds(measurements, chance), measurements)
-    most = most_groups(measurements)[:, np.newaxis]
-    lower, upper = np.minimum(np.minimum(lower, most), counts), np.maximum(np.minimum(upper, most), counts)
+    lower, upper = cover(lower, upper, counts, most_groups(measurements)[:, np.newaxis])
     return Intervals(lower, upper, level, "guaranteed", simultaneous)
 
 
@@ -139,7 +143,7 @@ def _bound_cells(
 ) -> None:
     for region in range(start, stop):
         for cell in range(counts.shape[1]):
-            value, half = fitted[region, cell], half_widths[region]
+            value, half = min(max(fitted[region, cell], 0.0), float(most[region])), half_widths[region]
             _put(lower, upper, counts, region, cell, value - half, value + half, most[region])
 
 
@@ -176,7 +180,8 @@ def _bound_differences(
             here = fitted[region, size - 1] if size > 0 else total
             after = fitted[region, size] if size < sizes else 0.0
             half = pair[region] if 0 < size < sizes else single[region]
-            highest = here - after + half
+            value = min(max(here - after, 0.0), total)
+            highest = value + half
             if reaches.shape[1]:
                 for width in WINDOWS:
                     first = size - width  # the window T[first + 1] … T[size]
@@ -186,19 +191,23 @@ def _bound_differences(
                     last = min(sizes, size + width)
                     noisy = min(size, width) + last - size
                     before = sums[size] - sums[max(0, first)] + known * total
-                    bound = before - (sums[last] - sums[size]) + reaches[reach_of[region], noisy] * deviations[region]
+                    bound = max(before - (sums[last] - sums[size]), 0.0)  # T never rises, so the truth is not negative
+                    bound += reaches[reach_of[region], noisy] * deviations[region]
                     highest = min(highest, bound / width)
-            _put(lower, upper, counts, region, cell, here - after - half, highest, most[region])
+            _put(lower, upper, counts, region, cell, value - half, highest, most[region])
 
 
 @part_of_kernels
 def _put(
     lower: Integers, upper: Integers, counts: Integers, region: int, cell: int, low: float, high: float, most: int
 ) -> None:
-    """The whole numbers from `low` to `high` and from 0 to `most`, and the released count."""
+    """The whole numbers from `low` to `high` and from 0 to `most`, and the released count; as `value.cover` does."""
     slack = 1e-9 * (1.0 + abs(low) + abs(high))  # what rounding in floats may have cost
     limit = float(most)  # at most 2⁶², so that nothing beyond int64 is ever converted
     least = np.int64(min(max(np.ceil(low - slack), 0.0), limit))
     greatest = np.int64(min(max(np.floor(high + slack), 0.0), limit))
     lower[region, cell] = min(least, counts[region, cell])
     upper[region, cell] = max(greatest, counts[region, cell])
+    if lower[region, cell] == upper[region, cell] and most > 0:
+        lower[region, cell] -= lower[region, cell] > 0
+        upper[region, cell] += upper[region, cell] < most

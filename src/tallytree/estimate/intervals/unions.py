@@ -34,7 +34,7 @@ from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, cell_e
 from tallytree.estimate.intervals.linear import linear_estimate
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_linear
 from tallytree.estimate.intervals.typical import Typical
-from tallytree.estimate.intervals.value import Intervals, most_groups
+from tallytree.estimate.intervals.value import Intervals, cover, most_groups
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements
@@ -175,9 +175,13 @@ def within_possible(
     measurements: Measurements, unions: Sequence[Sequence[int]], released: Integers, lower: Ends, upper: Ends
 ) -> tuple[Integers, Integers]:
     """Ends from 0 to the public total, as whole numbers, with the released count between them."""
-    most = np.array([min(NO_BOUND, most_groups(measurements)[list(union)].astype(float).sum()) for union in unions])
-    low, high = (np.clip(ends, 0, most.reshape(-1, 1)).astype(np.int64) for ends in (lower, upper))
-    return np.minimum(low, released), np.maximum(high, released)
+    return cover(lower, upper, released, _most(measurements, unions))
+
+
+def _most(measurements: Measurements, unions: Sequence[Sequence[int]]) -> Integers:
+    """No count of a union exceeds this, `[unions, 1]`."""
+    most = [min(NO_BOUND, most_groups(measurements)[list(union)].astype(float).sum()) for union in unions]
+    return np.array(most).astype(np.int64).reshape(-1, 1)
 
 
 def _by_linear(
@@ -197,6 +201,7 @@ def _by_linear(
                 for copies in set(columns)
             }
             halves[row] = [half[copies] for copies in columns]
+    estimates = np.clip(estimates, 0, _most(measurements, unions))
     lower, upper = estimates - halves, estimates + halves
     slack = 1e-9 * (1 + np.abs(lower) + np.abs(upper))
     return np.ceil(lower - slack), np.floor(upper + slack)

@@ -1,12 +1,14 @@
 """`Intervals`: a lower and an upper end for every released count, and what both kinds of interval have in common.
 
-*Guaranteed* intervals (`guaranteed`) hold for any truth; *typical* ones (`typical`) are several times narrower and hold
-for data like the released ones. The truth is the counts of what was kept, where rows were dropped before counting. Both
-follow from public measurements and released counts alone: no privacy is spent.
+*Guaranteed* intervals (`guaranteed`) hold for any truth; *typical* ones (`typical`) hold for data like the released
+ones. Which of the two is shorter depends on the data (`recommended`). The truth is the counts of what was kept, where
+rows were dropped before counting. Both follow from public measurements and released counts alone: no privacy is spent.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
@@ -22,6 +24,10 @@ from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 
 Kind = Literal["guaranteed", "typical"]
+
+ROWS_AT_ONCE = 1 << 14
+SHORTER = 0.75  # of the reach of guaranteed intervals: what typical ones must not exceed to be recommended
+REACH_SHARE = 0.95  # of the numbers of a level: so many have an interval within the level's reach
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +45,51 @@ class Intervals:
     simultaneous: bool = False
 
     __repr__ = briefly
+
+
+def cover(low: Any, high: Any, counts: Integers, most: Any) -> tuple[Integers, Integers]:
+    """Lower and upper ends: the whole numbers from `low` to `high` that are possible, and the released count.
+
+    Possible are 0 to `most`. An interval of a single number would say that this number is certain. Noise never makes
+    it so, whatever its scale: such an interval takes in the numbers beside it, unless `most` is 0.
+    """
+    lower = np.minimum(np.clip(low, 0, most).astype(np.int64), counts)
+    upper = np.maximum(np.clip(high, 0, most).astype(np.int64), counts)
+    single = (lower == upper) & (np.asarray(most) > 0)
+    lower, upper = np.where(single, lower - 1, lower), np.where(single, np.minimum(upper + 1, most), upper)
+    return np.maximum(lower, 0), np.maximum(upper, counts)
+
+
+def reaches(found: Intervals, counts: Integers) -> Integers:
+    """How far each interval reaches from its count: the distance to the end that is farther away."""
+    farthest: Integers = np.maximum(counts - found.lower, found.upper - counts)
+    return farthest
+
+
+def level_reach(found: Intervals, counts: Integers, rows: Integers) -> int:
+    """The least m such that `REACH_SHARE` of the intervals of these rows lie within count ± m; 0 if there are none."""
+    values, times = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for start in range(0, len(rows), ROWS_AT_ONCE):  # a large level is not copied as a whole
+        some = rows[start : start + ROWS_AT_ONCE]
+        part = Intervals(found.lower[some], found.upper[some], found.level, found.kind)
+        distances = np.concatenate([values, reaches(part, counts[some]).ravel()])
+        values, place = np.unique(distances, return_inverse=True)
+        times = np.bincount(place, np.concatenate([times, np.ones(len(distances) - len(times))])).astype(np.int64)
+    through = np.cumsum(times)
+    return int(values[np.searchsorted(through, math.ceil(REACH_SHARE * through[-1]))])
+
+
+def recommended(reach: Mapping[Kind, int]) -> Kind | None:
+    """The kind of interval to use for all numbers of a level, by the reach of both kinds there.
+
+    It is the guaranteed kind, unless the typical one is shorter by a quarter or more, for the guaranteed kind promises
+    more. The choice is made for a level as a whole, and not for each number: the shorter of two 95 % intervals of one
+    number is chosen by the noise of that number, and holds less often than either.
+    """
+    if not reach:
+        return None
+    shorter = "guaranteed" not in reach or ("typical" in reach and reach["typical"] <= SHORTER * reach["guaranteed"])
+    return "typical" if shorter else "guaranteed"
 
 
 def checked_level(level: object) -> float:

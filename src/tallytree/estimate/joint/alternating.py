@@ -44,7 +44,7 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel
 from tallytree.notebook import briefly
 
-VALUE_LIMIT = 1 << 45  # beyond it, sums over a thousand sizes are no longer sharp in float64
+VALUE_LIMIT = 1 << 52  # beyond it, floats do not hold every whole number
 WEIGHT_RATIO_LIMIT = 1e9
 PENALTY = 4.0
 RELAXATION = 1.6
@@ -136,7 +136,7 @@ def sharp_table(noisy: Any, hierarchy: Hierarchy) -> Integers:
     if table.shape[1] == 0:
         raise SpecError("noisy has no sizes; expected at least one column")
     if (largest := magnitude(table)) >= VALUE_LIMIT:
-        raise SpecError(f"noisy holds values up to {largest:,}: their sums may overflow; expected less than 2⁴⁵")
+        raise SpecError(f"noisy holds values up to {largest:,}: their sums may overflow; expected less than 2⁵²")
     check_sums(table, max(table.shape))
     return table
 
@@ -145,7 +145,7 @@ def region_totals(totals: Any, hierarchy: Hierarchy) -> Integers:
     """One whole number of 0 or more per region, children adding up to their parent."""
     checked = row_totals(totals, len(hierarchy))
     if checked.max() >= VALUE_LIMIT:
-        raise SpecError(f"totals reach {checked.max():,}; expected less than 2⁴⁵")
+        raise SpecError(f"totals reach {checked.max():,}; expected less than 2⁵²")
     check_adding_up(checked, hierarchy)
     return checked
 

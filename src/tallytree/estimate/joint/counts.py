@@ -9,7 +9,8 @@ but is not a flow algorithm; the gap that it leaves is part of the result.
 A parent's row is shared out among its children, whose totals are fixed too. Each child takes the whole numbers nearest
 to its target that have its total. The columns then miss the parent's row by a few units; a unit that is too much in one
 size and wanted in another moves within the child where that costs least. Last, pairs of siblings exchange a unit of one
-size for a unit of another, which keeps rows and columns alike, as long as that pays.
+size for a unit of another, which keeps rows and columns alike, as long as that pays. Where many units are to be moved,
+several go at once, so that the number of steps grows with the logarithm of the counts.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ from tallytree.estimate.joint.alternating import (
 from tallytree.estimate.regions.simplex import simplex_threshold, whole_simplex
 from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import kernel
+
+STEPS_PER_CHILD = 8  # to move all units that may go the same way, at least
+UNITS_PER_STEP = 16  # an exchange of which so many units pay, one after another, is made in steps
+EXCHANGES_PER_SIZE = 64  # between two siblings, at most
 
 
 def joint_counts(
@@ -139,12 +144,14 @@ def _fix_columns(rows: Integers, pull: Floats, surplus: Integers) -> None:
                 if cost < least:
                     best, least = child, cost
             other = wanted[best]
-            rows[best, size] -= 1
-            rows[best, other] += 1
-            pull[best, size] += 2.0
-            pull[best, other] -= 2.0
-            surplus[size] -= 1
-            surplus[other] += 1
+            most = min(surplus[size], -surplus[other], rows[best, size])
+            moved = max(1, most // (STEPS_PER_CHILD * children))
+            rows[best, size] -= moved
+            rows[best, other] += moved
+            pull[best, size] += 2.0 * moved
+            pull[best, other] -= 2.0 * moved
+            surplus[size] -= moved
+            surplus[other] += moved
             wanted[best] = -1
 
 
@@ -160,14 +167,16 @@ def _most_wanted(pull: Floats, surplus: Integers) -> int:
 @kernel
 def _exchange_units(rows: Integers, pull: Floats) -> None:
     """While it pays, for a bounded number of passes: one row gives a unit of one size for a unit of another size."""
-    children = len(rows)
+    children, sizes = rows.shape
     partners = min(children // 2, MOST_PARTNERS)
     for _ in range(exchange_rounds(partners)):
         paid = False
         for offset in range(1, partners + 1):
             for one in range(children):
                 other = (one + offset) % children
-                while _exchange(rows[one], rows[other], pull[one], pull[other]):
+                for _ in range(EXCHANGES_PER_SIZE * sizes):
+                    if not _exchange(rows[one], rows[other], pull[one], pull[other]):
+                        break
                     paid = True
         if not paid:
             break
@@ -175,7 +184,10 @@ def _exchange_units(rows: Integers, pull: Floats) -> None:
 
 @kernel
 def _exchange(one: Integers, other: Integers, pull_one: Floats, pull_other: Floats) -> bool:
-    """`one` takes a unit of size `taken` from `other` and gives one of size `given` for it, if the best choice pays."""
+    """`one` takes units of size `taken` from `other` and gives as many of size `given`, if the best choice pays.
+
+    Each unit gains 8 less than the one before it: one unit is exchanged, or half of those that gain if they are many.
+    """
     taken, given = -1, -1
     best_taken, best_given = -np.inf, -np.inf
     for size in range(len(one)):
@@ -186,12 +198,14 @@ def _exchange(one: Integers, other: Integers, pull_one: Floats, pull_other: Floa
             given, best_given = size, -4.0 - gain
     if taken < 0 or given < 0 or best_taken + best_given <= LEAST_GAIN:
         return False
-    one[taken] += 1
-    other[taken] -= 1
-    one[given] -= 1
-    other[given] += 1
-    pull_one[taken] -= 2.0
-    pull_other[taken] += 2.0
-    pull_one[given] += 2.0
-    pull_other[given] -= 2.0
+    gain = min((best_taken + best_given) / 8.0, float(min(other[taken], one[given])))
+    units = np.int64(gain / 2.0) if gain > UNITS_PER_STEP else 1
+    one[taken] += units
+    other[taken] -= units
+    one[given] -= units
+    other[given] += units
+    pull_one[taken] -= 2.0 * units
+    pull_other[taken] += 2.0 * units
+    pull_one[given] += 2.0 * units
+    pull_other[given] -= 2.0 * units
     return True

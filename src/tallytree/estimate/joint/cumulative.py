@@ -104,7 +104,7 @@ def _bounds(totals: Any, hierarchy: Hierarchy) -> tuple[Integers, bool, bool]:
     upper = np.full(len(hierarchy), np.iinfo(np.int64).max, dtype=np.int64)
     if of_root:
         if not 0 <= totals < VALUE_LIMIT:
-            raise SpecError(f"the root's total is {totals}; expected a whole number from 0 to 2⁴⁵")
+            raise SpecError(f"the root's total is {totals}; expected a whole number below 2⁵²")
         upper[0] = totals
     return row_totals(upper, len(hierarchy)), False, of_root
 
@@ -199,15 +199,21 @@ def _hand_out(
     handed: int,
     target: int,
 ) -> int:
-    """Give one unit each to the children whose next is due first: those above what they hold, then, if need be, any."""
+    """Give one unit each to the children whose next is due first: those above what they hold, then, if need be, any.
+
+    If much is left for any of them, each takes an equal part of it, as far as its bound allows.
+    """
     order = np.argsort(due, kind="mergesort")
     to_any = False
     while handed < target:
+        each = max(1, (target - handed) // len(order)) if to_any else 1
         for child in order:
-            full = bounded and held[child] >= upper[first + child]
-            if handed < target and not full and (to_any or held[child] < level[child]):
-                held[child] += 1
-                handed += 1
+            units = min(each, target - handed)
+            if bounded:
+                units = min(units, upper[first + child] - held[child])
+            if units > 0 and (to_any or held[child] < level[child]):
+                held[child] += units
+                handed += units
                 due[child] = _due(relaxed, knots, top, ahead, first, child, held[child] + 1)
         to_any = True
     return handed

@@ -89,7 +89,7 @@ def simplex_threshold(target: Floats, total: int, guess: float) -> float:
     everything = (target.sum() - total) / len(target)
     threshold = guess if guess == guess else everything
     guessed = True
-    while True:
+    for _ in range(len(target) + 4):  # after a guess that is too high and one that is too low, each turn drops a cell
         above, count = 0.0, 0
         for size in range(len(target)):
             if target[size] > threshold:
@@ -100,6 +100,7 @@ def simplex_threshold(target: Floats, total: int, guess: float) -> float:
             return threshold
         guessed = count == 0 and moved < threshold
         threshold = moved
+    return threshold
 
 
 @kernel
@@ -116,15 +117,13 @@ def whole_simplex(target: Floats, total: int) -> Integers:
     if surplus == 0:
         return whole
     order = np.argsort(whole - (target - threshold), kind="mergesort")
-    while surplus != 0:  # one round, unless floats misled the rounding
+    while surplus != 0:  # one round of single units, unless floats misled the rounding
+        each = max(1, abs(surplus) // len(order))
         for place in range(len(order)):
             cell = order[len(order) - 1 - place] if surplus > 0 else order[place]
-            if surplus > 0 and whole[cell] > 0:
-                whole[cell] -= 1
-                surplus -= 1
-            elif surplus < 0:
-                whole[cell] += 1
-                surplus += 1
+            moved = min(each, surplus, whole[cell]) if surplus > 0 else max(-each, surplus)
+            whole[cell] -= moved
+            surplus -= moved
             if surplus == 0:
                 break
     return whole

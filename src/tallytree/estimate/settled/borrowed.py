@@ -42,6 +42,7 @@ FEWEST_REGIONS, REGIONS_PER_SIZE = 60, 8  # that differences between regions are
 MOST_SIZES = 64  # beyond, each size by itself would be all there is to look at: nothing is borrowed there
 LEAST_LEFT = 1e-3  # of the noise's variance
 LEAST_NOISE = 1e-6  # a variance: with less, counts are as good as exact, and covariances need not be sharper
+LEAST_RATIO = 1e-12  # of the noise's variance to the signal's: with less, rounding makes covariances indefinite
 
 
 class Borrowed(NamedTuple):
@@ -101,9 +102,9 @@ def borrowed(
         tell(0.4 + 0.6 * done / max(1, regions))  # putting them together takes as long as that
         done += sum(len(one.members) for one in together)
         own = [apart(one.members) for one in together]
-        drawn, noises, beyond = _beyond_chance(together, own)
+        drawn, beyond = _beyond_chance(together, own)
         signals = drawn + beyond
-        gains = np.linalg.solve(signals + noises, signals)
+        gains = np.linalg.solve(signals + _noises_beside(signals, together), signals)
         left = np.clip(np.diagonal(gains, axis1=1, axis2=2), LEAST_LEFT, 1.0)
         left[left >= WORTH_IT] = 1.0
         for one, difference, signal, gain, rest in zip(together, own, signals, gains, left, strict=True):
@@ -154,13 +155,23 @@ def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, k
     return [[one for lot in found for one in lot]] if found and each < enough else found
 
 
-def _beyond_chance(together: Sequence[_Alike], own: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
-    """Covariances `[classes, sizes, sizes]`: by chance, of the noise, and of real differences beyond both."""
-    drawn, noises = np.stack([one.chance for one in together]), np.stack([np.diag(one.noise) for one in together])
-    roots = np.linalg.cholesky(drawn + noises)
+def _beyond_chance(together: Sequence[_Alike], own: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Covariances `[classes, sizes, sizes]`: by chance, and of real differences beyond chance and noise."""
+    drawn = np.stack([one.chance for one in together])
+    roots = np.linalg.cholesky(drawn + _noises_beside(drawn, together))
     inverses = np.linalg.inv(roots)
     real = _real_differences(np.concatenate([rows @ inverse.T for rows, inverse in zip(own, inverses, strict=True)]))
-    return drawn, noises, roots @ real @ roots.transpose(0, 2, 1)
+    return drawn, roots @ real @ roots.transpose(0, 2, 1)
+
+
+def _noises_beside(signals: Floats, together: Sequence[_Alike]) -> Floats:
+    return np.stack([_noise_beside(signal, one.noise) for signal, one in zip(signals, together, strict=True)])
+
+
+def _noise_beside(signal: Floats, noise: Floats) -> Floats:
+    """The covariance of noise with these variances, large enough that the sum with the signal's can be inverted."""
+    found: Floats = np.diag(np.maximum(noise, LEAST_RATIO * float(np.diagonal(signal).max(initial=0.0))))
+    return found
 
 
 def _in_common(apart: Floats, noise: Floats, groups: Floats, lots: Sequence[list[_Alike]], kinds: int) -> Floats:
@@ -175,9 +186,9 @@ def _in_common(apart: Floats, noise: Floats, groups: Floats, lots: Sequence[list
     regions = [_Alike(np.array([at]), chances[at], noises[at]) for at in np.flatnonzero(counts > 0)]
     if not regions:
         return np.zeros_like(apart)
-    drawn, spread, beyond = _beyond_chance(regions, [sums[one.members] for one in regions])
-    common = np.zeros_like(sums)
-    gains = np.linalg.solve(beyond + drawn + spread, beyond)
+    drawn, beyond = _beyond_chance(regions, [sums[one.members] for one in regions])
+    common, signals = np.zeros_like(sums), beyond + drawn
+    gains = np.linalg.solve(signals + _noises_beside(signals, regions), beyond)
     for one, gain in zip(regions, gains, strict=True):
         common[one.members] = sums[one.members] @ gain
     parts = groups.reshape(kinds, -1) / np.maximum(counts, 1.0)
@@ -187,7 +198,7 @@ def _in_common(apart: Floats, noise: Floats, groups: Floats, lots: Sequence[list
 
 def _root_of_gain(signal: Floats, noise: Floats) -> Floats:
     """A with A² = (V + N)⁻¹ V and Aᵀ (V + N) A = V: with V + N = R Rᵀ and R⁻¹ V R⁻ᵀ = Q μ Qᵀ it is R⁻ᵀ Q √μ Qᵀ Rᵀ."""
-    root = np.linalg.cholesky(signal + np.diag(noise))
+    root = np.linalg.cholesky(signal + _noise_beside(signal, noise))
     values, directions = np.linalg.eigh(np.linalg.solve(root, np.linalg.solve(root, signal).T))
     inner = (directions * np.sqrt(np.clip(values, 0.0, 1.0))) @ directions.T
     found: Floats = np.linalg.solve(root.T, inner @ root.T)

@@ -22,6 +22,7 @@ two sizes is passed in one step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,12 @@ class Counted(NamedTuple):
     gaussian: bool
     certain: bool = True
     reach: float = REACH
+
+
+def widest(counted: Counted) -> int:
+    """How many counts the window of a size may have, where nothing but its measurement bounds it."""
+    reach = sqrt(2 * counted.reach * counted.scale) if counted.gaussian else counted.reach * counted.scale
+    return 2 * ceil(reach) + 4
 
 
 def believed(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROUNDS) -> Beliefs:

@@ -28,7 +28,7 @@ from tallytree.hierarchy import Hierarchy
 from tallytree.kernels import blocks, in_threads, kernel, part_of_kernels
 from tallytree.progress import Tell, nobody
 
-MOST_TURNS, MOST_SLOPES = 100, 6
+MOST_TURNS, MOST_SLOPES, MOST_ROUNDS = 100, 6, 100
 
 
 def settled(
@@ -202,8 +202,14 @@ def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Flo
     for child in range(children):
         held[child] = _reach(middle[child], spread[child], high, held[child], most[child])
         given += held[child]
-    while given < wanted:
+    for _ in range(MOST_ROUNDS):
+        if not given < wanted:
+            return
         given = _give_one_each(middle, spread, given, wanted, most, held)
+    for child in range(children):  # floats cannot tell apart so many units: each child takes what it may
+        units = max(0.0, min(most[child] - held[child], wanted - given))
+        held[child] += units
+        given += units
 
 
 @part_of_kernels

@@ -193,8 +193,10 @@ def _posterior(
             forward = sums[place, size] - (sums[place, size - 1] if size > 0 else 0.0)
             chances[size] = forward * behind[size]
             total += chances[size]
-        if total <= 0.0:
-            total = 1.0
+        if total <= 0.0:  # contradictions beyond what floats can hold: what the places before it say is all there is
+            for size in range(sizes):
+                chances[size] = sums[place, size] - (sums[place, size - 1] if size > 0 else 0.0)
+            total = sums[place, sizes - 1]
         at_least, largest = 0.0, 2 * (groups - place) - 1
         for size in range(sizes - 1, 0, -1):
             chance = chances[size] / total

@@ -30,9 +30,12 @@ def subtree_estimates(values: Floats, noise: Floats, hierarchy: Hierarchy) -> tu
         regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
         starts = hierarchy.child_starts[regions] - below.start
         sums, spread = np.add.reduceat(mean[below], starts), np.add.reduceat(variance[below], starts)
-        own = np.where(np.isinf(noise[level]), 0.0, spread / (spread + noise[level]))
-        mean[regions] = np.where(own > 0, own * np.where(own > 0, mean[regions], 0.0), 0.0) + (1 - own) * sums
-        variance[regions] = (1 - own) * spread
+        measured = np.isfinite(noise[level])
+        finite = np.where(measured, noise[level], 1.0)
+        rest = np.where(measured, finite / (spread + finite), 1.0)  # 1 − own would round to 0 where noise is small
+        own = np.where(measured, spread / (spread + finite), 0.0)
+        mean[regions] = own * np.where(measured, mean[regions], 0.0) + rest * sums
+        variance[regions] = rest * spread
     return mean, variance
 
 

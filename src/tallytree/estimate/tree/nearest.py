@@ -30,7 +30,15 @@ from numpy.typing import NDArray
 
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
-from tallytree.estimate.checks import SUM_LIMIT, Weights, fixed_total, integer_table, magnitude, whole_weights
+from tallytree.estimate.checks import (
+    SUM_LIMIT,
+    WEIGHT_BITS,
+    Weights,
+    fixed_total,
+    integer_table,
+    magnitude,
+    whole_weights,
+)
 from tallytree.estimate.layout import Tree, wide_tiles
 from tallytree.estimate.tree.exchange import NEVER, Work, balance, move, paying_pairs
 from tallytree.estimate.tree.relaxation import Lines, relaxed
@@ -47,7 +55,8 @@ def nearest_consistent(
     Nearest means the least Σ weight · (count − noisy)², exactly. `total` fixes the sum of the root's counts over all
     sizes. `weights` has one positive number per level (the inverse of its noise variance, say); their ratios are kept
     exactly where whole numbers of at most 20 bits can do so, otherwise they are scaled so that the largest is
-    2²⁰ − 1, rounded, and at least 1.
+    2²⁰ − 1, rounded, and at least 1. Where counts are so large that costs would not fit into 64 bits (from about 10¹²
+    on), weights have fewer bits.
 
     The result is the same on every run. Among equally near results no region or size is favoured: ties are served in
     turn, from a child that depends on the region and the size.
@@ -60,10 +69,9 @@ def nearest_consistent(
     """
     noisy = integer_table(noisy, len(hierarchy))
     total = fixed_total(total, noisy.shape[1])
-    level_weights = whole_weights(weights, hierarchy.depth)
     if noisy.shape[1] == 0:
         return np.empty(noisy.shape, dtype=np.int64)
-    limit = _root_limit(noisy, hierarchy, total, level_weights)
+    level_weights, limit = _within_range(noisy, hierarchy, total, weights)
 
     tree = Tree.of(hierarchy, level_weights)
     lines, amounts = relaxed(noisy, tree, total)
@@ -108,13 +116,10 @@ def is_optimal(
     if noisy.shape != counts.shape:
         raise SpecError(f"noisy has {noisy.shape[1]} sizes, consistent {counts.shape[1]}; expected the same")
     total = fixed_total(total, noisy.shape[1])
-    level_weights = whole_weights(weights, hierarchy.depth)
     if counts.size == 0:
         return True
-    if counts.min() < 0:
-        return False
-    _refuse_overflow(magnitude(noisy), int(counts.max()), max(noisy.shape), level_weights)
-    if total is not None and counts[0].sum() != total:
+    level_weights, limit = _within_range(noisy, hierarchy, total, weights)
+    if counts.min() < 0 or counts.max() > limit or (total is not None and counts[0].sum() != total):
         return False
     add = remove = np.zeros(0, dtype=np.int64)
     for level in range(hierarchy.depth - 1, -1, -1):
@@ -137,37 +142,28 @@ def is_optimal(
     return bool(int(add.min()) + int(remove.min()) >= 0)
 
 
-def _root_limit(noisy: Integers, hierarchy: Hierarchy, total: int | None, level_weights: list[int]) -> int:
-    """The most that a size's root can hold, after proof that no kernel overflows with it.
+def _within_range(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Weights) -> tuple[list[int], int]:
+    """The levels' weights as whole numbers, and the most that a size's root can hold: no kernel overflows with these.
 
     Without a total no optimal leaf exceeds M = max |noisy|: if one did, it and all above it, which hold at least as
     much, would lie above their noisy counts, and taking a unit off that path would pay. Likewise the root does not
     exceed U, where U is max(0, y) at a leaf and max(0, y, ΣU of the children) above: else some path has x > U ≥ y all
     the way down. The real optimum obeys the same limits, for the same reason.
+
+    Counts lie in 0 … limit: one unit costs at most Σ w(2(limit + M) + 1), and no sum has more terms than there are
+    regions or sizes. Weights take as many bits as that leaves to them.
     """
-    largest = magnitude(noisy)
-    if total is not None:
-        _refuse_overflow(largest, total, max(noisy.shape), level_weights)
-        return total
-    limit = hierarchy.leaf_count * largest
-    if _unit_cost(largest, limit, level_weights) >= SUM_LIMIT or limit * max(noisy.shape) >= SUM_LIMIT:
+    largest, terms = magnitude(noisy), max(noisy.shape)
+    limit = hierarchy.leaf_count * largest if total is None else total
+    if total is None and (limit * terms >= SUM_LIMIT or limit >> WEIGHT_BITS):
         positive = np.maximum(noisy, 0).sum(axis=0, dtype=np.float64).max()  # at least U, in a single sum
         limit = min(limit, int(positive * 1.001) + 1)
-    _refuse_overflow(largest, limit, max(noisy.shape), level_weights)
-    return limit
-
-
-def _unit_cost(largest: int, limit: int, level_weights: list[int]) -> int:
-    return sum(weight * (2 * (largest + limit) + 1) for weight in level_weights)
-
-
-def _refuse_overflow(largest: int, limit: int, terms: int, level_weights: list[int]) -> None:
-    """Counts lie in 0 … limit: one unit costs at most Σ w(2(limit + M) + 1), and no sum has more than `terms` terms."""
-    if _unit_cost(largest, limit, level_weights) >= SUM_LIMIT or terms * (limit + 1) >= SUM_LIMIT:
-        raise SpecError(
-            f"counts up to {max(largest, limit):,} with weights up to {max(level_weights):,} would overflow 64-bit "
-            "integers; use smaller weights (whole numbers with small ratios) or smaller values"
-        )
+    if terms * (limit + 1) < SUM_LIMIT:
+        for bits in range(WEIGHT_BITS, 0, -1):
+            level_weights = whole_weights(weights, hierarchy.depth, bits)
+            if sum(weight * (2 * (largest + limit) + 1) for weight in level_weights) < SUM_LIMIT:
+                return level_weights, limit
+    raise SpecError(f"sums of {terms:,} counts up to {limit:,} would overflow 64-bit integers; use smaller values")
 
 
 @kernel

@@ -36,7 +36,9 @@ def whole_parts(reals: Floats, total: int, start: int, parts: Integers) -> None:
     for index in range(count):
         parts[index] = np.int64(np.floor(min(max(reals[index], 0.0), np.float64(total))))
         left -= parts[index]
-    while left < 0:
+    for _ in range(count):  # each turn takes all that is too much, or empties a part
+        if left >= 0:
+            break
         most = (count - 1 - left) // count
         for index in range(count):
             taken = min(parts[index], most, -left)
@@ -175,12 +177,12 @@ def _write(
             put[place] = max(0, value) + more
             left[place] -= more
     for place in range(width):
-        leaf = first
-        while left[place] > 0:
+        for leaf in range(first, last):
+            if left[place] <= 0:
+                break
             if noisy[leaf, start + place] + shifts[place] >= 0:
                 values[leaf, start + place] += 1
                 left[place] -= 1
-            leaf += 1
 
 
 @part_of_kernels

@@ -1,6 +1,7 @@
-"""NOT PRIVATE: lower bounds on the real ε of all that tallytree publishes, from outputs on made-up neighbours.
+"""NOT PRIVATE: an audit of all that tallytree publishes, on made-up neighbouring tables.
 
-`running.audit` does it. From the ground up: `bounds` (scores to a bound on ε), `loss` (exact losses, and the likelihood
-ratio that scores an output), `worlds` (tiny data sets and all their neighbours), `releases` and `rounds` (what is
-audited), `planted` with `as_printed` and `shared_noise` (defects that must be caught), `results` and `plot`.
+`running.audit` runs it. From the ground up: `bounds` (outputs to a bound on ε), `loss` (exact losses, and the
+likelihood ratio that scores an output), `worlds` (small tables and their neighbours), `releases` and `rounds` (bounds
+from outputs), `border` (what passes the privacy border, recorded), `planted` with `as_printed` and `shared_noise`
+(defects that must be caught), `results` and `plot`.
 """

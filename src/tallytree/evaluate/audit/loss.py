@@ -19,7 +19,7 @@ from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.noise.draws import checked_variance
 
 REACH = 9  # standard deviations; beyond, less than 10^-18 of the mass
-GRID = 1e-5  # to which losses are rounded down when those of several measurements are added
+GRID = 1e-4  # in deviations of the whole loss: to this losses of several measurements are rounded down when added
 
 
 def exact_loss(here: Sequence[Measurement], there: Sequence[Measurement]) -> Fraction:
@@ -41,12 +41,15 @@ def exact_epsilon(here: Sequence[Measurement], there: Sequence[Measurement], del
     """
     if here[0].noise == "discrete_laplace":
         return float(exact_loss(here, there))
-    losses, chances = np.zeros(1), np.ones(1)
+    grid = GRID * sqrt(2 * exact_loss(here, there)) or GRID
+    place, chances = 0, np.ones(1)
     for one, two in zip(here, there, strict=True):
         apart = np.abs(one.values.astype(np.int64) - two.values).ravel()
-        sums, masses = _sums(apart[apart > 0], one.scale)
-        mine = (float((apart**2).sum()) + 2 * sums) / (2 * float(one.scale))
-        losses, chances = _binned((losses[:, None] + mine).ravel(), (chances[:, None] * masses).ravel())
+        if apart.any():
+            sums, masses = _sums(apart[apart > 0], one.scale)
+            begin, mine = _binned((float((apart**2).sum()) + 2 * sums) / (2 * float(one.scale)) / grid, masses)
+            place, chances = place + begin, _convolved(chances, mine)
+    losses: Floats = np.arange(place, place + len(chances)).astype(np.float64) * float(grid)
     return least_epsilon(losses, chances, delta)
 
 
@@ -96,8 +99,14 @@ def _sums(apart: Integers, variance: Fraction) -> tuple[Floats, Floats]:
     return np.arange(-reach, reach + 1, dtype=float), chances
 
 
-def _binned(losses: Floats, chances: Floats) -> tuple[Floats, Floats]:
-    """The same distribution on a grid, losses rounded down."""
-    places = np.floor(losses / GRID).astype(np.int64)
-    there, which = np.unique(places, return_inverse=True)
-    return (there * GRID).astype(np.float64), np.bincount(which, weights=chances).astype(np.float64)
+def _binned(losses: Floats, chances: Floats) -> tuple[int, Floats]:
+    """The same distribution, losses rounded down to integers: the first loss, and chances from there."""
+    places = np.floor(losses).astype(np.int64)
+    return int(places.min()), np.bincount(places - places.min(), weights=chances).astype(np.float64)
+
+
+def _convolved(one: Floats, two: Floats) -> Floats:
+    """The distribution of the sum of two independent variables."""
+    length = len(one) + len(two) - 1
+    found: Floats = np.fft.irfft(np.fft.rfft(one, length) * np.fft.rfft(two, length), length)
+    return np.maximum(found, 0.0)

@@ -1,9 +1,11 @@
 """NOT PRIVATE: every mechanism that can be released, audited from files to measurements, counts and published folders.
 
-Three ways to the outputs. Measurements: files are read, `decided` and `measure` run, as `release` does, and an output
-is scored by the log-likelihood ratio of the two data sets, the best score there is. Counts: `release` runs to its end
-and its counts are scored alone. Command: `tallytree release` runs as a process of its own on a spec and files, with a
-ledger, and the measurements are those of the folder that it wrote.
+The outputs come from three places. Measurements: files are read and `decided` and `measure` run, as `release` does.
+Counts: `release` runs to its end and its counts are scored alone. Command: `tallytree release` runs as a separate
+process on a spec and files, with a ledger, and the measurements are those of the folder that it wrote.
+
+Two distinguishers look at measurements: the log-likelihood ratio of the two data sets, which is the best score if the
+noise is what it should be, and single events about numbers, which assume nothing about the noise (`bounds`).
 """
 
 from __future__ import annotations
@@ -12,32 +14,36 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tallytree.arrays import Floats, Integers
-from tallytree.errors import ReleaseError
-from tallytree.evaluate.audit.bounds import CONFIDENCE, lower_bound
+from tallytree.errors import ReleaseError, TallytreeError
+from tallytree.evaluate.audit.bounds import CONFIDENCE, bound_of_events, lower_bound
 from tallytree.evaluate.audit.loss import exact_epsilon, exact_loss, log_ratios
 from tallytree.evaluate.audit.results import Row, stated
 from tallytree.evaluate.audit.worlds import (
+    BY_GROUP,
+    KINDS,
     MAX_SIZE,
     PEOPLE,
     QUANTITIES,
     SEVERAL_ROWS,
     Kind,
     Pair,
-    Rows,
+    State,
+    Totals,
     group_sizes,
-    leaf_counts,
     pairs,
     read_files,
+    region_table,
+    tree,
     write_files,
 )
 from tallytree.evaluate.truth import measured_without_noise
@@ -45,9 +51,9 @@ from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measure import measure
-from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
-from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.plan import FIRST, Plan, Question
 from tallytree.privacy.size_lists import list_starts
 from tallytree.publish.release.making import decided, release
 from tallytree.publish.release.value import Release
@@ -55,10 +61,27 @@ from tallytree.tables.group_sizes import GroupSizes
 
 # A δ far larger than one would release with: runs show events that are more likely than about one over their number.
 BUDGETS = (Budget(epsilon=1), Budget(rho="1/2", delta="1/100"))
-SHARES = (1, 500, 500)  # a nation above many gadgets gets next to nothing, so that they have nearly all
+UNITS = ("one_entity", "one_group")
+# Shares: states and counties are measured with equal ones, and regions above many gadgets with next to nothing.
+ABOVE, BELOW = 1, 500
 BANDS = [{"to": 2, "shares": [1, 300, 700]}, {"shares": [1, 700, 300]}]
 GADGETS = 1000
 CELLS = MAX_SIZE + 1
+# Private totals that a mechanism needs are measured. A setting takes the first of these that is accepted.
+AS_NEEDED: tuple[dict[str, Any], ...] = ({}, {"totals_share": "0.3"})
+# Other options that change what is measured: lists of sizes, adaptive plans, bands of sizes, numbers of entities.
+OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("coc-matching", {"methods": ["sorted-sizes"]}),
+    ("coc-matching", {"methods": ["sorted-sizes"], "largest_share": "0.3"}),
+    ("bottom-up", {"method": "sorted-sizes"}),
+    ("bottom-up", {"method": "sorted-sizes", "largest_share": "0.3"}),
+    ("tallytree", {"leaves": "lists"}),
+    ("tallytree", {"lists_below": "2"}),
+    ("tallytree", {"entities_share": "0.3"}),
+    ("tallytree", {"all_share": "0.3"}),
+    ("tallytree", {"bands": BANDS, "leaves": "at_least"}),
+    ("tallytree", {"bands": BANDS, "leaves": "lists"}),
+)
 
 
 @dataclass(frozen=True)
@@ -67,10 +90,11 @@ class Setting:
 
     mechanism: str
     unit: str
-    public_totals: bool
-    budget: Budget
+    totals: Totals = "private"
+    budget: Budget = BUDGETS[0]
     kind: Kind = PEOPLE
     options: dict[str, Any] = field(default_factory=dict, hash=False)
+    own_shares: bool = False  # is the budget divided over the levels as the mechanism does it by itself?
 
     @property
     def one_region(self) -> bool:
@@ -84,94 +108,121 @@ class Setting:
         Even, so that half are here and half there, but for 1.
         """
         row = MECHANISMS[self.mechanism]
-        lists = any("sorted" in name for name in [*self.options.get("methods", ()), self.options.get("method", "")])
-        lists = lists or self.options.get("leaves") == "lists"
-        together = (lists and not self.public_totals) or "largest_share" in self.options
-        if self.one_region or together or row.view == "chain" or row.name == "pgsr-hierarchical-tables":
+        _, plan = self.decide(self.count([next(pairs(self.kind, self.unit)).here[0]]))
+        views = {question.view for branch in plan.branches for question in branch.questions}
+        together = {"chain", "largest"} & views or ("sorted_sizes" in views and self.totals != "public")
+        if self.one_region or together or row.name == "pgsr-hierarchical-tables":
             return 1
         return GADGETS if row.most_cells is None else (row.most_cells // CELLS - 1) // 6 * 2
 
-    def arguments(self, gadgets: int) -> dict[str, Any]:
-        """What `release` and `decided` are asked for."""
-        shares = None
-        if gadgets > 1 and not MECHANISMS[self.mechanism].leaves_only and "bands" not in self.options:
-            shares = list(SHARES)
+    def arguments(self, depth: int) -> dict[str, Any]:
+        """The arguments of `release` and `decided` for a tree of so many levels."""
+        row, shares = MECHANISMS[self.mechanism], None
+        levels = depth if self.kind.decided_by is None else depth - 1  # of regions
+        if levels > 1 and not (self.own_shares or row.leaves_only or "bands" in self.options):
+            shares = [*[ABOVE] * (depth - 2), BELOW, BELOW]
+            if self.kind.decided_by == "members" or "all_share" in self.options:
+                shares[0] = 0  # the sums of the level below are the same numbers
+        options = dict(self.options)
+        if "methods" in options:
+            options["methods"] = [options["methods"][0]] * depth
+        if "bands" in options:
+            options["bands"] = [{**band, "shares": band["shares"][-depth:]} for band in options["bands"]]
         return {
             "budget": self.budget,
             "mechanism": self.mechanism,
-            "options": self._options(gadgets) or None,
+            "options": options or None,
             "shares": shares,
         }
 
-    def _options(self, gadgets: int) -> dict[str, Any]:
-        """`methods` has one for each level, and they are all alike here; so has each band of `bands` a share."""
-        options, levels = dict(self.options), 3 if gadgets > 1 else 2
-        if "methods" in options:
-            options["methods"] = [options["methods"][0]] * levels
-        if "bands" in options:
-            options["bands"] = [{**band, "shares": band["shares"][-levels:]} for band in options["bands"]]
-        return options
+    def count(self, states: Sequence[State], declared: Kind | None = None) -> GroupSizes:
+        """The counts of some states."""
+        public = self.totals == "public"
+        return group_sizes(states, self.kind, public_totals=public, one_region=self.one_region, declared=declared)
+
+    def write(self, states: Sequence[State], folder: Path) -> None:
+        """Write some states as files."""
+        write_files(folder, states, self.kind, totals=self.totals, one_region=self.one_region)
+
+    def read(self, folder: Path) -> GroupSizes:
+        """Read the files as the command does."""
+        return read_files(folder, self.kind, totals=self.totals)
+
+    def decide(self, private: GroupSizes) -> tuple[Mechanism, Plan]:
+        """The mechanism and its plan, as `release` decides them."""
+        neighbours = Neighbours.of(private, self.unit)
+        return decided(private, neighbours, **self.arguments(private.hierarchy.depth))
 
     def words(self) -> str:
         """The setting in words, but for mechanism, unit and budget."""
-        told = {key: value if isinstance(value, str) else value[0] for key, value in self.options.items()}
-        if "bands" in told:
-            told["bands"] = f"of sizes, {len(self.options['bands'])}"
-        options = "".join(f", {key} {value}" for key, value in told.items())
-        return f"{'public' if self.public_totals else 'private'} totals, {self.kind.name}{options}"
+        shown = {key: value if isinstance(value, str) else value[0] for key, value in self.options.items()}
+        if "bands" in shown:
+            shown["bands"] = f"of sizes, {len(self.options['bands'])}"
+        options = "".join(f", {key} {value}" for key, value in shown.items())
+        totals = self.totals if self.totals != "public by region" else "public (by region, not by category)"
+        return f"{totals} totals, {self.kind.name}{options}"
 
 
 def settings(mechanisms: list[str] | None = None, *, quick: bool = False) -> Iterator[Setting]:
-    """Each mechanism that can be released, with each unit, totals and budget; and other rows and options."""
+    """All combinations of mechanism, unit, totals, budget, kind of rows and options that a release accepts.
+
+    The budget in ρ is combined with plain people; other kinds of rows and the other options have a budget in ε. With
+    `quick` there are plain people, and private totals where a mechanism accepts them.
+    """
     for row in MECHANISMS.values():
         if row.refused or (mechanisms is not None and row.name not in mechanisms):
             continue
-        for unit in ("one_entity", "one_group"):
-            for budget in BUDGETS:
-                for public in (True,) if row.needs_public_totals else (False,) if quick else (False, True):
-                    yield Setting(row.name, unit, public, budget, options=_needed(row, public))
-        if not quick:
-            public = row.needs_public_totals
-            for kind in (QUANTITIES, SEVERAL_ROWS):
-                yield Setting(row.name, "one_entity", public, BUDGETS[0], kind, _needed(row, public))
-    for name, option, method in (
-        ("coc-matching", "methods", ["sorted-sizes"]),
-        ("bottom-up", "method", "sorted-sizes"),
-    ):
-        if (mechanisms is None or name in mechanisms) and not quick:
-            for unit in ("one_entity", "one_group"):
-                for budget in BUDGETS:
-                    yield Setting(name, unit, False, budget, options={option: method, "totals_share": "0.3"})
-                    yield Setting(name, unit, True, budget, options={option: method})
-            yield Setting(name, "one_entity", True, BUDGETS[0], options={option: method, "largest_share": "0.3"})
-
-    if (mechanisms is None or "tallytree" in mechanisms) and not quick:
-        for public, kind, leaves in product((False, True), (PEOPLE, SEVERAL_ROWS), ("at_least", "lists")):
-            totals = {"totals_share": "0.3"} if leaves == "lists" and not public else {}
-            for budget in BUDGETS:
-                options = {"bands": BANDS, "leaves": leaves, **totals}
-                yield Setting("tallytree", "one_entity", public, budget, kind, options)
+        for kind, unit, totals, budget in product(KINDS.values(), UNITS, ("private", "public"), BUDGETS):
+            if kind == QUANTITIES and unit == "one_group":
+                continue  # a bound on quantities is about one row
+            if kind == PEOPLE or (budget == BUDGETS[0] and not quick):
+                if quick and totals == "public" and not row.needs_public_totals:
+                    continue
+                yield from _accepted(Setting(row.name, unit, totals, budget, kind))  # type: ignore[arg-type]
+        for name, options in OPTIONS:
+            if name == row.name and not quick:
+                kinds = (PEOPLE, SEVERAL_ROWS) if "bands" in options else (PEOPLE, BY_GROUP)
+                for kind, unit, totals in product(kinds, UNITS, ("private", "public")):
+                    for budget in BUDGETS if kind == PEOPLE else BUDGETS[:1]:
+                        yield from _accepted(Setting(name, unit, totals, budget, kind, options))  # type: ignore[arg-type]
 
 
-def _needed(row: Mechanism, public_totals: bool) -> dict[str, Any]:
-    return {"totals_share": "0.3"} if row.name in ("coc-matching", "naive") and not public_totals else {}
+def _accepted(setting: Setting) -> Iterator[Setting]:
+    """The setting with the first of the needed options that a release accepts; none if it refuses all."""
+    for needed in AS_NEEDED:
+        tried = replace(setting, options={**setting.options, **needed})
+        try:
+            tried.decide(tried.count([next(pairs(tried.kind, tried.unit)).here[0]]))
+        except TallytreeError:
+            continue
+        yield tried
+        return
 
 
 def audited(setting: Setting, *, runs: int, count_runs: int, command: bool, confidence: float = CONFIDENCE) -> Row:
-    """The bounds for one setting: exact ones, and from `runs` outputs of each data set."""
+    """The bounds for one setting: exact ones, and from `runs` outputs of each data set, for a change in either county.
+
+    All bounds from outputs of the row hold together with this confidence.
+    """
     epsilon, delta = stated(setting.budget)
-    pair, exact = worst_pair(setting)
+    worst = worst_pairs(setting)
+    pair, exact = max(worst, key=lambda one: one[1])
+    with_command = command and setting.gadgets > 1
+    tests = 2 * len(worst) + (count_runs > 0) + 2 * with_command
+    each = 1 - (1 - confidence) / tests
 
-    def bound(scores: tuple[Floats, Floats]) -> float:
-        return lower_bound(*scores, delta=delta, confidence=confidence).epsilon
-
-    with tempfile.TemporaryDirectory() as folder:
-        found = bound(from_measurements(setting, pair, runs, Path(folder)))
-    counts = bound(from_counts(setting, pair, count_runs)) if count_runs else None
-    published = None
-    if command and setting.gadgets > 1:
+    found = 0.0
+    for one, _ in worst:
         with tempfile.TemporaryDirectory() as folder:
-            published = bound(through_the_command(setting, pair, Path(folder)))
+            outputs = from_measurements(setting, one, max(50, runs // len(worst)), Path(folder))
+        found = max(found, outputs.bound(delta, each))
+    counts = None
+    if count_runs:
+        counts = lower_bound(*from_counts(setting, pair, count_runs), delta=delta, confidence=each).epsilon
+    published = None
+    if with_command:
+        with tempfile.TemporaryDirectory() as folder:
+            published = through_the_command(setting, pair, Path(folder)).bound(delta, each)
     return Row(
         part="release",
         name=setting.mechanism,
@@ -192,33 +243,35 @@ def audited(setting: Setting, *, runs: int, count_runs: int, command: bool, conf
 # -------------------------------------------------------------------- exactly
 
 
-def worst_pair(setting: Setting) -> tuple[Pair, float]:
-    """The neighbours of one gadget that lose the most, over all there are, and the ε that they really lose."""
+def worst_pairs(setting: Setting) -> list[tuple[Pair, float]]:
+    """For a change in either county the neighbours of one gadget that lose the most, and the ε that they lose.
 
-    def look(rows: Rows, plan: Plan, settled: Settled | None) -> Measurements:
-        return measured_without_noise(_private(setting, [rows]), plan, settled)
-
-    worst = None
+    All neighbours and all branches of an adaptive plan are tried. Of those that lose the same, the pair is taken that
+    changes the most numbers from or to 0, because code may treat a 0 in its own way.
+    """
+    worst: dict[str, tuple[tuple[Fraction, int], Pair, list[tuple[Measurement, ...]]]] = {}
+    plan = None
     for pair in pairs(setting.kind, setting.unit):
-        here, there = (_private(setting, [rows]) for rows in (pair.here, pair.there))
-        _, plan = _decided(setting, here, 1)
-        settled = _likely(setting, plan, here, there)
-        loss = exact_loss(look(pair.here, plan, settled).measured, look(pair.there, plan, settled).measured)
-        if worst is None or loss > worst[0]:
-            worst = loss, pair, plan, settled
-    assert worst is not None
-    _, pair, plan, settled = worst
-    here_seen, there_seen = (look(rows, plan, settled).measured for rows in (pair.here, pair.there))
-    return pair, exact_epsilon(here_seen, there_seen, stated(setting.budget)[1])
+        private = [setting.count(states) for states in (pair.here, pair.there)]
+        plan = plan or setting.decide(private[0])[1]  # from public facts, which all these tables share
+        for branch in plan.branches:
+            settled = _likely(branch, private)
+            seen = [measured_without_noise(one, branch, settled).measured for one in private]
+            zeros = sum(int(((one.values == 0) != (two.values == 0)).sum()) for one, two in zip(*seen, strict=True))
+            rank = exact_loss(*seen), zeros
+            if pair.watched not in worst or rank > worst[pair.watched][0]:
+                worst[pair.watched] = rank, pair, seen
+    delta = stated(setting.budget)[1]
+    return [(pair, exact_epsilon(seen[0], seen[1], delta)) for _, pair, seen in worst.values()]
 
 
-def _likely(setting: Setting, plan: Plan, here: GroupSizes, there: GroupSizes) -> Settled | None:
+def _likely(plan: Plan, private: Sequence[GroupSizes]) -> Settled | None:
     """An outcome of what is measured first that has room for either data set."""
     views = {question.view for question in plan.questions}
-    if not views & {"totals", "largest"}:
+    if not views & set(FIRST):
         return None
-    leaves = [_totals(one) for one in (here, there)]
-    totals = here.hierarchy.aggregate(np.maximum(*leaves)) if "totals" in views else None
+    leaves = [_totals(one) for one in private]
+    totals = private[0].hierarchy.aggregate(np.maximum(*leaves)) if "totals" in views else None
     return Settled(totals, MAX_SIZE if "largest" in views else None)
 
 
@@ -233,37 +286,68 @@ def _totals(private: GroupSizes) -> Integers:
 # -------------------------------------------------------------------- from outputs
 
 
-def from_measurements(setting: Setting, pair: Pair, runs: int, folder: Path) -> tuple[Floats, Floats]:
-    """Scores of `runs` outputs of each data set, from files to measurements."""
-    gadgets = setting.gadgets
-    if gadgets == 1:
-        scores = []
-        for rows in (pair.here, pair.there):
-            private = _read(setting, [rows], folder)
-            mechanism, plan = _decided(setting, private, 1)
-            outputs = (measure(private, plan, settle=mechanism.settle) for _ in range(runs))
-            scorer = Scorer(setting, pair, plan, 1)
-            scores.append(np.array([scorer(output)[0] for output in outputs]))
-        return scores[0], scores[1]
-    private = _read(setting, _alternating(pair, gadgets), folder)
-    mechanism, plan = _decided(setting, private, gadgets)
-    scorer = Scorer(setting, pair, plan, gadgets)
-    rounds = -(-2 * runs // gadgets)
-    found = np.array([scorer(measure(private, plan, settle=mechanism.settle)) for _ in range(rounds)])
-    return found[:, ::2].ravel(), found[:, 1::2].ravel()
+class Outputs(NamedTuple):
+    """What a distinguisher sees of outputs on one data set and on its neighbour: scores, and numbers `[runs, n]`."""
+
+    scores: tuple[Floats, Floats]
+    numbers: tuple[Integers, Integers]
+
+    def bound(self, delta: float, confidence: float) -> float:
+        """The larger of the two bounds on ε; each holds with the confidence."""
+        by_score = lower_bound(*self.scores, delta=delta, confidence=confidence)
+        by_event = bound_of_events(*self.numbers, delta=delta, confidence=confidence)
+        return max(by_score.epsilon, by_event.epsilon)
+
+
+def from_measurements(setting: Setting, pair: Pair, runs: int, folder: Path) -> Outputs:
+    """`runs` outputs of each data set, from files to measurements."""
+
+    def read(states: list[State]) -> GroupSizes:
+        setting.write(states, folder)
+        return setting.read(folder)
+
+    def outputs(private: GroupSizes, mechanism: Mechanism, plan: Plan, number: int) -> Iterator[Measurements]:
+        return (measure(private, plan, settle=mechanism.settle) for _ in range(number))
+
+    return sampled(setting, pair, runs, read, outputs)
+
+
+Sampler = Callable[[GroupSizes, Mechanism, Plan, int], Iterator[Measurements]]
+
+
+def sampled(
+    setting: Setting,
+    pair: Pair,
+    runs: int,
+    read: Callable[[list[State]], GroupSizes],
+    outputs: Sampler,
+    gadgets: int | None = None,
+) -> Outputs:
+    """What the distinguisher sees of `runs` outputs of each data set: many gadgets in a release, or one in each."""
+    gadgets = setting.gadgets if gadgets is None else gadgets
+    seen: list[list[tuple[Floats, Integers]]] = []
+    for states in [[*pair.here], [*pair.there]] if gadgets == 1 else [_alternating(pair, gadgets)]:
+        private = read(states)
+        mechanism, plan = setting.decide(private)
+        distinguisher = Distinguisher(setting, pair, plan, gadgets)
+        number = runs if gadgets == 1 else -(-2 * runs // gadgets)
+        seen.append([distinguisher(output) for output in outputs(private, mechanism, plan, number)])
+    if gadgets > 1:
+        seen = [[(scores[half::2], numbers[half::2]) for scores, numbers in seen[0]] for half in (0, 1)]
+    scores, numbers = ([np.concatenate([one[part] for one in side]) for side in seen] for part in (0, 1))
+    return Outputs((scores[0], scores[1]), (numbers[0], numbers[1]))
 
 
 def from_counts(setting: Setting, pair: Pair, runs: int) -> tuple[Floats, Floats]:
     """Scores of the final counts of `release`, one gadget in each: how far they went from here to there."""
+    both = [setting.count(states) for states in (pair.here, pair.there)]
+    arguments = setting.arguments(both[0].hierarchy.depth)
+    leaves = both[0].hierarchy.depth - 1
+    ask = Plan(Budget(epsilon=1), PrivacyUnit("one_entity"), (Question("counts", leaves, Fraction(1)),))
+    here, there = (one.hierarchy.aggregate(measured_without_noise(one, ask).measured[0].values) for one in both)
     scores = []
-    here, there = (
-        _private(setting, [rows]).hierarchy.aggregate(_leaf_counts(setting, rows)) for rows in (pair.here, pair.there)
-    )
-    for rows in (pair.here, pair.there):
-        private = _private(setting, [rows])
-        arguments = setting.arguments(1)
-        unit = PrivacyUnit(setting.unit)  # type: ignore[arg-type]  # a unit's name
-        outputs = (release(private, unit=unit, intervals="none", **arguments).counts for _ in range(runs))
+    for private in both:
+        outputs = (release(private, unit=setting.unit, intervals="none", **arguments).counts for _ in range(runs))
         scores.append(np.array([_along(counts, here, there) for counts in outputs], dtype=float))
     return scores[0], scores[1]
 
@@ -274,22 +358,24 @@ def _along(counts: Integers, here: Integers, there: Integers) -> float:
     return float((counts * (there - here)[:, :width]).sum())
 
 
-def through_the_command(setting: Setting, pair: Pair, folder: Path) -> tuple[Floats, Floats]:
-    """Scores of one release that the command makes of a spec and files, with a ledger."""
-    gadgets = setting.gadgets
-    write_files(folder, _alternating(pair, gadgets), public_totals=setting.public_totals)
-    (folder / "release.toml").write_text(_spec(setting, gadgets), encoding="utf-8")
-    private = _private(setting, _alternating(pair, gadgets))
-    neighbours = Neighbours.of(private, PrivacyUnit(setting.unit))  # type: ignore[arg-type]
-    Ledger(folder / "ledger.db").open("made up", setting.budget, neighbours)
-    words = [sys.executable, "-m", "tallytree", "release", "release.toml", "--out", "published", "--quiet"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=_this_package_first())
-    if done.returncode != 0:
-        raise ReleaseError(f"the command failed on made-up data: {done.stderr.strip()}")
-    measurements = Release.load(folder / "published").measurements
-    _, plan = _decided(setting, private, gadgets)
-    found = Scorer(setting, pair, plan, gadgets)(measurements)
-    return found[::2], found[1::2]
+def through_the_command(setting: Setting, pair: Pair, folder: Path) -> Outputs:
+    """The outputs of one release that the command makes of a spec and files, with a ledger."""
+
+    def read(states: list[State]) -> GroupSizes:
+        setting.write(states, folder)
+        (folder / "release.toml").write_text(spec(setting, len(states)), encoding="utf-8")
+        private = setting.count(states)
+        Ledger(folder / "ledger.db").open("made up", setting.budget, Neighbours.of(private, setting.unit))
+        return private
+
+    def outputs(*_: object) -> Iterator[Measurements]:
+        words = [sys.executable, "-m", "tallytree", "release", "release.toml", "--out", "published", "--quiet"]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=_this_package_first())
+        if done.returncode != 0:
+            raise ReleaseError(f"the command failed on made-up data: {done.stderr.strip()}")
+        yield Release.load(folder / "published").measurements
+
+    return sampled(setting, pair, 1, read, outputs)
 
 
 def _this_package_first() -> dict[str, str]:
@@ -298,24 +384,30 @@ def _this_package_first() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))}
 
 
-class Scorer:
-    """The log-likelihood ratio of each gadget in a release, from the numbers of its own regions."""
+class Distinguisher:
+    """For each gadget in a release: the log-likelihood ratio of its own regions' numbers, and these numbers."""
 
     def __init__(self, setting: Setting, pair: Pair, plan: Plan, gadgets: int) -> None:
-        self._plan, self._gadgets = plan, gadgets
-        self._worlds = [_private(setting, [rows] * gadgets) for rows in (pair.here, pair.there)]
+        self._plan, self._gadgets, self._public = plan, gadgets, setting.totals == "public"
+        views = {question.view for question in plan.questions}
+        self._shape_is_fixed = plan.fork is None and "largest" not in views
+        self._worlds = [setting.count(states * gadgets) for states in (pair.here, pair.there)]
         self._known: dict[str, list[Measurements]] = {}
 
-    def __call__(self, output: Measurements) -> Floats:
+    def __call__(self, output: Measurements) -> tuple[Floats, Integers]:
         here, there = self._views(output)
-        scores = np.zeros(self._gadgets)
+        scores, numbers = np.zeros(self._gadgets), []
         for part, one, two in zip(output.measured, here.measured, there.measured, strict=True):
-            regions = _by_region(log_ratios(part, one, two), output, part.level, lists=part.view == "sorted_sizes")
-            if self._gadgets == 1:
-                scores += regions.sum()
-            elif part.level > 0:  # the nation's numbers are about all gadgets together
-                scores += regions.reshape(self._gadgets, -1).sum(axis=1)
-        return scores
+            ratios = _by_region(log_ratios(part, one, two), output, part)
+            by = output.hierarchy.by
+            categories = 1 if by is None or part.summed or part.level == 0 else len(by)
+            if len(ratios) < categories * self._gadgets:
+                continue  # these regions are about all gadgets together
+            scores += ratios.reshape(categories, self._gadgets, -1).sum(axis=(0, 2))
+            if part.view in FIRST or (self._shape_is_fixed and (part.view != "sorted_sizes" or self._public)):
+                values = part.values.reshape(categories, self._gadgets, -1).astype(np.int64)
+                numbers.append(values.transpose(1, 0, 2).reshape(self._gadgets, -1))
+        return scores, np.concatenate(numbers, axis=1)
 
     def _views(self, output: Measurements) -> list[Measurements]:
         """The two worlds without noise, asked as this release was after its first measurements."""
@@ -330,42 +422,21 @@ class Scorer:
         return self._known[key]
 
 
-def _by_region(ratios: Floats, output: Measurements, level: int, *, lists: bool) -> Floats:
+def _by_region(ratios: Floats, output: Measurements, part: Measurement) -> Floats:
     """Sums over the numbers of each region."""
-    if not lists:
+    if part.view != "sorted_sizes":
         return np.asarray(ratios.sum(axis=1), np.float64)
-    starts = list_starts(output.lengths(level))
+    starts = list_starts(output.lengths(part.level))
     sums = np.concatenate([[0.0], np.cumsum(ratios)])
     found: Floats = sums[starts[1:]] - sums[starts[:-1]]
     return found
 
 
-# -------------------------------------------------------------------- worlds of a setting
+def _alternating(pair: Pair, gadgets: int) -> list[State]:
+    return [(pair.there if number % 2 else pair.here)[0] for number in range(gadgets)]
 
 
-def _alternating(pair: Pair, gadgets: int) -> list[Rows]:
-    return [pair.there if number % 2 else pair.here for number in range(gadgets)]
-
-
-def _private(setting: Setting, states: list[Rows]) -> GroupSizes:
-    return group_sizes(states, setting.kind, public_totals=setting.public_totals, one_region=setting.one_region)
-
-
-def _leaf_counts(setting: Setting, rows: Rows) -> Integers:
-    return leaf_counts(rows, public_totals=setting.public_totals, one_region=setting.one_region)
-
-
-def _read(setting: Setting, states: list[Rows], folder: Path) -> GroupSizes:
-    write_files(folder, states, public_totals=setting.public_totals, one_region=setting.one_region)
-    return read_files(folder, setting.kind, public_totals=setting.public_totals)
-
-
-def _decided(setting: Setting, private: GroupSizes, gadgets: int) -> tuple[Mechanism, Plan]:
-    neighbours = Neighbours.of(private, PrivacyUnit(setting.unit))  # type: ignore[arg-type]  # a unit's name
-    return decided(private, neighbours, **setting.arguments(gadgets))
-
-
-def _spec(setting: Setting, gadgets: int) -> str:
+def spec(setting: Setting, states: int, *, ledger: bool = True) -> str:
     """The spec of a release, as a person would write it."""
 
     def line(key: str, value: Any) -> str:
@@ -374,24 +445,32 @@ def _spec(setting: Setting, gadgets: int) -> str:
     def text(value: Any) -> str:
         if isinstance(value, dict):
             return "{ " + ", ".join(line(*item) for item in value.items()) + " }"
+        if isinstance(value, bool):
+            return str(value).lower()
         if isinstance(value, list | tuple):
             return f"[{', '.join(map(text, value))}]"
         return repr(value).replace("'", '"')
 
-    arguments = setting.arguments(gadgets)
+    hierarchy = tree(states, one_region=setting.one_region, kind=setting.kind)
+    by, levels = setting.kind.categories, list(region_table(states, one_region=setting.one_region))
+    arguments = setting.arguments(hierarchy.depth)
     budget = {key: value for key, value in setting.budget.to_json().items() if value is not None}
     sections: dict[str, dict[str, Any]] = {
-        "regions": {"table": "regions.csv", "levels": ["nation", "state", "county"]},
+        "regions": {"table": "regions.csv", "levels": levels},
         "data": {
             "source": "people.csv",
             "name": "made up",
-            **({"groups": "groups.csv"} if setting.public_totals else {}),
+            **({} if setting.totals == "private" else {"groups": "groups.csv", "groups_are_public": True}),
             **setting.kind.reading(),
         },
-        "privacy": {"unit": setting.unit, "ledger": "ledger.db", **budget},
+        **{
+            f"by.{column.name}": {"values": column.values, "decided_by": column.decided_by}
+            for column in (() if by is None else by.columns)
+        },
+        "privacy": {"unit": setting.unit, "ledger": "ledger.db" if ledger else False, **budget},
         "release": {
             "mechanism": setting.mechanism,
-            "intervals": "none",
+            "intervals": "none" if ledger else "all",
             **({} if arguments["shares"] is None else {"shares": arguments["shares"]}),
         },
         "release.options": arguments["options"] or {},

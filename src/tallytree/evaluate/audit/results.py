@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ class Row:
     counts: float | None = None  # from the final counts alone
     command: float | None = None  # from the published measurements of a folder that the command wrote
     runs: int = 0  # outputs of each of the two data sets, the choice of thresholds included
+    power: float | None = None  # of a planted defect: in which part of all tries it is caught
 
     @property
     def bound(self) -> float:
@@ -55,11 +57,39 @@ class Row:
 
 
 @dataclass(frozen=True)
+class BorderRow:
+    """Pairs of neighbouring tables that were compared at the border, and what was found."""
+
+    name: str  # the mechanism, the rounds of synthesis or the planted defect
+    unit: str
+    setting: str
+    budget: str
+    pairs: int
+    published: int  # pairs whose releases were compared too, byte by byte
+    queries: int  # compared, over all pairs
+    change: float  # the largest change of a query, as a part of its sensitivity
+    loss: float  # the largest loss of all queries of a pair, as a part of the budget
+    flagged: int  # pairs
+    flags: tuple[str, ...] = ()
+    part: Literal["border", "planted"] = "border"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Was nothing flagged?"""
+        return "VIOLATION" if self.flags else "consistent"
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values, the verdict included."""
+        return {**asdict(self), "flags": "; ".join(self.flags), "verdict": self.verdict}
+
+
+@dataclass(frozen=True)
 class Audit:
-    """All rows of an audit, with how sure each bound from outputs is."""
+    """All rows of an audit. All bounds from outputs hold together with the confidence."""
 
     rows: tuple[Row, ...]
     confidence: float
+    border: tuple[BorderRow, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -67,9 +97,10 @@ class Audit:
         return not self.failures
 
     @property
-    def failures(self) -> list[Row]:
-        """Claims that are violated, and planted defects that outputs did not show."""
-        return [row for row in self.rows if _failed(row)]
+    def failures(self) -> list[Row | BorderRow]:
+        """Claims that are violated, and planted defects that were not shown."""
+        every: list[Row | BorderRow] = [*self.rows, *self.border]
+        return [row for row in every if _failed(row)]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -79,19 +110,26 @@ class Audit:
             "confidence": self.confidence,
             "ok": self.ok,
             "rows": [row.plain() for row in self.rows],
+            "border": [row.plain() for row in self.border],
         }
 
     def to_csv(self) -> str:
-        """A table for spreadsheets; numbers in four decimals."""
-        text = io.StringIO()
-        plain = [{"version": VERSION, **row.plain()} for row in self.rows]
-        writer = csv.DictWriter(text, list(plain[0]) if plain else ["version"], lineterminator="\n")
-        writer.writeheader()
-        for row in plain:
-            writer.writerow(
-                {key: f"{v:.4f}" if isinstance(v, float) and key != "delta" else v for key, v in row.items()}
-            )
-        return text.getvalue()
+        """The rows of bounds as a table for spreadsheets; numbers in four decimals."""
+        return _table(self.rows)
+
+    def border_to_csv(self) -> str:
+        """The rows of the border in the same way."""
+        return _table(self.border)
+
+
+def _table(rows: Sequence[Row | BorderRow]) -> str:
+    text = io.StringIO()
+    plain = [{"version": VERSION, **row.plain()} for row in rows]
+    writer = csv.DictWriter(text, list(plain[0]) if plain else ["version"], lineterminator="\n")
+    writer.writeheader()
+    for row in plain:
+        writer.writerow({key: f"{v:.4f}" if isinstance(v, float) and key != "delta" else v for key, v in row.items()})
+    return text.getvalue()
 
 
 def stated(budget: Budget) -> tuple[float, float]:
@@ -101,5 +139,7 @@ def stated(budget: Budget) -> tuple[float, float]:
     return float(epsilon_of(budget.rho, budget.delta)), float(budget.delta)
 
 
-def _failed(row: Row) -> bool:
-    return row.sampled <= row.claimed if row.part == "planted" else row.verdict != "consistent"
+def _failed(row: Row | BorderRow) -> bool:
+    if row.part != "planted":
+        return row.verdict != "consistent"
+    return row.power != 1 if isinstance(row, Row) else not row.flagged

@@ -203,9 +203,9 @@ def _scores(case: Case, runs: int, price: Fraction, score: Callable[[PrivateTabl
     return found[0], found[1]
 
 
-def halved_selection(runs: int) -> tuple[Floats, Floats]:
+def halved_selection(runs: int, *seed: object) -> tuple[Floats, Floats]:
     """A planted defect: the selection above with sensitivities halved. Seeded."""
-    case, words = CASES[0], SeededWords("halved selection")
+    case, words = CASES[0], SeededWords("halved selection", *seed)
     estimates = _estimates(case)
     bound = case.neighbours.sensitivity(TABLE, SCHEMA).l1 // 2
     here, there = choice_chances(case, Fraction(1, 2))

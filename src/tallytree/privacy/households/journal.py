@@ -18,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from tallytree.disk import JsonLines
+from tallytree.disk import JsonLines, is_there
 from tallytree.errors import ReleaseError
 
 FILE = "rounds.jsonl"
@@ -187,4 +187,4 @@ class RoundJournal:
 def has_begun(folder: str | os.PathLike[str] | None) -> bool:
     """Does a folder hold the journal of a run, whose budget is reserved then?"""
     journal = None if folder is None else Path(folder) / FILE
-    return journal is not None and journal.exists() and journal.stat().st_size > 0
+    return journal is not None and is_there(journal) and journal.stat().st_size > 0

@@ -15,12 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from tallytree.arrays import Integers
 from tallytree.errors import SpecError
 from tallytree.schema import Attribute, Schema
-from tallytree.tables.contingency import HouseholdCodes, code_type
+from tallytree.tables.contingency import code_type
 from tallytree.tables.guard import from_outside
 from tallytree.tables.households import Households
 from tallytree.tables.sealed import Sealed, check_unaltered
@@ -45,5 +43,5 @@ def with_levels(households: Households, region: str, added: Mapping[Attribute, I
         for attribute, of_leaf in added.items()
     }
     schema = longer_schema(households.schema, added)
-    longer = HouseholdCodes(schema, {**codes.household, **columns}, codes.person, np.asarray(codes.starts))
+    longer = replace(codes, schema=schema, household={**codes.household, **columns})
     return replace(households, schema=schema, codes=Sealed(longer))

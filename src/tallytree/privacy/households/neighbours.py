@@ -6,14 +6,21 @@ there and a brute-force test over all small neighbouring data sets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, get_args
 
 from tallytree.arguments import TEXT, expect, instance, told
 from tallytree.errors import SpecError
-from tallytree.privacy.neighbours import Sensitivity
+from tallytree.privacy.neighbours import (
+    PrivacyUnit,
+    Sensitivity,
+    checked_same_unit_as,
+    columns_to_json,
+    same_unit_in_words,
+)
 from tallytree.schema import Marginal, Schema
+from tallytree.tables.options import Columns
 
 HouseholdUnitKind = Literal["one_group", "one_group_added_or_removed", "one_person_attributes"]
 
@@ -27,15 +34,26 @@ class HouseholdUnit:
     "one_group": a whole household, replaced by any other, empty ones included; how many households there are is
     public. "one_group_added_or_removed": a whole household that comes or goes; their number is private.
     "one_person_attributes": the attributes of one person; households, their attributes and their sizes are *not*
-    protected.
+    protected. `same_unit_as` is as in `PrivacyUnit`.
     """
 
     kind: HouseholdUnitKind = "one_group"
+    same_unit_as: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "same_unit_as", checked_same_unit_as(self.same_unit_as))
         expect(self.kind, TEXT, "the privacy unit")
         if self.kind not in get_args(HouseholdUnitKind):
             raise SpecError(f"unknown privacy unit {self.kind!r}; expected {', '.join(get_args(HouseholdUnitKind))}")
+
+    @classmethod
+    def of(cls, value: HouseholdUnit | PrivacyUnit | str) -> HouseholdUnit:
+        """A unit, or the unit that a word of a spec names."""
+        if isinstance(value, HouseholdUnit):
+            return value
+        if isinstance(value, PrivacyUnit):
+            return cls(value.kind, value.same_unit_as)  # type: ignore[arg-type]  # which refuses one_entity
+        return cls(value)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -44,8 +62,10 @@ class HouseholdNeighbours:
 
     unit: HouseholdUnit
     max_persons: int
+    columns: Columns | None = field(default=None, compare=False)  # what a household is; the ledger compares it
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", Columns.of(self.columns))
         expect(self.unit, instance(HouseholdUnit), "unit")
         if isinstance(self.max_persons, bool) or not isinstance(self.max_persons, int) or self.max_persons < 1:
             raise SpecError(f"max_persons must be a whole number of at least 1, not {told(self.max_persons)}")
@@ -163,7 +183,7 @@ class HouseholdNeighbours:
 
     def describe(self) -> str:
         """The relation in words, for the privacy statement."""
-        largest = f"A household counts at most {self.max_persons} persons."
+        largest = f"A household counts at most {self.max_persons} persons.{same_unit_in_words(self)}"
         if self.unit.kind == "one_group":
             return (
                 "Neighbouring data sets differ in one household, replaced by any other with all its persons and "
@@ -184,12 +204,18 @@ class HouseholdNeighbours:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them back."""
-        return {"kind": HOUSEHOLDS, "unit": self.unit.kind, "max_persons": self.max_persons}
+        return {
+            "kind": HOUSEHOLDS,
+            "unit": self.unit.kind,
+            "max_persons": self.max_persons,
+            **columns_to_json(self),
+        }
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> HouseholdNeighbours:
         """What `to_json` wrote."""
-        return cls(HouseholdUnit(values["unit"]), values["max_persons"])
+        unit = HouseholdUnit(values["unit"], values.get("same_unit_as", ()))
+        return cls(unit, values["max_persons"], values.get("columns"))
 
 
 def roles_by_attribute(schema: Schema) -> bool:

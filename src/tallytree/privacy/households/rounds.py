@@ -18,7 +18,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -84,6 +84,7 @@ class PrivateTables(Unsharable):
         *,
         ledger: Ledger | None = None,
         same_data: bool = False,
+        changed_files: bool = False,
         journal: str | os.PathLike[str] | None = None,
         resume: bool = False,
         room: int = 0,
@@ -119,7 +120,7 @@ class PrivateTables(Unsharable):
         self._journal = RoundJournal(journal, resume=resume)
         try:
             self._journal.keep_room(room)
-            self.receipt = self._begin(ledger, same_data)
+            self.receipt = self._begin(ledger, {"same_data": same_data, "changed_files": changed_files})
         except BaseException:
             self._journal.close()
             raise
@@ -392,7 +393,7 @@ class PrivateTables(Unsharable):
             self._kept_cells += counts.size
         return counts
 
-    def _begin(self, ledger: Ledger | None, same_data: bool) -> Receipt | None:
+    def _begin(self, ledger: Ledger | None, flags: Mapping[str, Any]) -> Receipt | None:
         """Begin the journal and reserve the whole budget, or check that the journal there is this run's."""
         households, past = self._households, self._journal.facts
         fresh = past is None
@@ -411,7 +412,7 @@ class PrivateTables(Unsharable):
         wanted = self.budget, self.neighbours, None if ledger is None else households.fingerprint()
         if past is None:
             if ledger is not None:
-                ledger.check(households.name, *wanted, same_data=same_data)
+                ledger.check(households.name, *wanted, **flags)
             key = secrets.token_hex(32)
             past = {**facts, "token": secrets.token_hex(16), "key": key, "rows": self._digest_of_rows(key)}
             self._journal.begin(past)
@@ -432,7 +433,7 @@ class PrivateTables(Unsharable):
             return None
         # The token is on disk: killed from here on, the run finds its reservation again instead of making another.
         try:
-            receipt = ledger.reserve(households.name, *wanted, token=past["token"], same_data=same_data)
+            receipt = ledger.reserve(households.name, *wanted, token=past["token"], **flags)
         except TallytreeError:
             if fresh and not is_made(ledger, households.name, past["token"]):
                 self._journal.forget()
@@ -449,7 +450,7 @@ class PrivateTables(Unsharable):
         if not self._journal.on_disk:
             return None
         codes = self._households.codes.open_at_the_privacy_border()
-        return digest_of_rows(codes, bytes.fromhex(key), drawn_by_lot=self._households.oversize == "subsample")
+        return digest_of_rows(codes, bytes.fromhex(key))
 
     def close(self) -> None:
         """End the run here; the journal can then be resumed by another."""

@@ -15,18 +15,21 @@ from tallytree.tables.contingency import HouseholdCodes
 BITS = 256
 
 
-def digest_of_rows(codes: HouseholdCodes, key: bytes, *, drawn_by_lot: bool) -> str:
+def digest_of_rows(codes: HouseholdCodes, key: bytes) -> str:
     """HMAC-SHA256 over the households as a multiset: neither their order nor that of persons in one matters.
 
     Each household is hashed by itself (attributes, size, its persons sorted) and the numbers are added up modulo 2^256,
-    which is the same in any order; the sum is hashed once more. `drawn_by_lot`: of households with more than
-    `max_persons` persons some were drawn, and at every reading others. Which households these were is not known here,
-    so of all that have `max_persons` persons the size counts and not who they are.
+    which is the same in any order; the sum is hashed once more. A household has all persons that were read, those
+    beyond `max_persons` included: so the digest is the same whichever of them a reading draws.
     """
-    starts, most = codes.starts, codes.schema.max_persons
     homes = _rows(list(codes.household.values()), codes.number)
     person = list(codes.person.values())
-    living = np.repeat(np.arange(codes.number), np.diff(starts))
+    living = np.repeat(np.arange(codes.number), np.diff(codes.starts))
+    if codes.left_out is not None:
+        of_household, columns = codes.left_out
+        living = np.concatenate([living, of_household])
+        person = [np.concatenate([column, columns[name]]) for name, column in codes.person.items()]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(living, minlength=codes.number))])
     order = np.lexsort([*reversed(person), living])
     people = _rows([column[order] for column in person], len(order))
     home_bytes, person_bytes = homes.tobytes(), people.tobytes()
@@ -34,8 +37,7 @@ def digest_of_rows(codes: HouseholdCodes, key: bytes, *, drawn_by_lot: bool) -> 
     total = 0
     for home, (start, stop) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
         row = home_bytes[home * home_width : (home + 1) * home_width] + (stop - start).to_bytes(8, "big")
-        if not (drawn_by_lot and stop - start == most):
-            row += person_bytes[start * person_width : stop * person_width]
+        row += person_bytes[start * person_width : stop * person_width]
         total += int.from_bytes(hmac.digest(key, row, "sha256"), "big")
     whole = f"{codes.number} {total % (1 << BITS)}"
     return hmac.digest(key, whole.encode(), "sha256").hex()

@@ -14,7 +14,7 @@ from typing import Any
 from tallytree.histogram import size_label
 from tallytree.notebook import briefly
 from tallytree.publish.release.contents import ReleaseContents, size_description
-from tallytree.publish.release.entities import entity_description, open_description
+from tallytree.publish.release.entities import capped_sizes, entity_description, open_description
 from tallytree.publish.release.rows import category_description
 from tallytree.publish.release.truncation import count_description
 from tallytree.publish.statement import guarantee
@@ -22,7 +22,7 @@ from tallytree.publish.statement import guarantee
 GROUPS, ENTITIES = "groups", "entities"  # units
 LABELS = {
     "count": "number of groups",
-    "entities": "number of entities",
+    "entities": "number of entities, large groups capped",
     "open_groups": "number of groups of the last size or more",
     "lower": "lower end, guaranteed",
     "upper": "upper end, guaranteed",
@@ -136,8 +136,8 @@ def _entities(release: ReleaseContents) -> Cube:
     )
     return Cube(
         name="entities",
-        title=f"{release.title}: entities",
-        description=f"How many entities there are in every region. {privacy_note(release)}",
+        title=f"{release.title}: entities ({capped_sizes(largest)})",
+        description=f"How many entities there are in every region ({capped_sizes(largest)}). {privacy_note(release)}",
         dimensions=_places(release),
         measures=(*numbers, *ends),
         confidence=bars.confidence,

@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Literal
 
 from tallytree.disk import sync
-from tallytree.errors import ReleaseError
+from tallytree.errors import ReleaseError, SpecError
 from tallytree.numbers import exact_number
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.households.journal import FILE, RoundJournal, has_begun
+from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.ledger import Ledger
 from tallytree.publish.folder import MANIFEST, NEW, PRIVACY, SPEC, UNUSABLE, digest
 from tallytree.publish.reading import read_json
+from tallytree.publish.statement import LEDGER
 from tallytree.synthesis.methods import checkpoints
 
 CHECKPOINT = "checkpoint"
@@ -116,25 +118,28 @@ def saved_as(run: KeptRun, target: Path) -> str | None:
 def receipt_of(target: Path, ledger: Ledger, number: int | None = None) -> int:
     """The reservation of a ledger that paid for a directory of synthetic households.
 
-    It is the one that is recorded already, or that the run's folder beside the directory names, or the given one. Its
-    rounds have to cost what those of the directory do: what they were does not tell one run from another.
+    It is the one that is recorded already, or that the run's folder beside the directory names, or the only one that
+    fits, or the given one. Its rounds have to cost what those of the directory do: what they were does not tell one run
+    from another.
     """
     made = {each.number: each for account in ledger.accounts() for each in account.spendings}
-    costs = [exact_number(row["cost"]) for row in read_json(target / PRIVACY).get("rounds", [])]
-    fit = [each.number for each in made.values() if each.rounds and [begun.cost for begun in each.rounds] == costs]
+    stated = read_json(target / PRIVACY)
+    try:
+        costs = [exact_number(row["cost"]) for row in stated["rounds"]]
+        relation, budget = HouseholdNeighbours.from_json(stated["neighbours"]), Budget.from_json(stated["budget"])
+    except (*UNUSABLE, SpecError):
+        raise ReleaseError(f"{target / PRIVACY} does not say what was measured, for which unit and budget") from None
     if number is None:
         identity = digest(target / MANIFEST)
         number = next((each.number for each in made.values() if each.release_id == identity), None)
     if number is None:
         past = kept_run(target.absolute().with_name(f"{target.name}.partial"))
         number = past.receipt if saved_as(past, target) is not None else None
+    if number is None and stated.get("ledger") != LEDGER:
+        raise ReleaseError(f"{target} was made without a ledger: the ledger {ledger.path} did not pay for it")
     if number is None:
-        listed = ", ".join(str(each) for each in fit if made[each].release_id is None) or "none"
-        raise ReleaseError(
-            f"which reservation paid for {target} is not known: say it with --receipt. Those whose rounds cost the "
-            f"same and that no release is recorded for: {listed}."
-        )
-    if number in made and made[number].rounds and number not in fit:
+        number = ledger.only_unrecorded(str(target), budget, relation, costs)
+    if number in made and made[number].rounds and [begun.cost for begun in made[number].rounds] != costs:
         raise ReleaseError(f"the rounds of reservation {number} are not those of {target}: another one paid for it")
     return number
 
@@ -151,9 +156,9 @@ def note_saved(folder: Path | None, release_id: str) -> None:
 
 def remove_kept(folder: Path) -> None:
     """Remove what a run kept, the journal last; anything else that lies there stays, and its folder with it."""
-    if folder.is_symlink() or not folder.is_dir():
-        return
     with contextlib.suppress(OSError):  # what cannot be removed now is by the next run, or with --resume
+        if folder.is_symlink() or not folder.is_dir():
+            return
         for path in [*(folder / CHECKPOINT / name for name in MODELS), *(folder / name for name in OWN)]:
             path.unlink(missing_ok=True)
         for path in (folder / CHECKPOINT, folder):

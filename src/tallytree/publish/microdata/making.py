@@ -50,6 +50,7 @@ MOST_ROOM = 1 << 30  # that is taken at once; further rounds take what they need
     options=optional(MAPPING),
     ledger=optional(either(PATH, instance(Ledger))),
     same_data=FLAG,
+    changed_files=FLAG,
     folder=optional(PATH),
     release=optional(either(instance(Release), PATH)),
     region=optional(TEXT),
@@ -67,6 +68,7 @@ def synthesize(
     options: Mapping[str, Any] | None = None,
     ledger: str | PathLike[str] | Ledger | None = None,
     same_data: bool = False,
+    changed_files: bool = False,
     folder: str | PathLike[str] | None = None,
     resume: bool = False,
     number: int | None = None,
@@ -80,12 +82,13 @@ def synthesize(
     """Spend a budget on private households and fit a model to what was measured of them.
 
     `workload` are the tables to get right: without one all sets of up to three attributes, or a sample of them.
-    `number` is how many households to draw, by default as many as there are. With a `ledger` the whole budget is
-    taken from the data set's account first; `same_data` takes files that another account was charged for, as in
-    `release`. `folder` keeps the journal of rounds and the newest model: calling again with the same folder and the
-    same arguments goes on where a killed run stopped, and spends nothing twice; with `resume` a folder that holds no
-    such run is refused. With a ledger a copy of the folder cannot draw a round again; without one, nothing guards
-    against copies. An error after the budget was reserved has a note that says what was spent and how to go on.
+    `number` is how many households to draw, by default as many as there are. With a `ledger` the whole budget is taken
+    from the data set's account first; `same_data` takes files that another account was charged for, and `changed_files`
+    other files than this account was charged for before, as in `release`. `folder` keeps the journal of rounds and the
+    newest model: calling again with the same folder and the same arguments goes on where a killed run stopped, and
+    spends nothing twice; with `resume` a folder that holds no such run is refused. With a ledger a copy of the folder
+    cannot draw a round again; without one, nothing guards against copies. An error after the budget was reserved has a
+    note that says what was spent and how to go on.
 
     With a `release` of group sizes (or its directory) and the household attribute `region`, whose values are its leaf
     regions, households are drawn so that their numbers by region and size are the released ones exactly. Where the
@@ -118,6 +121,7 @@ def synthesize(
         ledger=book,
         journal=folder,
         same_data=same_data,
+        changed_files=changed_files,
         resume=resume,
         room=min(JOURNAL + VALUE * ready.workload.queries, MOST_ROOM),
     )
@@ -190,7 +194,7 @@ def check(
 ) -> Ready:
     """All that `synthesize` refuses is refused here, and nothing is spent."""
     schema = households.schema
-    neighbours = HouseholdNeighbours(_unit(unit), schema.max_persons)
+    neighbours = HouseholdNeighbours(HouseholdUnit.of(unit), schema.max_persons, households.columns)
     chosen, settings, asked = check_public(schema, method, options, workload, None if regional is None else region)
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
         raise SpecError(f"number must be a whole number of at least 0, not {told(number)}")
@@ -256,12 +260,6 @@ def available_memory() -> int | None:
         return 1024 * sum(int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
     except (OSError, ValueError, LookupError):
         return None
-
-
-def _unit(unit: HouseholdUnit | PrivacyUnit | str) -> HouseholdUnit:
-    if isinstance(unit, HouseholdUnit):
-        return unit
-    return HouseholdUnit(unit.kind if isinstance(unit, PrivacyUnit) else unit)  # type: ignore[arg-type]
 
 
 # -------------------------------------------------------------------- agreement with a released table

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any
 
+from tallytree.estimate.intervals.value import Kind
 from tallytree.notebook import page, paragraph, quoted
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.questions import Ends, QuestionKind
@@ -30,7 +31,13 @@ class Answer:
     regions: tuple[str, ...] = ()  # ids
     area: str = ""  # the name of the area that was asked about, if it was one
     by: tuple[tuple[str, str], ...] = ()  # each category with its value, "all" for the sum; none without categories
+    recommended: Kind | None = None  # which of the two intervals to use; None where there is none
     truncated: bool = False  # were rows dropped before counting? A note says which, and the intervals are of the rest
+
+    @property
+    def interval(self) -> Ends | None:
+        """The recommended interval."""
+        return self.typical if self.recommended == "typical" else self.guaranteed
 
     def shown(self, value: float | None) -> str:
         """A value of this answer for people: a count, a percentage or a number with at least four digits."""
@@ -76,29 +83,30 @@ class Answer:
     def sentence(self) -> str:
         """The answer in words."""
         percent, what = in_percent(self.confidence), f"{self.question[0].upper()}{self.question[1:]}"
-        told = [f"{what}: {self.shown(self.released)}."]
-        if self.guaranteed is not None:
-            if self.guaranteed == (self.released, self.released):
-                told.append("It is known exactly.")
-            elif all(map(math.isfinite, self.guaranteed)):
-                low, high = self.shown_ends(self.guaranteed)
-                told.append(
-                    f"Whatever the data are, {self.truth} lies from {low} to {high} with a probability of at least "
-                    f"{percent}."
-                )
-            else:
-                told.append("The guaranteed interval is unbounded.")
-        if self.typical not in (None, self.guaranteed) and all(map(math.isfinite, self.typical)):
-            low, high = self.shown_ends(self.typical)
+        told, ends = [f"{what}: {self.shown(self.released)}."], self.interval
+        if ends is None:
+            return " ".join([*told, *self.notes])
+        if ends[0] == ends[1]:
+            told.append("It is known exactly.")
+        elif not all(map(math.isfinite, ends)):
+            told.append(f"The {self.recommended} interval is unbounded.")
+        else:
+            low, high = self.shown_ends(ends)
+            sure = self.recommended == "guaranteed"
             told.append(
-                f"For data like the released ones it lies from {low} to {high} with a probability of about {percent}."
+                f"{'Whatever the data are,' if sure else 'For data like the released ones'} {self.truth} lies from "
+                f"{low} to {high} with a probability of {'at least' if sure else 'about'} {percent}."
             )
         return " ".join([*told, *self.notes])
 
     def __repr__(self) -> str:
         percent = in_percent(self.confidence)
         ends = {"guaranteed": self.guaranteed, "typical": self.typical}
-        told = [f"{kind} {self.between(found)} at {percent}" for kind, found in ends.items() if found is not None]
+        told = [
+            f"{kind} {self.between(found)} at {percent}{' (recommended)' if kind == self.recommended else ''}"
+            for kind, found in ends.items()
+            if found is not None
+        ]
         return f"Answer({quoted(self.question)}, {', '.join([self.shown(self.released), *told])})"
 
     def _repr_html_(self) -> str:
@@ -106,8 +114,10 @@ class Answer:
         found = {
             "released": self.shown(self.released),
             "unbiased": "" if self.unbiased is None else self.shown(self.unbiased),
-            f"guaranteed at {percent}": self.between(self.guaranteed),
-            f"typical at {percent}": self.between(self.typical),
+            **{
+                f"{kind} at {percent}{', recommended' if kind == self.recommended else ''}": self.between(ends)
+                for kind, ends in (("guaranteed", self.guaranteed), ("typical", self.typical))
+            },
         }
         return page(self.question, found, paragraph(self.sentence))
 
@@ -127,6 +137,7 @@ class Answer:
             "unbiased": self.unbiased,
             "guaranteed": ends(self.guaranteed),
             "typical": ends(self.typical),
+            "recommended": self.recommended,
             "confidence": self.confidence,
             "notes": list(self.notes),
             "truncated": self.truncated,

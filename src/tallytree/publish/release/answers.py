@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallytree.arrays import Integers
+from tallytree.categories import ALL
 from tallytree.errors import ReleaseError
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, between
@@ -28,7 +29,7 @@ from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.unions import chance_each, fewest_nodes, sums_over
-from tallytree.estimate.intervals.value import Intervals, checked_level
+from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.histogram import size_label
 from tallytree.long_table import key_columns
 from tallytree.progress import Progress, Stage, silent
@@ -178,7 +179,7 @@ class _Answering:
         if truncated:
             notes.append(truncation(self.release.measurements.neighbours))
         likely = None
-        if self.wants_typical:
+        if self.wants_typical and (not self.release.partial or question.cell is not None):
             likely = sure if exact else self._typical(number, released, notes)
         tree, scope = self.release.hierarchy, question.scope
         return Answer(
@@ -189,12 +190,30 @@ class _Answering:
             unbiased=None if unbiased is None or math.isnan(unbiased) else unbiased,
             guaranteed=sure,
             typical=likely,
+            recommended=self._recommended(question, sure, likely),
             confidence=self.confidence,
             notes=tuple(notes),
             regions=tuple(tree.regions.ids[region] for region in scope.regions),
             area=scope.area,
             by=tuple(scope.by(tree).items()),
         )
+
+    def _recommended(self, question: Asked, sure: Ends | None, likely: Ends | None) -> Kind | None:
+        """Which of two intervals to use: the kind that is recommended for such numbers of the release, if it is there.
+
+        A mean is like numbers of entities, everything else like counts, and several regions are like those of their
+        lowest level. So the choice does not depend on how the two intervals of this answer came out.
+        """
+        if sure is None or likely is None:
+            return "guaranteed" if sure is not None else "typical" if likely is not None else None
+        tree, scope = self.release.hierarchy, question.scope
+        bars, what = self.release.error_bars, "entities" if question.kind == "mean" else "counts"
+        for area in self.release.areas if scope.area else ():
+            if what == "counts" and area.name == scope.area and area.regions == scope.regions:
+                return bars.recommended("areas", area.kind) or "guaranteed"
+        level = tree.regions.levels[max(int(tree.regions.level_of[region]) for region in scope.regions)]
+        summed = tree.by is not None and ALL in scope.values
+        return bars.recommended(what, f"{level}, {tree.levels[0]}" if summed else level) or "guaranteed"
 
     # ---------------------------------------------------------------- released
 
@@ -291,17 +310,20 @@ class _Answering:
                 return public, self._possible(question, (public, public), released), True, ""
             if question.cell is not None:
                 return one.estimate, self._of_cell(self._cells, question.cell), False, ""
-            ends = _whole(*one.interval(self.confidence))
-            return one.estimate, self._possible(question, ends, released), one.variance == 0, ""
+            return one.estimate, self._of_sum(question, one, released), one.variance == 0, ""
         (other,) = others
         if question.kind == "difference":
             gap = linear.difference(one, other, level=self.confidence)
-            ends = _whole(gap.lower, gap.upper)
-            return gap.estimate, self._possible(question, ends, released), gap.variance == 0, ""
+            least, greatest = self._bounds(question)
+            moved = min(max(gap.estimate, least), greatest) - gap.estimate
+            ends = self._possible(question, _whole(gap.lower + moved, gap.upper + moved), released)
+            return gap.estimate, ends if gap.variance == 0 else self._spread(question, ends), gap.variance == 0, ""
         found = linear.ratio(one, other, level=self.confidence)
         if question.kind == "mean" and self._entities_tell(question):
             return found.estimate, self._possible(question, self._mean_ends(question), released), False, ""
         ends = self._possible(question, (found.lower, found.upper), released)
+        if ends[0] == ends[1]:  # nothing that is possible is left of it
+            ends = self._possible(question, self._of_two_sums(question, one, other), released)
         if found.bounded:
             return found.estimate, ends, False, ""
         unbounded = "The denominator may be zero, so the measurements do not bound the answer"
@@ -336,7 +358,33 @@ class _Answering:
                 for region in nodes:
                     ends = between(self._at_least[chance], measurements, region, int(run[0]), int(run[-1]))
                     low, high = low + sign * ends[sign < 0], high + sign * ends[sign > 0]
-        return self._possible(question, (low, high), released), []
+        return self._spread(question, self._possible(question, (low, high), released)), []
+
+    def _of_sum(self, question: Asked, found: LinearSum, released: float | None) -> Ends:
+        """The interval of a sum: its estimate, moved into what is possible, ± its half-width, as those of cells."""
+        least, greatest = self._bounds(question)
+        value, half = min(max(found.estimate, least), greatest), found.half_width(self.confidence)
+        ends = self._possible(question, _whole(value - half, value + half), released)
+        return ends if found.variance == 0 else self._spread(question, ends)
+
+    def _of_two_sums(self, question: Asked, one: LinearSum, other: LinearSum) -> Ends:
+        """Ends of a ratio from those of both sums, which hold together: each has half of the error probability.
+
+        The estimates are moved into what is possible, so there is always something left.
+        """
+        chance = (1 - self.confidence) / 2
+        (low, high), (least, most) = (
+            (max(0.0, max(0.0, each.estimate) - half), max(0.0, each.estimate) + half)
+            for each, half in ((one, one.reach(chance)), (other, other.reach(chance)))
+        )
+        return (low / most if most else 0.0), (high / least if least else math.inf)
+
+    def _spread(self, question: Asked, ends: Ends) -> Ends:
+        """An interval of one whole number takes in the numbers beside it: noise leaves nothing certain."""
+        if ends[0] != ends[1]:
+            return ends
+        least, greatest = self._bounds(question)
+        return max(ends[0] - 1, least), min(ends[1] + 1, greatest)
 
     def _entities_tell(self, question: Asked) -> bool:
         """Was the number of entities of the one region measured, with a public number of groups to divide it by?"""

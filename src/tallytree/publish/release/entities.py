@@ -39,10 +39,16 @@ def entity_description(neighbours: Neighbours, max_size: int) -> str:
     )
 
 
+def capped_sizes(max_size: int) -> str:
+    """The cut-off of every number of entities and every mean size, in the words that stand next to it."""
+    return f"sizes above {max_size} counted as {max_size}"
+
+
 def cut_off(max_size: int) -> str:
-    """Why the number of entities is a lower bound, in one sentence."""
+    """Why the number of entities can be too low, in one sentence."""
     return (
-        f"Groups of {max_size} or more count as {max_size}, so the number is a lower bound where there are larger ones."
+        f"Groups of {max_size} or more count as {max_size}, so the number leaves out what larger groups have beyond "
+        f"{max_size}."
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -14,7 +14,7 @@ from tallytree.arrays import Floats, Integers
 from tallytree.category_trees import margin_sums
 from tallytree.errors import SpecError
 from tallytree.estimate.intervals.measured_view import no_guarantee
-from tallytree.estimate.intervals.value import Intervals
+from tallytree.estimate.intervals.value import Intervals, Kind, level_reach, recommended
 from tallytree.hierarchy import Hierarchy
 from tallytree.histogram import entities
 from tallytree.mechanisms import Mechanism
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
 
 Which = Literal["all", "guaranteed", "none"]
+Reach = Mapping[str, Mapping[str, Mapping[Kind, int]]]  # by what the numbers are of, level and kind of interval
 
 CONFIDENCE = 0.95
 GUARANTEED, TYPICAL = ("lower", "upper"), ("typical_lower", "typical_upper")
@@ -67,8 +68,16 @@ class ErrorBars:
     of_areas: AreaBars = AreaBars()
     entities_guaranteed: Intervals | None = None  # of each row's number of entities, `[rows]`
     entities_typical: Intervals | None = None
+    reach: Reach = field(default_factory=dict)  # of each level and kind of interval; releases of 0.3.0 do not state it
 
     __repr__ = briefly
+
+    def recommended(self, what: str, level: str) -> Kind | None:
+        """The kind of interval to use for the counts, entities or areas (`what`) of a level; None if there is none."""
+        stated = self.reach.get(what, {}).get(level)
+        if stated is not None:
+            return recommended(stated)
+        return "guaranteed" if self.guaranteed is not None else "typical" if self.typical is not None else None
 
     @property
     def columns(self) -> dict[str, Integers | None]:
@@ -97,14 +106,15 @@ class ErrorBars:
 
     def describe(self) -> dict[str, str]:
         """One sentence for each column: what it promises, and where it does not hold."""
-        return {name: text for name, text in self._sentences().items() if name in COLUMNS[self.which]}
+        return {name: text for name, text in self._sentences("counts").items() if name in COLUMNS[self.which]}
 
     def describe_entities(self, max_size: int) -> dict[str, str]:
         """One sentence for each column of the intervals of numbers of entities."""
         what = f"true number of entities, no more than {max_size} of each group,"
-        return {name: text for name, text in self._sentences(what, "region").items() if name in COLUMNS[self.which]}
+        sentences = self._sentences("entities", what, "region")
+        return {name: text for name, text in sentences.items() if name in COLUMNS[self.which]}
 
-    def _sentences(self, what: str = "true count", each: str = "cell") -> dict[str, str]:
+    def _sentences(self, of: str, what: str = "true count", each: str = "cell") -> dict[str, str]:
         percent = in_percent(self.confidence)
         true = f"{what} {AS_TRUNCATED}" if self.truncation else what
         after = f". {self.truncation}" if self.truncation else ""
@@ -118,12 +128,20 @@ class ErrorBars:
             "fails where the release smoothed something away, such as ten groups of one odd size in one small region"
             f"{after}"
         )
+        sure, likely = (f"{text}{self._use(of, kind)}" for text, kind in ((sure, "guaranteed"), (likely, "typical")))
         return {
             "lower": self.no_guaranteed or f"lower end of the guaranteed interval: {sure}",
             "upper": self.no_guaranteed or f"upper end of the guaranteed interval: {sure}",
             "typical_lower": self.no_typical or f"lower end of the typical interval: {likely}",
             "typical_upper": self.no_typical or f"upper end of the typical interval: {likely}",
         }
+
+    def _use(self, of: str, kind: str) -> str:
+        """On which levels a kind is the recommended one."""
+        levels = [repr(level) for level in self.reach.get(of, {}) if self.recommended(of, level) == kind]
+        if not self.reach:
+            return ""
+        return f". Recommended on the levels: {', '.join(levels)}" if levels else ". Recommended on no level"
 
     def beyond_zero(self, counts: Integers, rows: TableRows) -> dict[str, dict[str, int]]:
         """How far the intervals of zero cells reach at most, by level and column: what a left-out cell may be.
@@ -143,6 +161,38 @@ class ErrorBars:
 
 
 NO_ERROR_BARS = ErrorBars()
+
+
+def reach_by_level(
+    bars: ErrorBars, counts: Integers, measurements: Measurements, areas: Sequence[Area] = ()
+) -> dict[str, dict[str, dict[Kind, int]]]:
+    """How far the intervals of counts, entities and areas reach from these numbers (`level_reach`), level by level."""
+    from tallytree.estimate.intervals.unions import sums_over
+
+    rows, first = TableRows(measurements.hierarchy), measurements.first_size
+    numbers = rows.lay_out(counts)
+    found = {
+        "counts": _reach((bars.guaranteed, bars.typical), numbers, rows.levels),
+        "entities": _reach((bars.entities_guaranteed, bars.entities_typical), entities(numbers, first), rows.levels),
+    }
+    if areas:
+        slots = len(rows.values)
+        places: dict[str, list[int]] = {}
+        for number, area in enumerate(areas):
+            places.setdefault(area.kind, []).extend(range(number * slots, (number + 1) * slots))
+        scopes = area_scopes(areas, measurements.hierarchy)
+        sums = sums_over([scope.rows(measurements.hierarchy) for scope in scopes], counts)
+        found["areas"] = _reach((bars.of_areas.guaranteed, bars.of_areas.typical), sums, places)
+    return found
+
+
+def _reach(
+    both: Sequence[Intervals | None], numbers: Integers, levels: Mapping[str, Any]
+) -> dict[str, dict[Kind, int]]:
+    return {
+        name: {one.kind: level_reach(one, numbers, np.asarray(rows)) for one in both if one is not None}
+        for name, rows in levels.items()
+    }
 
 
 def checked_which(which: object) -> Which:
@@ -175,7 +225,10 @@ def error_bars(
     bars = ErrorBars(which, confidence, truncation=truncation(measurements.neighbours))
     if which == "all":
         bars = with_typical(bars, measurements, counts, mechanism, areas=areas, seconds=seconds, progress=progress)
-    return bars if which == "none" else _with_guaranteed(bars, measurements, counts, areas, progress)
+    if which == "none":
+        return bars
+    bars = _with_guaranteed(bars, measurements, counts, areas, progress)
+    return replace(bars, reach=reach_by_level(bars, counts, measurements, areas))
 
 
 def _with_guaranteed(

@@ -3,6 +3,9 @@
 Exact solvers give up on very noisy numbers, and the papers' tables can have no solution. That shows only once the noise
 is drawn, so after the budget is spent. Estimates are post-processing: taking another one costs no privacy, and the
 release says which mechanism was asked for, which was used and why.
+
+An estimate is used only if its counts are non-negative integers that add up over regions and categories and keep the
+totals that the mechanism promises to keep. One that breaks this is a failure like any other.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+from tallytree.category_trees import over_categories
 from tallytree.errors import ReleaseError
+from tallytree.estimate.checks import check_estimate
 from tallytree.mechanisms import Estimate, Mechanism, instead_of
 from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
@@ -78,6 +83,7 @@ def surely_estimated(measurements: Measurements, mechanism: Mechanism, tell: Tel
         start = time.perf_counter()
         try:
             estimate = one.estimated(measurements, tell)
+            _check(estimate, measurements, one)
         except Exception as error:
             failed.append(str(error) or type(error).__name__)
             continue
@@ -91,3 +97,13 @@ def surely_estimated(measurements: Measurements, mechanism: Mechanism, tell: Tel
         "in this error's `measurements` too.",
         measurements,
     )
+
+
+def _check(estimate: Estimate, measurements: Measurements, mechanism: Mechanism) -> None:
+    """Refuse an estimate that breaks what its release would promise."""
+    tree, totals, sizes = measurements.hierarchy, measurements.known_totals, measurements.columns("counts")
+    if totals is not None and not mechanism.keeps_totals:
+        totals = None if measurements.region_totals is None else totals[:1]
+    check_estimate(estimate.counts, tree, sizes, totals)
+    if (listed := measurements.listed_totals) is not None:
+        check_estimate(over_categories(estimate.counts, tree), tree.regions, sizes, listed)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,15 @@ from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular, che
 from tallytree.publish.release.area_files import read_published, with_area_bars, write_areas
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV, read_ends, write_entities
-from tallytree.publish.release.error_bars import COLUMNS, GUARANTEED, NO_ERROR_BARS, TYPICAL, ErrorBars, checked_which
+from tallytree.publish.release.error_bars import (
+    COLUMNS,
+    GUARANTEED,
+    NO_ERROR_BARS,
+    TYPICAL,
+    ErrorBars,
+    Reach,
+    checked_which,
+)
 from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.large.layout import ENTITIES as LARGE_ENTITIES
 from tallytree.publish.release.large.layout import REGIONS as LARGE_REGIONS
@@ -290,7 +298,22 @@ def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: s
         return Intervals(cells.ends[names[0]], cells.ends[names[1]], confidence, kind), ""
 
     (guaranteed, no_guaranteed), (typical, no_typical) = found("guaranteed", GUARANTEED), found("typical", TYPICAL)
-    return ErrorBars(which, confidence, guaranteed, typical, no_guaranteed, no_typical, told)
+    bars = ErrorBars(which, confidence, guaranteed, typical, no_guaranteed, no_typical, told)
+    return replace(bars, reach=_checked_reach(intervals.get("reach", {})))
+
+
+def _checked_reach(stated: Any) -> Reach:
+    """What the privacy statement says of the reach of intervals; `verify` checks whether it is true."""
+    try:
+        found: dict[str, dict[str, dict[Kind, int]]] = {
+            what: {
+                level: {kind: int(of[kind]) for kind in get_args(Kind) if kind in of} for level, of in levels.items()
+            }
+            for what, levels in stated.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ReleaseError(f"{PRIVACY} is damaged: intervals.reach cannot be read") from error
+    return found
 
 
 def with_entities(bars: ErrorBars, folder: Path, rows: TableRows) -> ErrorBars:

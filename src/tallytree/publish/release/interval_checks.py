@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tallytree.estimate.intervals.measured_view import no_guarantee
-from tallytree.estimate.intervals.value import Intervals, most_groups
+from tallytree.estimate.intervals.value import Intervals, Kind, most_groups
 from tallytree.progress import Progress
 from tallytree.publish.folder import MOST_FAULTS, PACKAGE, PRIVACY
 from tallytree.publish.reading import read_json
@@ -18,9 +18,11 @@ from tallytree.publish.release.entities import differences as entity_differences
 from tallytree.publish.release.error_bars import (
     GUARANTEED,
     TYPICAL,
+    Reach,
     error_bars,
     guaranteed_entity_rows,
     guaranteed_rows,
+    reach_by_level,
 )
 from tallytree.publish.release.files import (
     COUNTS,
@@ -43,6 +45,7 @@ def interval_words(stored: StoredRelease) -> Iterator[str]:
     why = no_guarantee(stored.measurements) or ""
     if bars.no_guaranteed != why:
         yield f"{PRIVACY}: it is not true of guaranteed intervals that: {bars.no_guaranteed or 'they are given'}"
+    yield from _reach_follows(stored)
     if not stored.zeros_written and stored.intervals["left_out"] != LEFT_OUT:
         yield f"{PRIVACY} does not say what a missing row means for its intervals"
     schema = pq.read_schema(stored.counts_file)
@@ -57,6 +60,21 @@ def interval_words(stored: StoredRelease) -> Iterator[str]:
         for name, text in words.items():
             if (fields[name]["description"], fields[name]["confidence"]) != (text, bars.confidence):
                 yield f"{PACKAGE}: the column {name} of {resource['name']} does not say what {PRIVACY} says of it"
+
+
+def _reach_follows(stored: StoredRelease) -> Iterator[str]:
+    """How far guaranteed intervals reach, which decides what kind is recommended; the rest is for `typical_follow`."""
+    if not stored.states_reach:
+        return
+    bars = stored.error_bars
+    again = reach_by_level(bars, stored.counts, stored.measurements, stored.areas)
+    if reach_of("guaranteed", again) != reach_of("guaranteed", bars.reach):
+        yield f"{PRIVACY}: guaranteed intervals do not reach as far as is stated"
+
+
+def reach_of(kind: Kind, reach: Reach) -> dict[str, dict[str, int | None]]:
+    """The reach of one kind of interval, by what the numbers are of and level."""
+    return {what: {level: kinds.get(kind) for level, kinds in levels.items()} for what, levels in reach.items()}
 
 
 def intervals_in_order(stored: StoredRelease) -> Iterator[str]:
@@ -92,7 +110,11 @@ def entities_follow(stored: StoredRelease) -> Iterator[str]:
     bars, contents = stored.error_bars, stored.contents
     if bars.which != "none":
         again = guaranteed_entity_rows(stored.measurements, stored.counts, bars.confidence)
-        bars = replace(bars, entities_guaranteed=again)
+        if stored.states_reach:
+            bars = replace(bars, entities_guaranteed=again)
+        elif (ends := bars.entities_guaranteed) is not None and again is not None:  # they were shorter
+            for row in np.flatnonzero((ends.lower < again.lower) | (ends.upper > again.upper))[:MOST_FAULTS]:
+                yield f"{ENTITIES}, {stored.rows.where(int(row))}: the guaranteed interval is too long"
     yield from entity_differences(replace(contents, error_bars=bars).entities_table(), stored.directory)
     if (typical := bars.entities_typical) is not None:
         numbers = stored.rows.lay_out(contents.entities)
@@ -111,6 +133,8 @@ def guaranteed_follow(stored: StoredRelease) -> Iterator[str]:
         return  # whether that is right is another promise
     for name, right in zip(GUARANTEED, (again.lower, again.upper), strict=True):
         wrong = ends[name] != right
+        if not stored.states_reach:  # they were shorter
+            wrong = ends[name] < right if name == GUARANTEED[0] else ends[name] > right
         if not stored.zeros_written:
             wrong &= laid_out != 0
         fault = f"{name} is not what follows from the measurements at a confidence of {bars.confidence}"
@@ -155,6 +179,8 @@ def typical_follow(stored: StoredRelease, progress: Progress) -> Iterator[str]:
                 f"{ENTITIES}, {stored.rows.where(int(row))}: the typical interval is not what follows from the "
                 f"measurements at a confidence of {stated.confidence}"
             )
+    if stored.states_reach and again.reach != stated.reach:
+        yield f"{PRIVACY}: intervals do not reach as far as is stated"
     if not stored.zeros_written and stored.intervals["left_out_at_most"] != again.beyond_zero(counts, stored.rows):
         yield f"{PRIVACY}: intervals of left-out cells do not reach as far as is stated"
 

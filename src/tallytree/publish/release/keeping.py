@@ -6,9 +6,12 @@ Its files come to the disk in this order, each whole and synced before the next 
    the measurements will be: *begun*. Nothing is spent.
 2. The ledger reserves the cost under the token: *reserved*. Whoever goes on asks with the same token and pays nothing
    more. Noise that a killed run drew was in its memory and is gone.
-3. `measurements.parquet`, written over the room: *measured*. The ledger is told their mark, and takes no other one for
+3. If totals are measured before the rest, `first.parquet` has them, with room taken at the beginning; and the room for
+   all measurements is made as large as they will be, which follows from the totals. Whoever goes on does not draw the
+   totals again. Only then the rest is drawn.
+4. `measurements.parquet`, written over the room: *measured*. The ledger is told their mark, and takes no other one for
    this reservation: of two copies of the folder that both draw, one can go on. Nothing is estimated before.
-4. The release is in its place, and the ledger is told its id. Then the folder is removed.
+5. The release is in its place, and the ledger is told its id. Then the folder is removed.
 """
 
 from __future__ import annotations
@@ -23,14 +26,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tallytree.disk import sync
+from tallytree.disk import is_there, sync
 from tallytree.errors import BudgetError, ReleaseError
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.accounts import Spending, amount
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt, holding
-from tallytree.privacy.measurements import Measurements
-from tallytree.progress import Progress, Tell, in_percent, silent
+from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, SPEC, locked, write_json
 from tallytree.publish.reading import read_json
 from tallytree.publish.recording import mark_of
@@ -38,10 +41,13 @@ from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
 
 RUN, MECHANISM, RECEIPT, ROOM = "run.json", "mechanism.json", "receipt.json", "room"
+FIRST, FIRST_ROOM = "first.parquet", "first.room"  # what was measured before the rest
 MAKING_ROOM = "making room for the measurements"
 FILES = {
     MEASUREMENTS,
     REGIONS,
+    FIRST,
+    FIRST_ROOM,
     *(f"{name}{end}" for name in (RUN, MECHANISM, RECEIPT, SPEC, ROOM) for end in ("", NEW)),
 }
 
@@ -86,11 +92,12 @@ class State:
         """What was spent, and what going on will do."""
         paid = f"{self.charged} is spent. " if self.charged else ""
         if self.stage == "measured":
+            paid = paid or "Its budget is spent. "
             return f"{paid}The measurements are kept in {self.folder}: going on from there spends nothing more."
         if self.unsure:
             return (
-                f"Whether its cost was reserved is not known ({self.unsure}). Going on from {self.folder} asks the "
-                "ledger: it is paid for once."
+                f"Whether its cost is reserved and spent is not known ({self.unsure}). Going on from {self.folder} "
+                "asks the ledger: it is paid for once."
             )
         if self.settled:
             return (
@@ -99,7 +106,7 @@ class State:
                 "folder and pay for new ones."
             )
         if self.stage == "reserved":
-            return f"{paid}Nothing measured was kept or shown. Going on from {self.folder} spends nothing more."
+            return f"{paid}Nothing measured was shown. Going on from {self.folder} spends nothing more."
         return "Nothing was spent."
 
 
@@ -133,12 +140,12 @@ class Kept:
         budget: Budget,
         ledger: Ledger | None,
         account: str | None,
-        size: int,
+        rooms: Mapping[str, int],
         regions: Callable[[Path], None] = lambda _: None,
         *,
         progress: Progress = silent,
     ) -> str:
-        """Put down what the run is, and take the room that its measurements will need; gives its token.
+        """Put down what the run is, and take the `rooms` that its measurements will need; gives its token.
 
         `regions` writes the file of regions that measurements of a large tree need beside them, if they do.
 
@@ -161,12 +168,15 @@ class Kept:
                 run = before
             self.write(MECHANISM, {"name": mechanism.name, "options": mechanism.options})
             regions(self.folder / REGIONS)
-            self._take_room(size, in_percent(MAKING_ROOM, progress))
+            for name, size in rooms.items():
+                (self.folder / name).unlink(missing_ok=True)
+                if size:
+                    self._take_room(size, in_percent(MAKING_ROOM, progress), name)
             self.write(RUN, run)
         except OSError as error:
             raise ReleaseError(
-                f"the folder {self.folder} cannot be written, with room for {size:,} bytes of measurements: "
-                f"{error.strerror}. Nothing was spent."
+                f"the folder {self.folder} cannot be written, with room for {sum(rooms.values()):,} bytes of "
+                f"measurements: {error.strerror}. Nothing was spent."
             ) from None
         return str(run["token"])
 
@@ -174,12 +184,26 @@ class Kept:
         """Keep measurements, in the room that was taken for them. They count as kept when this returns."""
         if measurements.receipt is not None:
             self.write(RECEIPT, asdict(measurements.receipt))
-        with open(os.open(self.folder / ROOM, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            write_measurements(measurements, file, in_percent("keeping the measurements", progress))
+        self._write_over(ROOM, measurements, MEASUREMENTS, in_percent("keeping the measurements", progress))
+
+    def put_first(self, known: Measurements, size: int, progress: Progress = silent) -> None:
+        """Keep what was measured first, and take the room that all measurements will need, which is known by now."""
+        if not (self.folder / FIRST).exists():
+            self._write_over(FIRST_ROOM, replace(known, settled=Settled(), passed=None), FIRST)
+        self._take_room(size, in_percent(MAKING_ROOM, progress), ROOM)
+
+    def first(self) -> Measurements | None:
+        """What a run measured first that came no further."""
+        return load_measurements(self.folder / FIRST) if (self.folder / FIRST).exists() else None
+
+    def _write_over(self, room: str, measurements: Measurements, name: str, tell: Tell = nobody) -> None:
+        """Write measurements into the room that was taken for them, see them to the disk, and name them then."""
+        with open(os.open(self.folder / room, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+            write_measurements(measurements, file, tell)
             file.truncate()
             file.flush()
             os.fsync(file.fileno())
-        (self.folder / ROOM).replace(self.folder / MEASUREMENTS)
+        (self.folder / room).replace(self.folder / name)
         sync(self.folder)
 
     def measurements(self) -> Measurements:
@@ -209,16 +233,28 @@ class Kept:
         return kept["name"], kept["options"]
 
     def state(self) -> State | None:
-        """How far the run came, as its files and the ledger tell; None if there is no folder."""
-        if not os.path.lexists(self.folder):
+        """How far the run came, as its files and the ledger tell; None if there is no folder.
+
+        Of a folder that cannot be read nothing is known: it may hold a run that was paid for.
+        """
+        try:
+            return self._state()
+        except OSError as error:
+            return State(self.folder, "begun", unsure=f"{self.folder} cannot be read: {error.strerror}")
+
+    def _state(self) -> State | None:
+        if not is_there(self.folder):
             return None
         run = self._run()
         known: dict[str, Any] = (
             {} if run is None else {"named": True, **{key: run[key] for key in ("ledger", "account")}}
         )
-        state = State(self.folder, "measured" if (self.folder / MEASUREMENTS).exists() else "begun", **known)
-        if run is None or run["ledger"] is None:
+        state = State(self.folder, "measured" if is_there(self.folder / MEASUREMENTS) else "begun", **known)
+        if run is None:
             return state
+        if run["ledger"] is None:  # what was measured first is not drawn again: the folder stays
+            first = state.stage == "begun" and is_there(self.folder / FIRST)
+            return replace(state, stage="reserved") if first else state
         try:
             held = self._held(run)
         except BudgetError as error:
@@ -265,15 +301,15 @@ class Kept:
             )
 
     def _run(self) -> dict[str, Any] | None:
-        return read_json(self.folder / RUN) if (self.folder / RUN).exists() else None
+        return read_json(self.folder / RUN) if is_there(self.folder / RUN) else None
 
     def _held(self, run: Mapping[str, Any]) -> Spending | None:
         return holding(Ledger(run["ledger"]).account(run["account"]), run["token"])
 
-    def _take_room(self, size: int, tell: Tell) -> None:
-        """Write and sync a file that is as large as needed, of bytes that do not shrink where files are compressed."""
-        with (self.folder / ROOM).open("wb") as file:
-            for start in range(0, size, 1 << 20):
+    def _take_room(self, size: int, tell: Tell, name: str) -> None:
+        """Make a file as large as needed and sync it, of bytes that do not shrink where files are compressed."""
+        with (self.folder / name).open("ab") as file:
+            for start in range(file.tell(), size, 1 << 20):
                 file.write(os.urandom(min(1 << 20, size - start)))
                 tell(start / size)
             file.flush()

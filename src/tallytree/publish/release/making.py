@@ -14,7 +14,7 @@ from tallytree.estimate.intervals.value import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, OtherMeasurements
-from tallytree.privacy.measure import measure
+from tallytree.privacy.measure import FirstStage, measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
@@ -25,10 +25,11 @@ from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import surely_estimated
-from tallytree.publish.release.keeping import MAKING_ROOM, Kept, SpentError
-from tallytree.publish.release.measurements_file import regions_beside, room_for
-from tallytree.publish.release.memory import refuse_beyond_memory
+from tallytree.publish.release.keeping import FIRST_ROOM, MAKING_ROOM, ROOM, Kept, SpentError
+from tallytree.publish.release.measurements_file import regions_beside, room_for, room_for_first
+from tallytree.publish.release.memory import count_listed, refuse_beyond_memory
 from tallytree.publish.release.value import Release
+from tallytree.publish.strength import warn_of_plan
 from tallytree.tables.group_sizes import GroupSizes
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     options=optional(MAPPING),
     ledger=optional(either(PATH, instance(Ledger))),
     same_data=FLAG,
+    changed_files=FLAG,
     title=optional(TEXT),
     keep=optional(PATH),
 )
@@ -56,6 +58,7 @@ def release(
     prior: Any = None,
     ledger: str | PathLike[str] | Ledger | None = None,
     same_data: bool = False,
+    changed_files: bool = False,
     noise: NoiseSource = "tallytree",
     title: str | None = None,
     intervals: Which = "all",
@@ -66,11 +69,14 @@ def release(
 ) -> Release:
     """Measure private group sizes within a budget, and estimate consistent counts from the measurements.
 
-    `shares` divides the budget over the levels, or `priority` does ("upper", "balanced" or "leaves"); equally if
-    neither is given. `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the
-    one with the least predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
+    `shares` divides the budget over the levels, or `priority` does ("upper", "balanced" or "leaves"). If neither is
+    given, the mechanism "tallytree" chooses the shares from the budget and the tree; all others use equal shares.
+    `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the one with the least
+    predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
     data set's account first; files that another account was charged for are refused, unless the accounts are linked or
-    `same_data` says that it is meant: the privacy statement then names these accounts. Without a ledger nothing checks
+    `same_data` says that it is meant: the privacy statement then names these accounts. Files that are none of those
+    that the data set's account was charged for before are refused, unless `changed_files` says that they are the same
+    data, corrected or in another format. Without a ledger nothing checks
     what else was released, and the privacy statement says so. (The command asks first; who calls this function chose.)
     `keep` names a folder that receives the measurements as soon as they are made, so that `resume` can go on from there
     and spends nothing more; from a run that was killed before they were there, call this again with the same folder.
@@ -91,23 +97,30 @@ def release(
         prior=prior,
         progress=progress,
     )
+    warn_of_plan(chosen, plan, neighbours, group_sizes.hierarchy, shares=shares, priority=priority)
     published = areas_to_publish(areas, group_sizes.hierarchy, group_sizes.max_size + 1)
-    refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all")
+    listed = count_listed(plan, group_sizes.region_totals)
+    refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all", listed=listed)
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
-    how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, "same_data": same_data}
+    flags = {"same_data": same_data, "changed_files": changed_files}
+    how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, **flags}
     if keep is None:
         progress(Stage("measuring"))
         measurements = measure(group_sizes, plan, **how)
     else:
         progress(Stage(MAKING_ROOM))
-        room = room_for(group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals)
+        facts = group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals
+        rooms = {ROOM: room_for(*facts), FIRST_ROOM: room_for_first(*facts)}
         kept = Kept(place_of(Path(keep)))
+        how["first_stage"] = FirstStage(
+            kept.first, lambda known: kept.put_first(known, room_for(*facts, known), progress)
+        )
         with kept.held():
             _refuse_measured(kept)
             if book is not None and ((state := kept.state()) is None or not state.spent):
-                book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), same_data=same_data)
+                book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), **flags)
             regions = partial(regions_beside, group_sizes.hierarchy, neighbours, group_sizes.region_totals)
-            token = kept.begin(chosen, budget, book, group_sizes.name, room, regions, progress=progress)
+            token = kept.begin(chosen, budget, book, group_sizes.name, rooms, regions, progress=progress)
             progress(Stage("measuring"))
             measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token), progress)
     return estimated(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
@@ -137,21 +137,42 @@ def _listed(measurements: Measurements, array: Integers | None) -> Any:
     return None if array is None else True if are_large(measurements) else array.tolist()
 
 
-def room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
+def room_for(
+    hierarchy: Hierarchy,
+    neighbours: Neighbours,
+    plan: Plan,
+    totals: Integers | None,
+    known: Measurements | None = None,
+) -> int:
     """How many bytes a plan's measurements will take at most, but for lists of sizes whose lengths are not known yet.
 
     They are written once, to nowhere, with values in the place of the noisy ones that cannot be made smaller: each way
-    that the plan may go.
+    that the plan may go. With the answers of the first stage, `known`, the way and all lengths are known.
     """
+    shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
+    if known is not None:
+        shell = replace(known, measured=())
+        plan = plan if known.passed is None else plan.branches[0 if known.passed.few else 1]
     if is_large(hierarchy, neighbours.max_size + neighbours.public_totals):
-        shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
         every = [question for branch in plan.branches for question in branch.questions]
         arrays = (totals is not None) + 2 * any(question.view in FIRST for question in every)
         return max(
             room_by_region(hierarchy, [(one.level, prod(_shape(shell, one))) for one in branch.questions], arrays)
             for branch in plan.branches
         )
-    return max(_room_for(hierarchy, neighbours, branch, totals) for branch in plan.branches)
+    return max(_room_for(shell, branch.questions) for branch in plan.branches)
+
+
+def room_for_first(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
+    """How many bytes the answers of the first stage will take at most; 0 where a plan has no such stage."""
+    first = [question for question in plan.questions if question.view in FIRST]
+    if not first:
+        return 0
+    shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
+    if is_large(hierarchy, neighbours.max_size + neighbours.public_totals):
+        sizes = [(one.level, prod(_shape(shell, one))) for one in first]
+        return room_by_region(hierarchy, sizes, int(totals is not None))
+    return _room_for(shell, first)
 
 
 def _shape(shell: Measurements, question: Question) -> tuple[int, ...]:
@@ -159,24 +180,24 @@ def _shape(shell: Measurements, question: Question) -> tuple[int, ...]:
     _, regions = shell.regions_of(question.level, question.summed)
     if question.view != "sorted_sizes":
         return regions.stop - regions.start, shell.columns(question.view, question.sizes)
-    return (0,) if shell.region_totals is None else (int(shell.lengths(question.level).sum()),)
+    unknown = shell.known_totals is None and shell.settled.places is None
+    return (0,) if unknown else (int(shell.lengths(question.level).sum()),)
 
 
-def _room_for(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
+def _room_for(shell: Measurements, questions: Sequence[Question]) -> int:
     import pyarrow as pa
 
-    shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
     measured = []
-    for question in plan.questions:
+    for question in questions:
         shape = _shape(shell, question)
         if shape == (0,):
             continue
         values = (np.arange(prod(shape), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
-        facts = question.view, question.level, question.share, Sensitivity(1, 1), NOISE_FOR[plan.budget.currency]
+        facts = question.view, question.level, question.share, Sensitivity(1, 1), NOISE_FOR[shell.budget.currency]
         measured.append(Measurement(*facts, Fraction(1), 1.0, values.reshape(shape), question.sizes, question.summed))
     nowhere = pa.MockOutputStream()
     write_measurements(replace(shell, measured=tuple(measured)), nowhere)
-    return int(nowhere.size() * SLACK) + 32 * len(hierarchy) + FACTS
+    return int(nowhere.size() * SLACK) + 32 * len(shell.hierarchy) + FACTS
 
 
 @expecting(path=PATH)

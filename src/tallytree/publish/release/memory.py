@@ -6,28 +6,42 @@ import os
 import sys
 from pathlib import Path
 
+from tallytree.arrays import Integers
 from tallytree.errors import ReleaseError
 from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.plan import Plan
 
 # Bytes for each cell (a region and a size), measured on half a million cells: 33 (bottom-up) to 95 for the estimate, 97
 # (coc-matching) to 128 with typical intervals; tallytree takes 58 and 94, measured on eight million. The most of them
 # is taken for every mechanism.
 ESTIMATE, WITH_INTERVALS = 100, 130
+IN_LIST = 8  # bytes for each group of a list of sizes that is measured, at least
 OVERRIDE = "TALLYTREE_ANY_MEMORY"
 
 
-def refuse_beyond_memory(hierarchy: Hierarchy, neighbours: Neighbours, *, intervals: bool) -> None:
-    """Raise if the estimate of all cells needs more memory than the machine has free, as far as that can be known."""
+def refuse_beyond_memory(hierarchy: Hierarchy, neighbours: Neighbours, *, intervals: bool, listed: int = 0) -> None:
+    """Raise if the estimate of all cells needs more memory than the machine has free, as far as that can be known.
+
+    `listed` is how many groups the measured lists of sizes have in all, where that is public.
+    """
     cells = len(hierarchy) * (neighbours.max_size + neighbours.public_totals)
-    needed, free = cells * (WITH_INTERVALS if intervals else ESTIMATE), available()
+    needed, free = cells * (WITH_INTERVALS if intervals else ESTIMATE) + IN_LIST * listed, available()
     if free is None or needed <= free or os.environ.get(OVERRIDE):
         return
+    lists = f" and {listed:,} groups in lists of sizes" if listed else ""
     raise ReleaseError(
-        f"there are {cells:,} cells (regions times sizes); estimating them takes about {needed / 1e9:.1f} GB of "
+        f"there are {cells:,} cells (regions times sizes){lists}; estimating them takes about {needed / 1e9:.1f} GB of "
         f"memory, and {free / 1e9:.1f} GB are free. Nothing was spent. Use a machine with more memory, a smaller "
         f'max_size, intervals = "none", or set {OVERRIDE}=1 to try it.'
     )
+
+
+def count_listed(plan: Plan, totals: Integers | None) -> int:
+    """How many groups the lists of sizes have that a plan measures, where totals are public; 0 where they are not."""
+    if totals is None:
+        return 0
+    return max(int(totals[0]) * sum(ask.view == "sorted_sizes" for ask in way.questions) for way in plan.branches)
 
 
 def available() -> int | None:

@@ -99,6 +99,10 @@ class TableRows:
             return [()]
         return [*(margin.values for margin in margins(self.tree.by)), *self.tree.by.cells]
 
+    def level_of(self, row: int) -> str:
+        """The name in `levels` of the level of a laid-out row."""
+        return next(name for name, rows in self.levels.items() if rows[0] <= row <= rows[-1] and row in rows)
+
     def keys(self, block: range, sizes: range) -> dict[str, Any]:
         """Arrow columns level, region, name, the categories and size, for a block of the table's rows."""
         import pyarrow as pa

@@ -7,11 +7,12 @@ from typing import Any
 from tallytree.category_trees import levels_in_words
 from tallytree.charts import COLORS, altair, inline, panel_title, styled
 from tallytree.errors import SpecError
+from tallytree.estimate.intervals.value import Kind
 from tallytree.histogram import size_label
 from tallytree.names import visible
 from tallytree.notebook import page, paragraph, quoted, shortened, table
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.entities import cut_off
+from tallytree.publish.release.entities import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, in_percent
 from tallytree.publish.release.scope import Scope
 from tallytree.publish.release.statement import public_totals
@@ -25,7 +26,8 @@ def line(release: ReleaseContents, release_id: str | None) -> str:
     """Title, levels, sizes, groups and entities, mechanism, budget and id, in one line."""
     saved = "not saved" if release_id is None else f"id {release_id[:16]}"
     facts = _facts(release)
-    counted = f"{release.total:,} groups with {release.entities[0]:,} entities"
+    capped = capped_sizes(release.sizes[-1])
+    counted = f"{release.total:,} groups with {release.entities[0]:,} entities ({capped})"
     parts = (
         facts["regions"],
         f"sizes {facts['sizes']}",
@@ -63,7 +65,7 @@ def html(release: ReleaseContents, release_id: str | None) -> str:
 
 
 def chart(release: ReleaseContents, region: str | None) -> Any:
-    """The counts of a region (the whole if None) by size, with the guaranteed intervals if there are any: Altair."""
+    """The counts of a region (the whole if None) by size, with the recommended intervals if there are any: Altair."""
     if region is not None and not isinstance(region, str):
         raise SpecError(f"region is the id or the name of one region, or None for the whole, not {region!r}")
     alt = altair()
@@ -104,6 +106,10 @@ def _ends(release: ReleaseContents) -> dict[str, tuple[str, str]]:
     return {kind: names for kind, (given, names) in found.items() if given is not None}
 
 
+def _recommended(release: ReleaseContents, row: int) -> Kind | None:
+    return release.error_bars.recommended("counts", release.rows.level_of(row))
+
+
 def _between(release: ReleaseContents, region: int, cell: int, names: tuple[str, str]) -> str:
     lower, upper = (release.error_bars.columns[name] for name in names)
     assert lower is not None
@@ -113,14 +119,16 @@ def _between(release: ReleaseContents, region: int, cell: int, names: tuple[str,
 
 def _of_bars(release: ReleaseContents) -> str:
     """What the lines of the chart are."""
-    if not _ends(release).get("guaranteed") or len(release.sizes) > MOST_BARS:
+    kind = _recommended(release, 0)
+    if kind is None or len(release.sizes) > MOST_BARS:
         return ""
-    return f"Lines: guaranteed intervals at {in_percent(release.error_bars.confidence)}, each size by itself."
+    return f"Lines: {kind} intervals (recommended) at {in_percent(release.error_bars.confidence)}, each size by itself."
 
 
 def _bars(release: ReleaseContents, region: int) -> tuple[list[dict[str, Any]], str]:
     """A bar for each size."""
-    given = release.error_bars.guaranteed
+    kind = _recommended(release, region)
+    given = release.error_bars.typical if kind == "typical" else release.error_bars.guaranteed
     rows: list[dict[str, Any]] = []
     for cell, size in enumerate(release.sizes):
         label = f"{size}+" if size == release.sizes[-1] else str(size)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tallytree.arrays import Integers
 from tallytree.category_trees import over_categories
+from tallytree.estimate.intervals.value import REACH_SHARE, SHORTER
 from tallytree.histogram import size_label
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
@@ -31,6 +32,11 @@ from tallytree.publish.statement import (
     software,
 )
 
+REACH_IN_WORDS = (
+    f"the reach of a kind of interval on a level is a number m: {100 * REACH_SHARE:g} % of the level's published "
+    "numbers have an interval of that kind within the number plus or minus m. The guaranteed kind is recommended on a "
+    f"level, unless the reach of the typical kind is at most {100 * SHORTER:g} % of the guaranteed kind's"
+)
 LEFT_OUT = (
     "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
     "each level, and guaranteed ones can be computed exactly from the measurements"
@@ -177,9 +183,15 @@ def public_facts(measurements: Measurements) -> list[str]:
         facts[0] += " (taken from the microdata, whose list of regions the data holder declared public)"
     if measurements.neighbours.public_totals:
         named = "" if measurements.hierarchy.by is None else " and categories"
-        facts.append(f"the list of groups with their regions{named}, hence every region's number of groups")
+        facts.append(
+            f"the list of groups with their regions{named} (declared public by the data holder), hence every region's "
+            "number of groups"
+        )
     if measurements.listed_totals is not None:
-        facts.append("the list of groups with their regions, hence every region's number of groups over all categories")
+        facts.append(
+            "the list of groups with their regions (declared public by the data holder), hence every region's number "
+            "of groups over all categories"
+        )
     if measurements.hierarchy.by is not None:
         facts += [f"the values of {name}" for name in measurements.hierarchy.by.names]
     if measurements.neighbours.quantity_bound > 1:
@@ -228,6 +240,14 @@ def intervals_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, A
         **({"typical": bars.no_typical or "given"} if bars.which == "all" else {}),
         "columns": bars.describe(),
     }
+    if bars.reach:
+        stated["recommended"] = {
+            what: {level: bars.recommended(what, level) for level in levels} for what, levels in bars.reach.items()
+        }
+        stated["reach"] = {
+            what: {level: dict(kinds) for level, kinds in levels.items()} for what, levels in bars.reach.items()
+        }
+        stated["reach_in_words"] = REACH_IN_WORDS
     if not zeros:
         stated["left_out"] = LEFT_OUT
         stated["left_out_at_most"] = bars.beyond_zero(release.counts, release.rows)

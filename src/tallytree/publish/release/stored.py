@@ -58,6 +58,10 @@ UNCHECKED = (
         "in all files)",
     ),
 )
+OLDER_GUARANTEED = (
+    "guaranteed intervals: 0.3.0 and before made some shorter, down to 0 … 0, where estimates lie below 0; checked is "
+    "that none is longer than it would be now"
+)
 OLDER_TYPICAL = "typical intervals: releases of format 1 drew their noise afresh"
 
 LARGEST_VALUE = 1 << 53  # of a measurement, either way: estimators compute with such numbers exactly
@@ -196,6 +200,11 @@ class StoredRelease(Stored):
         """Are there typical intervals that can be computed again?"""
         return not self.is_older and self.intervals is not None and self.intervals["which"] == "all"
 
+    @property
+    def states_reach(self) -> bool:
+        """Does it say how far intervals reach? Releases of 0.3.0 and before do not."""
+        return not self.is_older and self.intervals is not None and "reach" in self.intervals
+
     def unchecked(self) -> Iterator[Unchecked]:
         """What is said and cannot be checked from the files."""
         yield from UNCHECKED
@@ -205,6 +214,8 @@ class StoredRelease(Stored):
             version = short(self.statement["software"]["tallytree"])
             told = f"it was made by tallytree {version} and checked by {VERSION}: what differs may be due to that"
             yield Unchecked(f"{PRIVACY}: software.tallytree", told)
+        if self.intervals is not None and not self.states_reach:
+            yield Unchecked(f"{COUNTS}: lower, upper", OLDER_GUARANTEED)
         if self.is_older:
             yield Unchecked(
                 PACKAGE, "what the data package says, but for sizes, counts and intervals, and the order of rows"

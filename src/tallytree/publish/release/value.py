@@ -104,7 +104,7 @@ class Release(ReleaseContents):
     def plot(self, region: str | None = None) -> Any:
         """A chart (Altair) of the groups by size in a region, by id or name; of the whole if left out.
 
-        It shows guaranteed intervals where the release has them. `tallytree.charts.save(chart, "counts.png")` keeps it.
+        It shows recommended intervals if the release has them. `tallytree.charts.save(chart, "counts.png")` keeps it.
         """
         return shown.chart(self, region)
 

@@ -14,20 +14,16 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True)
 class Bar:
-    """Where a bar ends, and the error bars on it."""
+    """Where a bar ends, and the error bar on it."""
 
     to: int
-    sure: tuple[int, int] | None = None  # of the guaranteed interval
-    typical: tuple[int, int] | None = None
+    ends: tuple[int, int] | None = None  # of the recommended interval
 
 
-def bar(value: float, most: float, sure: Ends | None = None, typical: Ends | None = None) -> Bar:
+def bar(value: float, most: float, ends: Ends | None = None) -> Bar:
     """A bar of a value on an axis from 0 to `most`."""
 
     def place(number: float) -> int:
         return 0 if most <= 0 else round(WIDE * min(max(number / most, 0.0), 1.0))
 
-    def ends(found: Ends | None) -> tuple[int, int] | None:
-        return None if found is None else (place(found[0]), place(found[1]))
-
-    return Bar(place(value), ends(sure), ends(typical))
+    return Bar(place(value), None if ends is None else (place(ends[0]), place(ends[1])))

@@ -92,13 +92,44 @@ class Cells:
             if found is not None
         }
 
-    def half_widths(self, kind: str) -> Integers | None:
-        """How far each count of the sums over all categories may be off, `[regions, classes]`; None if not known."""
-        prefix = "" if kind == "guaranteed" else "typical_"
-        if f"{prefix}lower" not in self.ends:
+    @cached_property
+    def prefixes(self) -> dict[str, list[list[str]]]:
+        """What the columns of recommended intervals begin with, by level and slot: of counts and of entities."""
+        release, tree = self.release, self.release.hierarchy
+
+        def prefix(what: str, level: str, values: tuple[str, ...]) -> str:
+            summed = tree.by is not None and ALL in values
+            kind = release.error_bars.recommended(what, f"{level}, {tree.levels[0]}" if summed else level)
+            return "typical_" if kind == "typical" else ""
+
+        levels = tree.regions.levels
+        found = {
+            what: [[prefix(what, level, values) for values in self.slots] for level in levels]
+            for what in ("counts", "entities")
+        }
+        if not self.one_by_one:  # intervals of classes are guaranteed ones
+            found["counts"] = [[""] * len(self.slots) for _ in levels]
+        return found
+
+    @cached_property
+    def recommended_ends(self) -> tuple[Integers, Integers] | None:
+        """Ends of the recommended intervals of the sums over all categories, `[regions, classes]`; None if none."""
+        tree = self.release.hierarchy.regions
+        rows = [(tree.level_slice(level), of_slots[0]) for level, of_slots in enumerate(self.prefixes["counts"])]
+        if not self.ends or any(f"{prefix}lower" not in self.ends for _, prefix in rows):
             return None
-        lower, upper = (self.ends[f"{prefix}{end}"][:, 0] for end in ("lower", "upper"))
-        counts = self.counts[:, 0]
+        lower, upper = (
+            np.concatenate([self.ends[f"{prefix}{end}"][regions, 0] for regions, prefix in rows])
+            for end in ("lower", "upper")
+        )
+        return lower, upper
+
+    @cached_property
+    def reaches(self) -> Integers | None:
+        """How far the recommended intervals reach from the counts over all categories, `[regions, classes]`."""
+        if self.recommended_ends is None:
+            return None
+        (lower, upper), counts = self.recommended_ends, self.counts[:, 0]
         found: Integers = np.where(lower == UNKNOWN, UNKNOWN, np.maximum(counts - lower, upper - counts))
         return found
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tallytree.arrays import Integers
+from tallytree.publish.release.entities import capped_sizes
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.report.cells import UNKNOWN, Cells
 from tallytree.publish.report.words import Words
@@ -58,9 +59,10 @@ def data_of(cells: Cells, regions: Integers, words: Words) -> dict[str, Any]:
         "columns": list(release.error_bars.columns),
         "ends": {name: _flat(_distances(cells, name), regions) for name in cells.ends},
         "entities": cells.entities[regions].tolist(),
+        "recommended": cells.prefixes,
         "entity_ends": {name: found[regions].tolist() for name, found in cells.entity_ends.items()},
         "confidence": in_percent(release.error_bars.confidence),
-        "words": {"groups": words.groups, "entities": words.entities},
+        "words": {"groups": words.groups, "entities": words.entities, "capped": capped_sizes(release.sizes[-1])},
         "all": len(regions) == len(tree),
     }
 

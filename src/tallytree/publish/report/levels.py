@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from tallytree.arrays import Integers
+from tallytree.estimate.intervals.value import REACH_SHARE
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement
 from tallytree.publish.release.contents import ReleaseContents
@@ -17,7 +19,7 @@ from tallytree.publish.report.bars import WIDE, Bar, bar
 from tallytree.publish.report.cells import Cells
 from tallytree.publish.report.words import Words, percent
 
-LIMITS = (0.05, 0.10, 0.25, 0.50)  # of half-widths, as parts of the count
+LIMITS = (0.05, 0.10, 0.25, 0.50)  # of how far intervals reach, as parts of the count
 NOT_ASKED = "nothing: its numbers follow from those of the other levels"
 QUALITIES = ("± 5 % or better", "± 5–10 %", "± 10–25 %", "± 25–50 %", "wider than ± 50 %")
 
@@ -30,10 +32,9 @@ class LevelQuality:
     regions: int
     cells: int  # counts that are not zero
     groups: float  # of a region, the median
-    widest: int | None  # no guaranteed interval of the level reaches further from its count
-    typical: float | None  # the median half-width of typical intervals
+    reach: int | None  # 95 % of the recommended intervals of the level are within the count ± this
+    kind: str  # of the recommended intervals
     parts: tuple[int, ...]  # how many of the cells have each of the QUALITIES
-    by: str  # which intervals the parts are by
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -50,10 +51,7 @@ class LevelQuality:
 def level_qualities(cells: Cells) -> list[LevelQuality]:
     """One row for each level, from the top."""
     tree = cells.release.hierarchy.regions
-    sure, typical = cells.half_widths("guaranteed"), cells.half_widths("typical")
-    by = "guaranteed" if sure is not None else "typical"
-    used = sure if sure is not None else typical
-    found = []
+    used, found = cells.reaches, []
     for level, name in enumerate(tree.levels):
         rows = tree.level_slice(level)
         counts = cells.counts[rows, 0]
@@ -64,13 +62,17 @@ def level_qualities(cells: Cells) -> list[LevelQuality]:
                 rows.stop - rows.start,
                 sum(parts),
                 float(np.median(cells.groups[rows, 0])),
-                None if sure is None else int(sure[rows].max()),
-                None if typical is None else float(np.median(typical[rows])),
+                None if used is None else _reach(used[rows]),
+                "typical" if cells.prefixes["counts"][level][0] else "guaranteed",
                 parts,
-                by,
             )
         )
     return found
+
+
+def _reach(reaches: Integers) -> int | None:
+    known = np.sort(reaches[reaches >= 0])
+    return int(known[ceil(REACH_SHARE * len(known)) - 1]) if len(known) else None
 
 
 def _parts(counts: Integers, half: Integers) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -93,24 +94,32 @@ def _features(source: str | PathLike[str] | Mapping[str, Any]) -> list[Mapping[s
 
 def _matched(features: Sequence[Mapping[str, Any]], tree: Hierarchy) -> tuple[int, list[int | None]]:
     """The level that the map is about, and each feature's region."""
-    best: tuple[int, int, list[int | None]] = (0, 0, [])
-    for level in range(tree.depth - 1, -1, -1):
+    known: dict[str, list[tuple[int, int, int]]] = {}  # level, 0 for ids and -1 for names, and region, by text
+    for level in range(tree.depth):
         rows = range(*tree.level_slice(level).indices(len(tree)))
-        for names in (tree.ids, tree.names):
-            known = _unique({}, ((names[row], row) for row in rows))
-            for values in _columns(features):
-                found = [None if value is None else known.get(value) for value in values]
-                number = len({region for region in found if region is not None})
-                if number > best[0]:
-                    best = (number, level, found)
-    if not best[0]:
+        for kind, names in ((0, tree.ids), (-1, tree.names)):
+            for text, row in _unique({}, ((names[row], row) for row in rows)).items():
+                known.setdefault(text, []).append((level, kind, row))
+    columns: list[str | None] = [None, *_property_names(features)]  # None is a feature's id
+    places = {name: place for place, name in enumerate(columns)}
+    found: dict[tuple[int, int, int], set[int]] = {}
+    for feature in features:  # once: there may be thousands of properties
+        for name, value in chain([(None, feature.get("id"))], _properties(feature).items()):
+            for level, kind, row in known.get(_text(value) or "", ()):
+                if name in places:
+                    found.setdefault((level, kind, -places[name]), set()).add(row)
+    number, (level, kind, place) = max(((len(rows), key) for key, rows in found.items()), default=(0, (0, 0, 0)))
+    if not number:
         one = next((name for name in _property_names(features)), None)
         seen = "" if one is None else f"; of its properties {visible(one)} is {_example(features, one)}, for instance"
         raise SpecError(
             "no area of the map is a region: a property of its features (or their id) should hold the ids or names in "
             f"regions.csv, such as {tree.ids[-1]!r}{seen}"
         )
-    return best[1], best[2]
+    of_text = {text: row for text, all_of in known.items() for at, of, row in all_of if (at, of) == (level, kind)}
+    column = columns[-place]
+    values = (each.get("id") if column is None else _properties(each).get(column) for each in features)
+    return level, [of_text.get(_text(value) or "") for value in values]
 
 
 def _unique(known: dict[str, int], pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -121,12 +130,6 @@ def _unique(known: dict[str, int], pairs: Iterable[tuple[str, int]]) -> dict[str
             twice.add(name)
         known[name] = row
     return {name: row for name, row in known.items() if name not in twice}
-
-
-def _columns(features: Sequence[Mapping[str, Any]]) -> Iterator[list[str | None]]:
-    yield [_text(each.get("id")) for each in features]
-    for name in _property_names(features):
-        yield [_text(_properties(each).get(name)) for each in features]
 
 
 def _property_names(features: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -143,6 +146,8 @@ def _example(features: Sequence[Mapping[str, Any]], name: str) -> str:
 
 
 def _text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

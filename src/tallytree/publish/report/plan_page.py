@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tallytree.estimate.intervals.value import REACH_SHARE
 from tallytree.planning.value import PlanReport, Prediction
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.report.bars import bar
@@ -38,6 +39,8 @@ def plan_page(report: PlanReport, *, title: str, words: Words | None = None) -> 
             "traded": [_traded(report, found, level) for level in report.levels],
             "by_category": report.hierarchy.by is not None,
             "replicates": f"{report.replicates:,}",
+            "warnings": report.warnings,
+            "reach_share": percent(REACH_SHARE).replace(".0", ""),
             "notes": report.notes,
         },
     )
@@ -58,7 +61,8 @@ def _level(report: PlanReport, found: list[Prediction], level: str, split: str) 
                 "budget": str(one.budget),
                 "first": one.budget == report.budgets[0],
                 "error": about(one.emd),
-                "width": "–" if one.half_width is None else f"± {one.half_width:,.0f}",
+                "reach": "–" if one.reach is None else f"± {one.reach:,.0f}",
+                "width": "–" if one.half_width is None else f"± {one.half_width:,.1f}",
                 "bar": bar(one.emd, most, (one.emd - 2 * one.emd_standard_error, one.emd + 2 * one.emd_standard_error)),
             }
             for one in rows

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from tallytree.errors import ReleaseError
+from tallytree.estimate.intervals.value import REACH_SHARE
 from tallytree.histogram import size_label
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.entities import cut_off
+from tallytree.publish.release.entities import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.statement import privacy_statement, public_totals
 from tallytree.publish.release.truncation import truncation
@@ -58,7 +59,8 @@ def release_page(
         "plain": plain_words(cells, qualities, called),
         "facts": headline_facts(cells, called),
         "sizes": size_rows(cells, 0),
-        "kinds": [kind for kind in ("guaranteed", "typical") if cells.half_widths(kind) is not None],
+        "kinds": sorted({quality.kind for quality in qualities}) if cells.reaches is not None else [],
+        "reach_share": percent(REACH_SHARE).replace(".0", ""),
         "no_bars": _no_bars(release),
         "left_out": len(release.hierarchy.regions) - len(regions),
         "one_by_one": cells.one_by_one,
@@ -68,6 +70,7 @@ def release_page(
         "stand_out": _compared(cells, standing_out(cells), called),
         "persons": _persons(cells, called),
         "categories": _by_category(cells),
+        "capped": capped_sizes(release.sizes[-1]),
         "cut_off": cut_off(release.sizes[-1]).replace("Groups", called.groups.capitalize(), 1),
         "stated": (stated := privacy_statement(release, zeros=True)),
         "measured": reviewer_rows(stated),
@@ -99,7 +102,8 @@ def plain_words(cells: Cells, qualities: list[LevelQuality], words: Words) -> di
     return {
         "counted": (
             f"How many {words.groups} there are of each size, from {release.sizes[0]} to {last} {words.entities}{by}. "
-            f"In all there are {total} with about {int(cells.entities[0, 0]):,} {words.entities}."
+            f"In all there are {total} with about {int(cells.entities[0, 0]):,} {words.entities} "
+            f"({capped_sizes(release.sizes[-1])})."
         ),
         "where": f"In {tree.names[0]}" + (f" and its regions: {listed(below)}." if below else "."),
         "protected": protection_in_words(release, words),
@@ -107,8 +111,8 @@ def plain_words(cells: Cells, qualities: list[LevelQuality], words: Words) -> di
             {
                 "level": quality.name,
                 "regions": f"{quality.regions:,}",
-                "typical": None if quality.typical is None else f"± {_whole(quality.typical)}",
-                "sure": None if quality.widest is None or quality.widest < 0 else f"± {quality.widest:,}",
+                "reach": None if quality.reach is None else f"± {quality.reach:,}",
+                "kind": quality.kind,
                 "groups": f"{quality.groups:,.0f}",
             }
             for quality in qualities
@@ -124,7 +128,7 @@ def _example(cells: Cells, words: Words) -> str:
     rows = tree.level_slice(tree.depth - 1)
     region = rows.start + int(np.argmax(cells.groups[rows, 0]))
     place = int(np.argmax(cells.counts[region, 0]))
-    ends = _ends(cells, region, place, "") or _ends(cells, region, place, "typical_")
+    ends = _ends(cells, region, place)
     if ends is None:
         return ""
     return (
@@ -153,19 +157,15 @@ def headline_facts(cells: Cells, words: Words) -> list[tuple[str, str]]:
     """A few numbers to begin with."""
     release, tree = cells.release, cells.release.hierarchy.regions
     mean = cells.entities[0, 0] / cells.groups[0, 0] if cells.groups[0, 0] else 0.0
-    budget = release.measurements.budget
+    budget, capped = release.measurements.budget, capped_sizes(release.sizes[-1])
     sign = "ε" if budget.currency == "epsilon" else "ρ"
     return [
         (f"{release.total:,}", words.groups),
-        (f"{int(cells.entities[0, 0]):,}", words.entities),
-        (f"{mean:.2f}", f"average size, in {words.entities}"),
+        (f"{int(cells.entities[0, 0]):,}", f"{words.entities} ({capped})"),
+        (f"{mean:.2f}", f"average size, in {words.entities} ({capped})"),
         (f"{len(tree):,}", "regions on all levels"),
         (f"{sign} = {float(budget.amount):g}", "privacy budget: the less, the stronger the protection"),
     ]
-
-
-def _whole(value: float) -> str:
-    return f"{ceil(value):,}"
 
 
 def _no_bars(release: ReleaseContents) -> str:
@@ -182,27 +182,27 @@ def size_rows(cells: Cells, region: int) -> list[dict[str, Any]]:
     """The sizes of a region: label, count, share, intervals in words, and a bar."""
     counts = cells.counts[region, 0]
     total = max(int(counts.sum()), 1)
-    most = max(1, int(counts.max()), *(int(found[region, 0].max()) for found in cells.ends.values()))
+    found = [_ends(cells, region, place) for place in range(len(cells.classes))]
+    most = max(1, int(counts.max()), *(ends[1] for ends in found if ends is not None))
     rows = []
     for place, one in enumerate(cells.classes):
-        sure, typical = (_ends(cells, region, place, kind) for kind in ("", "typical_"))
         rows.append(
             {
                 "label": one.label,
                 "count": f"{int(counts[place]):,}",
                 "share": percent(counts[place] / total),
-                "sure": _between(sure),
-                "typical": _between(typical),
-                "bar": bar(int(counts[place]), most, sure, typical),
+                "ends": _between(found[place]),
+                "bar": bar(int(counts[place]), most, found[place]),
             }
         )
     return rows
 
 
-def _ends(cells: Cells, region: int, place: int, prefix: str) -> tuple[int, int] | None:
-    if f"{prefix}lower" not in cells.ends:
+def _ends(cells: Cells, region: int, place: int) -> tuple[int, int] | None:
+    """The recommended interval of a count over all categories."""
+    if cells.recommended_ends is None:
         return None
-    lower, upper = (int(cells.ends[f"{prefix}{end}"][region, 0, place]) for end in ("lower", "upper"))
+    lower, upper = (int(ends[region, place]) for ends in cells.recommended_ends)
     return None if lower == UNKNOWN else (lower, upper)
 
 
@@ -218,7 +218,8 @@ def _compared(cells: Cells, comparison: Comparison, words: Words) -> dict[str, A
         mean = one.kind == "mean"
         shown = (lambda value: f"{value:.2f}") if mean else percent
         most = max(one.ends[1], one.parents_ends[1]) if mean else min(1.0, max(one.ends[1], one.parents_ends[1]) * 1.05)
-        what = "average size" if mean else f"{words.groups} of size {one.label}"
+        capped = capped_sizes(cells.release.sizes[-1])
+        what = f"average size ({capped})" if mean else f"{words.groups} of size {one.label}"
         size = "larger" if one.above else "smaller"
         return {
             "region": tree.names[one.region],
@@ -253,15 +254,11 @@ def _persons(cells: Cells, words: Words) -> list[dict[str, Any]]:
     rows = []
     for region in regions:
         count, groups = int(cells.entities[region, 0]), int(cells.groups[region, 0])
-        ends = {
-            prefix: (
-                int(cells.entity_ends[f"{prefix}lower"][region, 0]),
-                int(cells.entity_ends[f"{prefix}upper"][region, 0]),
-            )
-            for prefix in ("", "typical_")
-            if f"{prefix}lower" in cells.entity_ends
-        }
-        sure, typical = ends.get(""), ends.get("typical_")
+        prefix = cells.prefixes["entities"][int(tree.level_of[region])][0]
+        ends = None
+        if f"{prefix}lower" in cells.entity_ends:
+            lower, upper = (int(cells.entity_ends[f"{prefix}{end}"][region, 0]) for end in ("lower", "upper"))
+            ends = lower, upper
         rows.append(
             {
                 "region": tree.names[region],
@@ -269,8 +266,8 @@ def _persons(cells: Cells, words: Words) -> list[dict[str, Any]]:
                 "groups": f"{groups:,}",
                 "entities": f"{count:,}",
                 "mean": f"{count / groups:.2f}" if groups else "–",
-                "ends": _between(sure if sure is not None else typical),
-                "bar": bar(count, most, sure, typical) if region or len(regions) == 1 else None,
+                "ends": _between(ends),
+                "bar": bar(count, most, ends) if region or len(regions) == 1 else None,
             }
         )
     return rows

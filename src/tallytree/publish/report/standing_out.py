@@ -131,9 +131,7 @@ def _scores(cells: Cells) -> Floats:
     shares = cells.counts[:, 0] / groups[:, None]
     means = cells.entities[:, 0] / groups
     parents = np.maximum(tree.parents, 0)
-    half = cells.half_widths("guaranteed")
-    if half is None:
-        half = cells.half_widths("typical")
+    half = cells.reaches
     widths = np.full(shares.shape, 1.0) if half is None else np.where(half < 0, np.sqrt(groups)[:, None], half)
     of_shares = np.abs(shares - shares[parents]) * groups[:, None] / np.maximum(widths, 1)
     around = np.abs(means - means[parents]) * groups / np.maximum(widths.sum(axis=1), 1)

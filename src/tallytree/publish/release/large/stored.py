@@ -29,10 +29,11 @@ from tallytree.publish.release.error_bars import (
     ErrorBars,
     guaranteed_entity_rows,
     guaranteed_rows,
+    reach_by_level,
     with_typical,
 )
 from tallytree.publish.release.files import Cells, stored_error_bars
-from tallytree.publish.release.interval_checks import interval_words, same_ends
+from tallytree.publish.release.interval_checks import interval_words, reach_of, same_ends
 from tallytree.publish.release.large.layout import COUNTS, ENTITIES, REGIONS, file_names, parts
 from tallytree.publish.release.large.regions import read_regions
 from tallytree.publish.release.large.tables import differences
@@ -136,6 +137,9 @@ def typical_follow(stored: StoredLarge, progress: Progress) -> Iterator[str]:
         yield from differences(replace(contents, error_bars=again), stored.directory, table, progress, but=GUARANTEED)
     if stored.areas and not same_ends(of_areas, again.of_areas.typical):
         yield f"{AREAS}: typical intervals are not what follows from the measurements"
+    reach = reach_by_level(again, stored.counts, stored.measurements, stored.areas)
+    if stored.states_reach and reach_of("typical", reach) != reach_of("typical", bare.reach):
+        yield f"{PRIVACY}: typical intervals do not reach as far as is stated"
     for level, reached in again.beyond_zero(stored.counts, stored.rows).items():
         if intervals["left_out_at_most"][level][TYPICAL[1]] != reached[TYPICAL[1]]:
             yield f"{PRIVACY}: intervals of left-out cells of level {level!r} do not reach as far as is stated"
@@ -143,6 +147,8 @@ def typical_follow(stored: StoredLarge, progress: Progress) -> Iterator[str]:
 
 def _tables_follow(stored: StoredLarge) -> Iterator[str]:
     but = TYPICAL if stored.typical_can_follow else ()  # which are another promise
+    if not stored.states_reach:
+        but = (*but, *GUARANTEED)  # which 0.3.0 made shorter
     for table in (COUNTS, ENTITIES):
         yield from differences(stored.contents, stored.directory, table, stored.progress, but=but)
 

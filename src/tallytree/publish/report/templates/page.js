@@ -9,7 +9,7 @@
     const value = 100 * share;
     return value === 0 ? "0 %" : (value >= 0.95 ? value.toFixed(1) : String(Number(value.toPrecision(1)))) + " %";
   };
-  const groups = data.words.groups, entities = data.words.entities;
+  const groups = data.words.groups, entities = data.words.entities, capped = data.words.capped;
   const last = data.classes.length;
   const MOST_ROWS = 50, MOST_HITS = 12;
 
@@ -35,11 +35,10 @@
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
     return made;
   }
-  function bar(value, most, sure, typical, like) {
+  function bar(value, most, sure, like) {
     const place = (number) => most > 0 ? Math.round(1000 * Math.min(Math.max(number / most, 0), 1)) : 0;
     const svg = drawn("svg", { class: "bar", viewBox: "0 0 1000 20", preserveAspectRatio: "none", "aria-hidden": "true", focusable: "false" });
     svg.append(drawn("rect", { class: "fill", x: 0, y: 3, width: place(value), height: 14 }));
-    if (typical) svg.append(drawn("path", { class: "typical", d: `M${place(typical[0])} 10H${place(typical[1])}` }));
     if (sure) {
       const [low, high] = sure.map(place);
       svg.append(drawn("path", { class: "sure", d: `M${low} 10H${high}M${low} 4V16M${high} 4V16` }));
@@ -81,12 +80,11 @@
     const below = lower[region][at(slot, place)], above = upper[region][at(slot, place)], value = count(region, slot, place);
     return below < 0 ? undefined : [value - below, value + above];
   }
+  // The recommended interval of a number: its kind is that of the level.
+  const recommended = (region, slot, place) => ends(region, slot, place, data.recommended.counts[data.level[region]][slot]);
   function entityEnds(region, slot) {
-    for (const prefix of ["", "typical_"]) {
-      const lower = data.entity_ends[prefix + "lower"];
-      if (lower) return [lower[region][slot], data.entity_ends[prefix + "upper"][region][slot]];
-    }
-    return undefined;
+    const prefix = data.recommended.entities[data.level[region]][slot], lower = data.entity_ends[prefix + "lower"];
+    return lower ? [lower[region][slot], data.entity_ends[prefix + "upper"][region][slot]] : undefined;
   }
   const between = (pair) => pair ? `${whole(pair[0])} to ${whole(pair[1])}` : "–";
   const slotWords = (slot) => data.slots[slot].map((value, place) => [data.categories[place], value])
@@ -123,7 +121,7 @@
     const number = total(chosen, slot), held = data.entities[chosen][slot];
     const around = entityEnds(chosen, slot);
     get("region-facts").textContent = `${whole(number)} ${groups} with ${whole(held)} ${entities}` +
-      (around ? ` (${between(around)})` : "") + (number ? `; the average size is ${(held / number).toFixed(2)}.` : ".");
+      ` (${around ? `${between(around)}; ` : ""}${capped})` + (number ? `; the average size is ${(held / number).toFixed(2)}.` : ".");
     showSizes(number);
     showBelow();
     if (mapped) outline();
@@ -136,17 +134,17 @@
     const table = get("region-sizes");
     let most = 1;
     for (let place = 0; place < last; place++) {
-      const found = ends(chosen, slot, place, "") || ends(chosen, slot, place, "typical_") || [0, 0];
+      const found = recommended(chosen, slot, place) || [0, 0];
       most = Math.max(most, count(chosen, slot, place), found[1], like ? number * count(parent, slot, place) / above : 0);
     }
     heads(table, [["size", ""], [`number of ${groups}, with error bars`, "draw"], [groups, "n"], ["share", "n roomy"],
       ["interval", "n"], ...(like ? [[`if as in ${name(parent)}`, "n"]] : [])]);
     table.tBodies[0].replaceChildren(...data.classes.map((label, place) => {
       const value = count(chosen, slot, place), row = element("tr");
-      const known = ends(chosen, slot, place, ""), usual = ends(chosen, slot, place, "typical_");
+      const known = recommended(chosen, slot, place);
       const expected = like ? number * count(parent, slot, place) / above : undefined;
-      row.append(rowHead(label), bar(value, most, known, usual, expected), numberCell(whole(value)),
-        numberCell(number ? percent(value / number) : "–", "roomy"), numberCell(between(known || usual), "ends"));
+      row.append(rowHead(label), bar(value, most, known, expected), numberCell(whole(value)),
+        numberCell(number ? percent(value / number) : "–", "roomy"), numberCell(between(known), "ends"));
       if (like) row.append(numberCell(whole(Math.round(expected))));
       return row;
     }));
@@ -160,7 +158,7 @@
     get("below-name").textContent = `Regions of ${name(chosen)}: ${whole(below.length)}` + (left ? ` (${whole(left)} more are not in this page)` : "");
     get("more").textContent = `Show ${whole(Math.min(MOST_ROWS, below.length - rows))} more of ${whole(below.length)}`;
     const numbers = below.map((region) => total(region, slot)), most = numbers.reduce((one, other) => Math.max(one, other), 1);
-    heads(table, [["region", ""], [`number of ${groups}`, "draw"], [groups, "n"], [entities, "n"], ["average size", "n"]]);
+    heads(table, [["region", ""], [`number of ${groups}`, "draw"], [groups, "n"], [`${entities} (${capped})`, "n"], ["average size", "n"]]);
     table.tBodies[0].replaceChildren(...some.map((region, place) => {
       const row = element("tr"), held = data.entities[region][slot];
       row.append(rowHead(link(region)), bar(numbers[place], most), numberCell(whole(numbers[place])), numberCell(whole(held)),
@@ -190,13 +188,13 @@
   // -------------------------------------------------------------- the map
   const mapped = Boolean(data.map);
   let limits = [];
-  const measures = [{ words: `average size (${entities})`, mean: true }, ...data.classes.map((label, place) => ({ words: `share of ${groups} of size ${label}`, place }))];
+  const measures = [{ words: `average size (${entities}; ${capped})`, mean: true }, ...data.classes.map((label, place) => ({ words: `share of ${groups} of size ${label}`, place }))];
   data.slots.forEach((values, number) => { if (slotWords(number)) measures.push({ words: `share of ${groups} that are ${slotWords(number)}`, slot: number }); });
   function measured(region, measure) {
     const number = total(region, 0);
     if (!number) return undefined;
     if (measure.slot !== undefined) return { value: total(region, measure.slot) / number };
-    const found = measure.mean ? entityEnds(region, 0) : ends(region, 0, measure.place, "") || ends(region, 0, measure.place, "typical_");
+    const found = measure.mean ? entityEnds(region, 0) : recommended(region, 0, measure.place);
     const value = (measure.mean ? data.entities[region][0] : count(region, 0, measure.place)) / number;
     return { value, ends: found && found.map((end) => measure.mean ? end / number : Math.min(end / number, 1)) };
   }
