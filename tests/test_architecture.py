@@ -332,21 +332,21 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 0,
-    "tables": 0,
-    "privacy": 0,
-    "estimate": 0,
-    "mechanisms": 0,
-    "synthesis": 0,
-    "planning": 0,
-    "publish": 0,
-    "evaluate": 0,
-    "command": 0,
+    "core and domain": 2_383,
+    "tables": 3_131,
+    "privacy": 3_256,
+    "estimate": 5_588,
+    "mechanisms": 1_844,
+    "synthesis": 3_412,
+    "planning": 1_664,
+    "publish": 9_710,
+    "evaluate": 4_024,
+    "command": 3_526,
 }
-MOST_MODULES = 0
+MOST_MODULES = 313
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.measure", "tables.reading")
-MOST_TO_READ = (0, 0)  # modules, code lines
+MOST_TO_READ = (61, 6_892)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",
@@ -359,14 +359,125 @@ THEOREM_CORE = (
     "privacy.households.selection",
     "privacy.noise",
 )
-MOST_IN_THE_CORE = 0
+MOST_IN_THE_CORE = 2_066
 PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "asking", "keeping"}
 # Present exceptions: these lists only get shorter.
-PARTICIPLE_MODULES: set[str] = set()
-REPEATED_NAMES: set[str] = set()
-PRIVACY_SHOWS: set[str] = set()
-COMPLEX: set[str] = set()
-MANY_PARAMETERS: set[str] = set()
+PARTICIPLE_MODULES = {
+    "estimate.settled.__init__",
+    "estimate.settled.borrowed",
+    "estimate.settled.counted",
+    "estimate.settled.entities",
+    "estimate.settled.families",
+    "estimate.settled.lists",
+    "estimate.settled.prices",
+    "estimate.settled.shapes",
+    "estimate.settled.subtrees",
+    "publish.microdata.kept",
+    "publish.microdata.making",
+    "publish.release.keeping",
+    "publish.release.large.asking",
+    "publish.release.making",
+    "publish.release.shown",
+    "synthesis.country.asking",
+    "synthesis.country.making",
+    "synthesis.methods.asking",
+    "synthesis.models.keeping",
+}
+REPEATED_NAMES = {
+    "asking",
+    "by_category",
+    "cells",
+    "chain",
+    "contents",
+    "entities",
+    "files",
+    "histogram",
+    "households",
+    "keeping",
+    "layout",
+    "ledger",
+    "levels",
+    "making",
+    "measurements",
+    "neighbours",
+    "plan",
+    "plots",
+    "reading",
+    "regions",
+    "report",
+    "results",
+    "rounds",
+    "settling",
+    "statement",
+    "stored",
+    "value",
+    "verification",
+}
+PRIVACY_SHOWS = {
+    "privacy.accounts",
+    "privacy.households.rounds",
+    "privacy.measurements",
+    "privacy.plan",
+}
+COMPLEX = {
+    "categories.__post_init__",
+    "estimate.categories.transport._right_columns",
+    "estimate.settled.families._give",
+    "estimate.settled.shapes._smooth",
+    "estimate.tree.relaxation._step",
+    "estimate.tree.runs.share",
+    "hierarchy.from_edges",
+    "planning.report.planned",
+    "publish.microdata.verification._privacy_adds_up",
+    "publish.release.verification._privacy_adds_up",
+    "tables.counting._listed_groups",
+}
+MANY_PARAMETERS = {
+    "command.audit.run_audit",
+    "command.evaluate.run_evaluate",
+    "command.main.audit",
+    "command.main.evaluate",
+    "command.main.plan",
+    "command.main.query",
+    "command.main.release",
+    "command.main.synthesize",
+    "command.make.run_release",
+    "command.make.run_synthesis",
+    "command.plan.run_plan",
+    "command.query.run_query",
+    "estimate.intervals.guaranteed._bound_differences",
+    "estimate.intervals.list_bounds._bound",
+    "estimate.intervals.typical._put_ends",
+    "estimate.intervals.typical.typical",
+    "estimate.joint.cumulative._hand_out",
+    "estimate.settled.borrowed.borrowed",
+    "estimate.settled.counted._backward",
+    "estimate.tree.matching._merge",
+    "estimate.tree.matching._merge_level",
+    "estimate.tree.nearest._solve",
+    "estimate.tree.relaxation._positive",
+    "estimate.tree.whole._share_inner",
+    "evaluate.runner.compare",
+    "mechanisms.settling._borrow",
+    "planning.report.plan",
+    "planning.report.planned",
+    "privacy.households.rounds.__init__",
+    "privacy.measure.measure",
+    "privacy.measure.measure_with",
+    "publish.microdata.making.check",
+    "publish.microdata.making.synthesize",
+    "publish.release.making.decided",
+    "publish.release.making.release",
+    "publish.release.questions.of",
+    "publish.release.value.difference",
+    "publish.release.value.estimates",
+    "publish.release.value.ratio",
+    "synthesis.agreement.size_table",
+    "synthesis.models.containing._slopes",
+    "synthesis.models.network._step",
+    "tables.households.read_households",
+    "tables.reading.read",
+}
 
 
 def code_lines(name):
