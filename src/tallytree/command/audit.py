@@ -143,7 +143,7 @@ def _verdict(row: Row | BorderRow) -> Text:
 
 
 def _conclusion(found: Audit) -> str:
-    rows = [*found.rows, *found.border]
+    rows: list[Row | BorderRow] = [*found.rows, *found.border]
     good = len(rows) - len(found.failures)
     if any(row.part == "planted" for row in rows):
         return f"\n{good} of {len(rows)} planted defects are caught."

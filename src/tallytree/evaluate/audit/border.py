@@ -123,7 +123,8 @@ def _answers(draw: Draw, *seed: object) -> Integers:
 @contextmanager
 def injected(randomness: Randomness) -> Iterator[None]:
     """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `lots.bounded`)."""
-    border, reading = import_module("tallytree.privacy.measure"), import_module("tallytree.tables.reading")
+    border: Any = import_module("tallytree.privacy.measure")
+    reading: Any = import_module("tallytree.tables.reading")
     own = border.cryptographic, reading.fresh_key
     border.cryptographic, reading.fresh_key = (lambda _: randomness), (lambda: "0" * 64)
     try:
@@ -409,7 +410,12 @@ def _scores(tables: PrivateTables, offered: Sequence[Marginal], schema: Schema) 
     selection: Any = import_module("tallytree.privacy.households.selection")
     seen: list[Candidates] = []
     own = selection.choose
-    selection.choose = lambda candidates, words: seen.append(candidates) or 0
+
+    def choose(candidates: Candidates, _: object) -> int:
+        seen.append(candidates)
+        return 0
+
+    selection.choose = choose
     try:
         tables.select(offered, [np.ones(table.shape(schema), np.int64) for table in offered], EPSILON)
     finally:

@@ -262,7 +262,7 @@ def worst_pairs(setting: Setting) -> list[tuple[Pair, float]]:
             if pair.watched not in worst or rank > worst[pair.watched][0]:
                 worst[pair.watched] = rank, pair, seen
     delta = stated(setting.budget)[1]
-    return [(pair, exact_epsilon(*seen, delta)) for _, pair, seen in worst.values()]
+    return [(pair, exact_epsilon(seen[0], seen[1], delta)) for _, pair, seen in worst.values()]
 
 
 def _likely(plan: Plan, private: Sequence[GroupSizes]) -> Settled | None:
