@@ -43,8 +43,13 @@ from tallytree.privacy.households.selection import cost_of_selection
 SURELY = 1 - 1e-8
 RELEASABLE = [name for name, row in MECHANISMS.items() if not row.refused]
 SETTINGS = list(settings())
-# All of the default, and of each other mechanism what differs by unit and budget.
-EXACTLY = [one for one in SETTINGS if one.mechanism == "tallytree" or (one.kind == PEOPLE and one.totals == "private")]
+# All of the default in ε, and of each mechanism what differs by unit and budget; `make audit` goes through all of them.
+EXACTLY = [
+    one
+    for one in SETTINGS
+    if (one.mechanism == "tallytree" and one.budget == BUDGETS[0])
+    or (one.kind == PEOPLE and one.totals == "private" and set(one.options) <= {"totals_share"})
+]
 
 
 def about(setting):

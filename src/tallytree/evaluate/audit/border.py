@@ -411,7 +411,7 @@ def _scores(tables: PrivateTables, offered: Sequence[Marginal], schema: Schema) 
     seen: list[Candidates] = []
     own = selection.choose
 
-    def choose(candidates: Candidates, words: Any) -> int:
+    def choose(candidates: Candidates, _: object) -> int:
         seen.append(candidates)
         return 0
 
