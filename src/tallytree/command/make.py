@@ -366,7 +366,9 @@ def _warned(budget: Budget, group_sizes: GroupSizes | None = None, *, but: Seque
 def _check_account(spec: ReleaseSpec | SynthesisSpec, ledger: Path | None, flags: Mapping[str, Any]) -> None:
     """Refuse what the ledger would refuse after a long read. Its reservation is made later, and checks again."""
     if ledger is not None and spec.name is not None:
-        Ledger(ledger).check(spec.name, spec.budget, spec.neighbours(), spec.fingerprint(), **flags)
+        asked = spec.name, spec.budget, spec.neighbours()
+        Ledger(ledger).check(*asked, **flags)  # at once, before the files are read for their digest
+        Ledger(ledger).check(*asked, spec.fingerprint(), **flags)
 
 
 def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None:

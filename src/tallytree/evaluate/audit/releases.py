@@ -366,7 +366,8 @@ def through_the_command(setting: Setting, pair: Pair, folder: Path) -> Outputs:
         setting.write(states, folder)
         (folder / "release.toml").write_text(spec(setting, len(states)), encoding="utf-8")
         private = setting.count(states)
-        Ledger(folder / "ledger.db").open("made up", setting.budget, Neighbours.of(private, setting.unit))
+        relation = Neighbours.of(setting.read(folder), setting.unit)  # with the columns that the spec names
+        Ledger(folder / "ledger.db").open("made up", setting.budget, relation)
         return private
 
     def outputs(*_: object) -> Iterator[Measurements]:
