@@ -79,8 +79,8 @@ def summary(found: Audit) -> str:
     """What was run, in numbers."""
     claims = [row for row in found.rows if row.part != "planted"]
     border = [row for row in found.border if row.part != "planted"]
-    both: list[Row | BorderRow] = [*found.rows, *found.border]
-    planted = [row for row in both if row.part == "planted"]
+    every: list[Row | BorderRow] = [*found.rows, *found.border]
+    planted = [row for row in every if row.part == "planted"]
     failed = len([row for row in found.failures if row.part != "planted"])
     missed = len([row for row in found.failures if row.part == "planted"])
     drawn = sum(2 * row.runs for row in claims)

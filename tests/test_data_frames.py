@@ -16,7 +16,7 @@ FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame}
 def counted(make):
     tree = tt.Hierarchy.from_levels(make(REGIONS), ["state", "county"])
     how = {"group": "home", "region": "county", "max_size": 5, "quantity": "n", "quantity_bound": 4}
-    found = tt.read(make(ROWS), hierarchy=tree, groups=make(HOMES), **how)
+    found = tt.read(make(ROWS), hierarchy=tree, groups=make(HOMES), groups_are_public=True, **how)
     return tree.ids, found.leaf_totals.tolist(), found.counts.open_at_the_privacy_border().tolist()
 
 

@@ -31,8 +31,8 @@ def named(page):
 
 
 def mark_slow(page):
-    """The code of one page takes long: it audits all planted defects."""
-    return pytest.param(page, marks=pytest.mark.slow) if page.name == "audit.md" else page
+    """The code of two pages takes long: it audits and compares mechanisms many times, in processes of their own."""
+    return pytest.param(page, marks=pytest.mark.slow) if page.name in ("audit.md", "evaluate.md") else page
 
 
 @pytest.mark.parametrize("page", [mark_slow(page) for page in PAGES], ids=named)

@@ -154,6 +154,7 @@ def test_the_next_stage_takes_the_place_of_the_last(lines):
 
 
 def test_a_log_says_how_long_it_takes_still(monkeypatch, capsys):
+    monkeypatch.setattr(progress_bar, "BETWEEN_LINES", 10)
     seconds = iter([0.0, 0.0, 60.0, 100.0, 200.0])  # it looks twice when it begins
     log = _Log(clock=lambda: next(seconds))
     log.show(Stage("estimating", 0, 1000, unit="%"))

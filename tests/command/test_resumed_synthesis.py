@@ -100,7 +100,7 @@ def test_a_run_stopped_while_reserving_says_so_and_is_charged_once(ledgered, typ
 
     stopped(Ledger, "reserve", reserved)
     text = typed(*RUN, code=2)
-    assert "while ρ = 0.5 of 'homes-2020' was being reserved" in text
+    assert "ρ = 0.5 of 'homes-2020' may be reserved and spent" in text
     typed(*pasted(text))
     typed("verify", "mine")
     assert len(spendings(ledgered)) == 1

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tallytree as tt
+from tallytree.command import progress_bar
 from tallytree.command.main import app
 from tallytree.command.progress_bar import _Log
 from tallytree.command.synthesis_spec import SynthesisSpec
@@ -211,7 +212,8 @@ def test_a_run_with_tables_by_role_that_was_stopped_goes_on_and_draws_nothing_tw
     assert again[: len(drawn)] == drawn
 
 
-def test_a_log_has_a_line_now_and_then(capsys):
+def test_a_log_has_a_line_now_and_then(monkeypatch, capsys):
+    monkeypatch.setattr(progress_bar, "BETWEEN_LINES", 10)
     now = [0.0]
     log = _Log(lambda: now[0])
     for second in range(35):

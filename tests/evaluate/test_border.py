@@ -47,16 +47,16 @@ def test_every_mechanism_unit_and_kind_of_category_is_compared():
 
 @pytest.mark.parametrize("setting", SAMPLE.values(), ids=about)
 def test_neighbours_differ_within_their_sensitivities_and_their_budget(setting):
-    row = audit_border(setting, pairs=2, published=0, release=release_in_process)
+    row = audit_border(setting, pairs=1, published=0, release=release_in_process)
     assert row.flags == ()
-    assert row.queries >= 2
+    assert row.queries >= 1
     assert row.change <= 1
     assert row.loss <= 1
 
 
 @pytest.mark.parametrize("setting", WHOLE, ids=about)
 def test_identical_answers_give_identical_releases(setting):
-    row = audit_border(setting, pairs=2, published=1, release=release_in_process)
+    row = audit_border(setting, pairs=1, published=1, release=release_in_process)
     assert row.flags == ()
     assert row.published == 1
 
@@ -71,14 +71,14 @@ def test_tables_of_households_differ_within_their_sensitivities(unit, structure)
 
 def test_the_whole_sensitivity_and_the_whole_budget_are_reached():
     """A comparison that always finds small changes would be blind."""
-    row = audit_border(Setting("tallytree", "one_group"), pairs=10, published=0, release=release_in_process)
+    row = audit_border(Setting("tallytree", "one_group"), pairs=6, published=0, release=release_in_process)
     assert row.change == 1
     assert row.loss == 1
 
 
 def test_both_ways_of_an_adaptive_plan_are_compared(tmp_path):
     setting, seen = Setting("tallytree", "one_entity", options={"lists_below": "2"}), set()
-    for number in range(12):
+    for number in range(8):
         states = random_pair(setting.kind, setting.unit, setting.totals, number).here
         queries = border.observe(setting, states, tmp_path, None, number).queries
         seen.add(any("sorted_sizes" in query.name for query in queries))
@@ -104,8 +104,8 @@ def test_a_refusal_that_depends_on_private_data_is_flagged(monkeypatch):
 def test_a_halved_sensitivity_is_flagged():
     setting = Setting("tallytree", "one_group")
     with border.halved_sensitivities():
-        row = audit_border(setting, pairs=10, published=0, release=release_in_process)
-    assert row.flagged >= 3
+        row = audit_border(setting, pairs=6, published=0, release=release_in_process)
+    assert row.flagged >= 2
     assert any("changes by more than its sensitivity" in flag for flag in row.flags)
     assert "all queries together lose more than the budget" in row.flags
 

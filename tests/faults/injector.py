@@ -200,8 +200,8 @@ def judged(world: World, folder: Path, point: Point, ended: Ended) -> Tally:
     crashed = point.kind == STARVED and ended.code < 0  # of a library that ends the process: as good as a kill
     if ended.code not in CODES and not crashed:
         say("tracebacks", f"exit code {ended.code}: {ended.shown}")
-    # Whoever cannot read the disk any more says so: going on then asks the ledger, and pays once.
-    unknowable = point.kind == DEAD and bool(NOT_KNOWN.search(ended.shown))
+    # A command that cannot read the disk, or was stopped while it wrote the ledger, says so: going on pays once.
+    unknowable = point.kind in (DEAD, INTERRUPT) and bool(NOT_KNOWN.search(ended.shown))
     if ended.code not in (0, -signal.SIGKILL) and not crashed:
         if before.charges and (NOTHING_SPENT.search(ended.shown) or "spent" not in ended.shown):
             say("untold", f"it was charged, and the message is: {ended.shown}")
@@ -230,6 +230,8 @@ def judged(world: World, folder: Path, point: Point, ended: Ended) -> Tally:
         say("lost", "what was measured is not what was published")
     if (folder / NOTES).read_text() != OWN:
         say("lost", "a file of the user's own was changed")
+    if after.out == "sound" and extra(world, folder):  # the page is made again, which clears what was left of it
+        ends.append(plain(typed("report", OUT), folder))
     if after.out == "sound" and (more := extra(world, folder)):
         say("left_over", ", ".join(more))
     for each in (ended, *ends):

@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "release")) for name in SMALL])
 @pytest.mark.parametrize("race", races.RACES)
 def test_sixteen_at_once_are_charged_as_often_as_they_release(name, race):
     found = races.raced(name, race, random.Random(1))

@@ -215,7 +215,7 @@ def counted(sizes, groups):
     """Group sizes of three homes, each with so many rows."""
     homes = [(home, county) for home, county, size in zip((1, 2, 3), "aab", sizes, strict=True) for _ in range(size)]
     table = pa.table({"home": [home for home, _ in homes], "county": [county for _, county in homes]})
-    return read(table, group="home", region="county", hierarchy=TREE, max_size=4, groups=groups)
+    return read(table, group="home", region="county", hierarchy=TREE, max_size=4, groups=groups, groups_are_public=True)
 
 
 @pytest.mark.parametrize("groups", [GROUPS, None], ids=["public list", "private totals"])

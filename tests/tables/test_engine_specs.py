@@ -1,4 +1,4 @@
-"""Specs whose tables are on an engine, through the command, in processes of their own."""
+"""Specs whose tables are on an engine, through the command."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from tallytree import SpecError
 from tallytree.command.release_spec import ReleaseSpec
+from tests.command.test_main import run as run_here
 from tests.engines import PASSWORD
 from tests.tables.conftest import ON_POSTGRES, ON_SPARK
 
@@ -50,7 +51,21 @@ def table(url, name):
 
 
 @pytest.fixture
+def typed(tmp_path):
+    """The command in this process."""
+
+    def typed(*words, code=0):
+        written = run_here(*words, folder=tmp_path, code=code)
+        assert PASSWORD not in written
+        return written
+
+    return typed
+
+
+@pytest.fixture
 def tallytree(tmp_path):
+    """The command in a process of its own, which has no Spark session yet."""
+
     def run(*words, code=0):
         done = subprocess.run([sys.executable, "-m", "tallytree", *words], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == code, done.stdout + done.stderr
@@ -111,14 +126,14 @@ def test_a_secret_in_a_spec_is_refused_and_not_repeated(tmp_path, source, words)
 
 
 @pytest.mark.parametrize("_", [pytest.param("", marks=ON_POSTGRES)])
-def test_a_release_from_postgres_leaves_no_password_and_no_address_anywhere(postgres, tallytree, tmp_path, _):
+def test_a_release_from_postgres_leaves_no_password_and_no_address_anywhere(postgres, typed, tmp_path, _):
     there = [table(postgres.url, postgres.load(rows).table) for rows in (PEOPLE, HOMES, REGIONS)]
     written = spec(*there, ledger='"ledger.db"').replace("group =", 'name = "people"\ngroup =')
     (tmp_path / "release.toml").write_text(written)
-    tallytree("validate", "release.toml")
-    tallytree("ledger", "open", "release.toml", "--epsilon", "2")
-    tallytree("release", "release.toml", "--out", "out")
-    tallytree("verify", "out")
+    typed("validate", "release.toml")
+    typed("ledger", "open", "release.toml", "--epsilon", "2")
+    typed("release", "release.toml", "--out", "out")
+    typed("verify", "out")
     for path in tmp_path.rglob("*"):
         if path.is_file() and path.name != "release.toml":
             content = path.read_bytes()
@@ -148,14 +163,14 @@ def test_a_release_from_spark_shows_nothing_of_sparks_and_leaves_no_address(engi
 
 
 @pytest.mark.parametrize("scheme", ["spark", "sc", "postgresql"])
-def test_if_the_engine_has_ended_since_it_is_said_and_nothing_is_spent(scheme, tallytree, tmp_path):
+def test_if_the_engine_has_ended_since_it_is_said_and_nothing_is_spent(scheme, typed, tmp_path):
     (tmp_path / "regions.csv").write_text("state,county\nA,00\nB,01\n")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody else listens there, and neither does this
         url = f"{scheme}://127.0.0.1:{taken.getsockname()[1]}"
         written = spec(table(url, "people"), table(url, "homes"), '"regions.csv"', ledger='"ledger.db"')
         (tmp_path / "release.toml").write_text(written.replace("group =", 'name = "people"\ngroup ='))
-        tallytree("ledger", "open", "release.toml", "--epsilon", "2")
-        assert "no server listens there" in tallytree("release", "release.toml", "--out", "out", code=2)
+        typed("ledger", "open", "release.toml", "--epsilon", "2")
+        assert "no server listens there" in typed("release", "release.toml", "--out", "out", code=2)
     assert not (tmp_path / "out").exists()
-    assert json.loads(tallytree("ledger", "show", "ledger.db", "--json"))[0]["spendings"] == []
+    assert json.loads(typed("ledger", "show", "ledger.db", "--json"))[0]["spendings"] == []

@@ -152,7 +152,7 @@ def test_name_and_fingerprint_come_from_the_file(tmp_path):
     sizes = read(path, **OPTIONS)
     inner = hashlib.sha256(path.read_bytes()).digest()
     assert sizes.name == "people.2024"
-    assert sizes.fingerprint() == hashlib.sha256(b"1 files" + inner).hexdigest()
+    assert sizes.fingerprint() == hashlib.sha256(b"rows, 1 files" + inner).hexdigest()
     assert read(path, **OPTIONS, name="census").name == "census"
     assert read(PEOPLE, **OPTIONS).fingerprint() is None
     assert read(PEOPLE, **OPTIONS).name is None

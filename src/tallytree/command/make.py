@@ -366,7 +366,9 @@ def _warned(budget: Budget, group_sizes: GroupSizes | None = None, *, but: Seque
 def _check_account(spec: ReleaseSpec | SynthesisSpec, ledger: Path | None, flags: Mapping[str, Any]) -> None:
     """Refuse what the ledger would refuse after a long read. Its reservation is made later, and checks again."""
     if ledger is not None and spec.name is not None:
-        Ledger(ledger).check(spec.name, spec.budget, spec.neighbours(), spec.fingerprint(), **flags)
+        asked = spec.name, spec.budget, spec.neighbours()
+        Ledger(ledger).check(*asked, **flags)  # at once, before the files are read for their digest
+        Ledger(ledger).check(*asked, spec.fingerprint(), **flags)
 
 
 def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None:
@@ -413,9 +415,7 @@ def _noted(error: BaseException, kept: Kept, again: str, budget: Budget) -> Base
         state = None if before else kept.state()
     except ReleaseError as damage:
         state = State(kept.folder, "begun", unsure=str(damage))
-    if isinstance(error, OSError | MemoryError):
-        why = (error.strerror or "it could not be written") if isinstance(error, OSError) else "too little memory"
-        error = ReleaseError(f"the run was stopped by the system: {why}.")
+    error = _without_defect(error)
     if isinstance(error, ChangedInput):
         error.__notes__ = [_about_changed_files(again)]
     elif state is None or not state.spent:
@@ -427,6 +427,16 @@ def _noted(error: BaseException, kept: Kept, again: str, budget: Budget) -> Base
             error.add_note(f"At most {amount(budget.amount, budget.currency)} is spent.")
         error.add_note(f"Go on with:\n  {again} --resume")
     return error
+
+
+def _without_defect(error: BaseException) -> BaseException:
+    """What the system refuses, in words; any other error as it is. Python without memory may fail in its own code."""
+    if not isinstance(error, OSError | MemoryError | SystemError):
+        return error
+    why = (error.strerror or "it could not be written") if isinstance(error, OSError) else "too little memory"
+    if isinstance(error, SystemError):
+        why = "Python itself failed, which it does for lack of memory"
+    return ReleaseError(f"the run was stopped by the system: {why}.")
 
 
 def _about_changed_files(again: str) -> str:
@@ -572,10 +582,7 @@ def _refuse_synthesis(past: KeptRun, out: Path, again: str, *, resumed: bool) ->
 
 def _told(error: BaseException, kept: Path, again: str) -> BaseException:
     """An error with a note that says what was spent and how to go on; what was kept for nothing is removed."""
-    told: BaseException = error
-    if isinstance(error, OSError | MemoryError):
-        why = (error.strerror or "it could not be written") if isinstance(error, OSError) else "too little memory"
-        told = ReleaseError(f"the run was stopped by the system: {why}.")
+    told = _without_defect(error)
     try:
         past = kept_run(kept)
     except (TallytreeError, OSError):  # a disk that is full, say, so that the journal cannot even be opened

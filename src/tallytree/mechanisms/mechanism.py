@@ -31,6 +31,7 @@ PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Cens
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
 ALL_TOTALS = "regions add up; every region's total where totals are public"
 LARGEST_DRAW = 40  # scales
+LARGEST_FLOAT = 10**300  # beyond, noise is as good as infinite
 NOT_FOR_DESCRIPTION = ("estimate", "certified", "settings", "unplanned")
 
 
@@ -183,7 +184,7 @@ def noise_scales(neighbours: Neighbours, hierarchy: Hierarchy, plan: Plan) -> It
     kind, regions = NOISE_FOR[plan.budget.currency], np.diff(hierarchy.level_starts).tolist()
     for question in _asked(plan):
         sensitivity = neighbours.sensitivity(question.view, regions[question.level], summed=question.summed)
-        scale = float(scale_for(kind, sensitivity, plan.cost(question)))
+        scale = float(min(scale_for(kind, sensitivity, plan.cost(question)), LARGEST_FLOAT))
         yield question, scale if kind == "discrete_laplace" else sqrt(scale)
 
 

@@ -260,11 +260,13 @@ def is_report(path: Path, directory: Path) -> bool:
 def put_report(directory: Path, content: bytes) -> Path:
     """Put the page into a directory that is there, whole or not at all, over an older page and over nothing else.
 
-    It is written beside the directory first: whoever is killed leaves nothing in it that does not belong there.
+    It is written beside the directory first, so a process that is killed leaves nothing in the directory that does not
+    belong there. What such a process left beside it is removed.
     """
     target = place_of(directory)
     if os.path.lexists(target / REPORT) and not is_report(target / REPORT, target):
         raise ReleaseError(f"{target / REPORT} is there already, and no page of tallytree; choose another name for it")
+    clear_unfinished(target)
     with _staging(target) as staging:
         made = staging / REPORT
         made.write_bytes(content)

@@ -139,10 +139,10 @@ def proposed(law: str, number: Fraction, sampler: WideSampler, x: int) -> Interv
     ("law", "number", "widest", "word_bits", "leading_bits", "words"),
     [
         ("laplace", Fraction(7, 3), 1, 9, 5, 2),
-        ("laplace", Fraction(2, 3), Fraction(1, 3), 5, 4, 4),
+        pytest.param("laplace", Fraction(2, 3), Fraction(1, 3), 5, 4, 4, marks=pytest.mark.slow),
         ("gaussian", Fraction(7, 3), 1, 9, 5, 2),
-        ("gaussian", Fraction(7, 3), 1, 5, 2, 4),
-        ("gaussian", Fraction(30), 3, 9, 7, 2),
+        pytest.param("gaussian", Fraction(7, 3), 1, 5, 2, 4, marks=pytest.mark.slow),
+        pytest.param("gaussian", Fraction(30), 3, 9, 7, 2, marks=pytest.mark.slow),
     ],
 )
 def test_all_words_give_the_wide_noise(

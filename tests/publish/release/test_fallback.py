@@ -75,11 +75,21 @@ def test_where_a_solver_gives_up_another_mechanism_of_the_same_view_takes_over(a
 CATEGORY = {"by": {"sort": ["a", "b"]}}
 KINDS = {
     "private totals": {},
-    "public totals": {"groups": GROUPS},
+    "public totals": {"groups": GROUPS, "groups_are_public": True},
     "the group decides": {**CATEGORY, "decided_by": "group"},
     "members decide": {**CATEGORY, "decided_by": "members"},
-    "the group decides, totals by region": {**CATEGORY, "decided_by": "group", "groups": GROUPS},
-    "members decide, totals by region": {**CATEGORY, "decided_by": "members", "groups": GROUPS},
+    "the group decides, totals by region": {
+        **CATEGORY,
+        "decided_by": "group",
+        "groups": GROUPS,
+        "groups_are_public": True,
+    },
+    "members decide, totals by region": {
+        **CATEGORY,
+        "decided_by": "members",
+        "groups": GROUPS,
+        "groups_are_public": True,
+    },
 }
 BANDS = [{"to": 2, "shares": [1, 1, 2]}, {"shares": [1, 2, 1]}]
 

@@ -36,6 +36,7 @@ from tallytree.evaluate.audit.releases import BUDGETS, UNITS, Setting, settings,
 from tallytree.evaluate.audit.results import BorderRow
 from tallytree.evaluate.audit.worlds import BY_GROUP, BY_MEMBERS, State, random_pair
 from tallytree.evaluate.truth import SeededWords, seeded
+from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
@@ -71,6 +72,8 @@ class Draw:
     noise: Integers
     answers: Integers
 
+    __repr__ = briefly
+
     @property
     def private(self) -> Integers:
         """The private numbers."""
@@ -84,6 +87,8 @@ class Recorder:
 
     script: Sequence[Integers] = ()
     draws: list[Draw] = field(default_factory=list)
+
+    __repr__ = briefly
 
     def randomness(self) -> Randomness:
         """What the border draws from. A run of the recorder is no release, and its name says so."""
@@ -411,7 +416,7 @@ def _scores(tables: PrivateTables, offered: Sequence[Marginal], schema: Schema) 
     seen: list[Candidates] = []
     own = selection.choose
 
-    def choose(candidates: Candidates, words: Any) -> int:
+    def choose(candidates: Candidates, _: object) -> int:
         seen.append(candidates)
         return 0
 

@@ -49,7 +49,7 @@ def exact_epsilon(here: Sequence[Measurement], there: Sequence[Measurement], del
             sums, masses = _sums(apart[apart > 0], one.scale)
             begin, mine = _binned((float((apart**2).sum()) + 2 * sums) / (2 * float(one.scale)) / grid, masses)
             place, chances = place + begin, _convolved(chances, mine)
-    losses: Floats = np.arange(place, place + len(chances)).astype(np.float64) * float(grid)
+    losses: Floats = np.arange(place, place + len(chances), dtype=np.float64) * grid
     return least_epsilon(losses, chances, delta)
 
 

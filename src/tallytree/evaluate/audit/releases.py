@@ -35,6 +35,7 @@ from tallytree.evaluate.audit.worlds import (
     PEOPLE,
     QUANTITIES,
     SEVERAL_ROWS,
+    VALUES,
     Kind,
     Pair,
     State,
@@ -66,7 +67,6 @@ UNITS = ("one_entity", "one_group")
 ABOVE, BELOW = 1, 500
 BANDS = [{"to": 2, "shares": [1, 300, 700]}, {"shares": [1, 700, 300]}]
 GADGETS = 1000
-CELLS = MAX_SIZE + 1
 # Private totals that a mechanism needs are measured. A setting takes the first of these that is accepted.
 AS_NEEDED: tuple[dict[str, Any], ...] = ({}, {"totals_share": "0.3"})
 # Other options that change what is measured: lists of sizes, adaptive plans, bands of sizes, numbers of entities.
@@ -113,7 +113,8 @@ class Setting:
         together = {"chain", "largest"} & views or ("sorted_sizes" in views and self.totals != "public")
         if self.one_region or together or row.name == "pgsr-hierarchical-tables":
             return 1
-        return GADGETS if row.most_cells is None else (row.most_cells // CELLS - 1) // 6 * 2
+        cells = (MAX_SIZE + 1) * (1 if self.kind.decided_by is None else len(VALUES))  # of a region
+        return GADGETS if row.most_cells is None else (row.most_cells // cells - 2) // 6 * 2
 
     def arguments(self, depth: int) -> dict[str, Any]:
         """The arguments of `release` and `decided` for a tree of so many levels."""
@@ -365,7 +366,8 @@ def through_the_command(setting: Setting, pair: Pair, folder: Path) -> Outputs:
         setting.write(states, folder)
         (folder / "release.toml").write_text(spec(setting, len(states)), encoding="utf-8")
         private = setting.count(states)
-        Ledger(folder / "ledger.db").open("made up", setting.budget, Neighbours.of(private, setting.unit))
+        relation = Neighbours.of(setting.read(folder), setting.unit)  # with the columns that the spec names
+        Ledger(folder / "ledger.db").open("made up", setting.budget, relation)
         return private
 
     def outputs(*_: object) -> Iterator[Measurements]:

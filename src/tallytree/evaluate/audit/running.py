@@ -167,9 +167,13 @@ def _done(tasks: list[Task], jobs: int, progress: Progress) -> Rows:
         return [row for rows in found.values() for row in rows]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         futures = {pool.submit(_run, task): number for number, task in enumerate(tasks)}
-        for future in as_completed(futures):
-            found[futures[future]] = future.result()
-            progress(Stage(doing, len(found), len(tasks), about=found[futures[future]][0].name))
+        try:
+            for future in as_completed(futures):
+                found[futures[future]] = future.result()
+                progress(Stage(doing, len(found), len(tasks), about=found[futures[future]][0].name))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return [row for number in range(len(tasks)) for row in found[number]]
 
 

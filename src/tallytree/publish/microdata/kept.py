@@ -67,8 +67,9 @@ class KeptRun:
             return f"Nothing was spent: {self.folder} holds a synthesis that was cut off before its first round."
         if self.state == "begun":
             return (
-                f"{self.folder} holds a synthesis that was cut off while ρ = {as_decimal(self.budget.amount)}{of} was "
-                "being reserved in the ledger. Going on finds that reservation or makes it, and charges it once."
+                f"ρ = {as_decimal(self.budget.amount)}{of} may be reserved and spent: {self.folder} holds a synthesis "
+                "that was cut off while the ledger was written. Going on finds that reservation or makes it, and "
+                "charges it once."
             )
         charged = (
             f"ρ = {as_decimal(self.budget.amount)}{of} is reserved in the ledger (receipt {self.receipt}) and spent"
