@@ -30,9 +30,13 @@ def named(page):
     return page.name
 
 
+# Code that starts many processes, compiles or fits for long; the commands and functions in it have tests of their own.
+SLOW_PAGES = ("audit.md", "coc.md", "country.md", "evaluate.md", "plausibility.md")
+
+
 def mark_slow(page):
-    """The code of two pages takes long: it audits and compares mechanisms many times, in processes of their own."""
-    return pytest.param(page, marks=pytest.mark.slow) if page.name in ("audit.md", "evaluate.md") else page
+    """Mark pages whose code takes long."""
+    return pytest.param(page, marks=pytest.mark.slow) if page.name in SLOW_PAGES else page
 
 
 @pytest.mark.parametrize("page", [mark_slow(page) for page in PAGES], ids=named)

@@ -150,6 +150,7 @@ def test_bounds_from_outputs_stay_below_the_claim(setting):
         assert row.measurements > 0.1 * row.claimed  # no bound that is always zero
 
 
+@pytest.mark.slow
 def test_bounds_of_an_adaptive_plan_stay_below_the_claim():
     row = audited(
         Setting("tallytree", "one_entity", options={"lists_below": "2"}),
@@ -225,7 +226,11 @@ def test_the_neighbours_that_are_audited_change_a_number_from_zero_in_either_cou
         assert ((one.values == 0) != (two.values == 0)).any()
 
 
-@pytest.mark.parametrize("gadgets", [1, None], ids=["one release each", "many in a release"])
+@pytest.mark.parametrize(
+    "gadgets",
+    [pytest.param(1, marks=pytest.mark.slow), None],
+    ids=["one release each", "many in a release"],
+)
 def test_without_a_defect_the_same_audit_finds_nothing(gadgets):
     for seed in range(4):
         found = planted.bound_of_releases(Altered(gadgets=gadgets), BUDGETS[0], ("honest", seed), 1000, 0.0, SURELY)
