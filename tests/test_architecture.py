@@ -336,12 +336,12 @@ MOST_CODE_LINES = {
     "tables": 3_131,
     "privacy": 3_256,
     "estimate": 5_588,
-    "mechanisms": 1_844,
+    "mechanisms": 1_845,
     "synthesis": 3_412,
     "planning": 1_664,
-    "publish": 9_710,
-    "evaluate": 4_024,
-    "command": 3_526,
+    "publish": 9_714,
+    "evaluate": 4_033,
+    "command": 3_530,
 }
 MOST_MODULES = 313
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
