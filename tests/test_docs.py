@@ -119,7 +119,9 @@ def test_the_pages_queries_give_the_released_numbers(large_release):
     check_queries(large_release)
 
 
+# Not the rows that spill to disk: with the same limit, that version runs out of memory.
 OLDEST_DUCKDB = (
+    "--deselect=tests/tables/test_formats.py::test_spilled_rows_leave_nothing_behind",
     "tests/tables/test_counting.py",
     "tests/tables/test_formats.py",
     "tests/tables/test_bad_input.py",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from importlib.util import find_spec
 from math import sqrt
 from typing import Any, ClassVar
@@ -31,7 +32,7 @@ PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Cens
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
 ALL_TOTALS = "regions add up; every region's total where totals are public"
 LARGEST_DRAW = 40  # scales
-LARGEST_FLOAT = 10**300  # beyond, noise is as good as infinite
+LARGEST_FLOAT = Fraction(10**300)  # beyond, noise is as good as infinite
 NOT_FOR_DESCRIPTION = ("estimate", "certified", "settings", "unplanned")
 
 
