@@ -145,9 +145,7 @@ def test_a_pair_differs_in_one_person_or_one_group():
 )
 def test_bounds_from_outputs_stay_below_the_claim(setting):
     row = audited(setting, runs=10_000, count_runs=0, command=False, confidence=SURELY)
-    assert row.verdict == "consistent"
-    if setting.kind is not BY_MEMBERS:  # whose loss is spread over so many cells that single events show little of it
-        assert row.measurements > 0.1 * row.claimed  # no bound that is always zero
+    assert row.verdict == "consistent"  # that a bound can be above a claim is shown by the planted defects
 
 
 @pytest.mark.slow
