@@ -17,8 +17,8 @@ import time
 
 import numpy as np
 
-from tallytree.evaluate.households import DOMAINS
-from tallytree.schema import Attribute, Schema
+from tallytree.domain.schema import Attribute, Schema
+from tallytree.lab.households import DOMAINS
 from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.models.products import expected_counts, queries_of
 from tallytree.synthesis.workload import Workload, sampled_sets

@@ -27,10 +27,10 @@ import numpy as np
 
 import tallytree as tt
 from common import peak_bytes, report
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.tree.matching import matched
-from tallytree.evaluate.datasets import make
-from tallytree.evaluate.truth import Truth
-from tallytree.hierarchy import Hierarchy
+from tallytree.lab.datasets import make
+from tallytree.lab.truth import Truth
 from tallytree.mechanisms import MECHANISMS, Mechanism, count_of_counts
 from tallytree.privacy.measure import measure
 from tallytree.privacy.noise.draws import discrete_laplace

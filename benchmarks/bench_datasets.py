@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tallytree.evaluate.datasets import make, write_people
+from tallytree.lab.datasets import make, write_people
 
 SAMPLE = 5_000_000
 

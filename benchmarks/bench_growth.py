@@ -25,12 +25,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common import best_of, drawn, even_tree, made_up_counts, peak_bytes
-from tallytree.arrays import Integers
+from tallytree.core.arrays import Integers
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import at_least
 from tallytree.estimate.joint.cumulative import joint_cumulative
 from tallytree.estimate.tree.chain import nearest_chain
 from tallytree.estimate.tree.nearest import nearest_consistent
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import at_least
 
 SCALE = 30.0
 
@@ -106,7 +106,7 @@ def release_case(cells: int, levels: int, sizes: int) -> dict[str, Any]:
             shares=None,
             priority=None,
         )
-        from tallytree.progress import Stage
+        from tallytree.core.progress import Stage
 
         tell(Stage("measuring"))
         measurements = measure(data, plan, settle=chosen.settle)
@@ -161,7 +161,7 @@ def releases(most: float, figure: Path | None, *, apart: bool) -> None:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Time and memory of each cell against what is varied."""
-    from tallytree import charts
+    from tallytree.core import charts
 
     alt = charts.altair()
     kinds = {"CPU nanoseconds for each cell": STAGES, "bytes of memory for each cell": ("bytes",)}

@@ -22,11 +22,11 @@ import numpy as np
 import tallytree as tt
 from bench_joint import CENSUS, QUICK, TAILS, made_up
 from common import best_of, even_tree, report, rise_of_peak
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals import noise_tails
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.typical import REPLICATES, typical
-from tallytree.evaluate.truth import Truth, seeded_measurements
-from tallytree.hierarchy import Hierarchy
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.noise.draws import discrete_laplace

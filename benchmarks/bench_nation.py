@@ -63,8 +63,8 @@ class Stages:
 
 
 def step_make(folder: Path, scale: float, stages: Stages) -> None:
-    from tallytree.evaluate.blocks import write_country
-    from tallytree.progress import Stage
+    from tallytree.core.progress import Stage
+    from tallytree.lab.blocks import write_country
 
     stages(Stage("making up a country"))
     made = write_country(folder, scale=scale, progress=stages)
@@ -77,7 +77,7 @@ def step_make(folder: Path, scale: float, stages: Stages) -> None:
 def step_bare(folder: Path, scale: float, stages: Stages) -> None:
     import duckdb
 
-    from tallytree.progress import Stage
+    from tallytree.core.progress import Stage
 
     stages(Stage("bare query"))
     with duckdb.connect() as connection:
@@ -91,7 +91,7 @@ def step_copy(folder: Path, scale: float, stages: Stages) -> None:
     import numpy as np
     import pyarrow.parquet as pq
 
-    from tallytree.progress import Stage
+    from tallytree.core.progress import Stage
 
     cells = np.ones((int(pq.read_metadata(folder / "regions.parquet").num_rows * 1.041), 10), np.int64)
     stages(Stage("copying one array"))

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tallytree.kernels import blocks, in_threads
+from tallytree.core.kernels import blocks, in_threads
 from tallytree.privacy.noise import draws as noise
 from tallytree.privacy.noise import opendp as opendp_noise
 from tallytree.privacy.noise.keystream import Keystream

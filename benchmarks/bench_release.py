@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 
 

@@ -19,7 +19,7 @@ from itertools import product
 import tallytree as tt
 from bench_joint import TAILS, made_up
 from common import best_of, drawn, even_tree, report, rise_of_peak
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.mechanisms.mechanism import Mechanism
 from tallytree.privacy.measurements import Measurements

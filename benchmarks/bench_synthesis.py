@@ -14,7 +14,7 @@ import os
 import resource
 import time
 
-from tallytree.evaluate.microdata import compare_synthesis, made_up
+from tallytree.lab.microdata import compare_synthesis, made_up
 from tallytree.privacy.budget import Budget
 from tallytree.synthesis.workload import sampled_sets
 

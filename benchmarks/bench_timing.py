@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tallytree as tt
-from tallytree.arrays import Integers
+from tallytree.core.arrays import Integers
 from tallytree.mechanisms import prepare
 from tallytree.privacy.households.selection import candidates, choose
 from tallytree.privacy.measure import measure

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests import engines
 from tests.oracles.trees import even_tree, two_sided_geometric
 
-from tallytree.arrays import Integers
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.domain.hierarchy import Hierarchy
 
 __all__ = ["best_of", "drawn", "engines", "even_tree", "made_up_counts", "peak_bytes", "report", "rise_of_peak"]
 

@@ -34,11 +34,11 @@ from experiments.accuracy_tables import (
     written,
 )
 from experiments.named_files import load
-from tallytree import charts
-from tallytree.evaluate import Results, Truth, compare
-from tallytree.evaluate.datasets import make
-from tallytree.evaluate.oracle import oracle
-from tallytree.hierarchy import Hierarchy
+from tallytree.core import charts
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.lab import Results, Truth, compare
+from tallytree.lab.datasets import make
+from tallytree.lab.oracle import oracle
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.mechanisms.tallytree import Tallytree
 from tallytree.privacy.budget import Budget

@@ -16,9 +16,9 @@ from typing import Any
 
 from tallytree.command.audit import release_in_process
 from tallytree.command.progress_bar import shown
-from tallytree.evaluate.audit.plot import save_all
-from tallytree.evaluate.audit.results import Audit, BorderRow, Row
-from tallytree.evaluate.audit.running import audit
+from tallytree.lab.audit.plot import save_all
+from tallytree.lab.audit.results import Audit, BorderRow, Row
+from tallytree.lab.audit.running import audit
 from tallytree.version import VERSION
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -20,11 +20,11 @@ import numpy as np
 
 import tallytree as tt
 from experiments.named_files import load
-from tallytree.arrays import Floats, Integers
-from tallytree.evaluate.datasets import make
-from tallytree.evaluate.truth import Truth, seeded_measurements
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import earth_movers_distance, l1_distance
+from tallytree.core.arrays import Floats, Integers
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import earth_movers_distance, l1_distance
+from tallytree.lab.datasets import make
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import prepare
 from tallytree.privacy.neighbours import Neighbours
 

@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from experiments.named_files import load
-from tallytree.arrays import Floats, Integers
-from tallytree.categories import Categories
-from tallytree.category_trees import by_category, over_categories, rows_of
-from tallytree.evaluate.truth import Truth, seeded
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import earth_movers_distance
+from tallytree.core.arrays import Floats, Integers
+from tallytree.domain.categories import Categories
+from tallytree.domain.category_trees import by_category, over_categories, rows_of
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import earth_movers_distance
+from tallytree.lab.truth import Truth, seeded
 from tallytree.mechanisms import prepare
 from tallytree.mechanisms.mechanism import Mechanism
 from tallytree.privacy import Budget, Neighbours

@@ -27,13 +27,13 @@ import pyarrow.compute as pc
 import tallytree as tt
 from experiments.named_files import load
 from experiments.omniscient import omniscient_errors
-from tallytree import charts
-from tallytree.charts import COLORS
-from tallytree.evaluate import Results, Truth, compare, plots
-from tallytree.evaluate.audit.shared_noise import estimate_with_shared_noise
-from tallytree.evaluate.datasets import make
-from tallytree.evaluate.metrics import level_errors
-from tallytree.evaluate.truth import seeded_measurements
+from tallytree.core import charts
+from tallytree.core.charts import COLORS
+from tallytree.lab import Results, Truth, compare, plots
+from tallytree.lab.audit.shared_noise import estimate_with_shared_noise
+from tallytree.lab.datasets import make
+from tallytree.lab.metrics import level_errors
+from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.mechanisms.count_of_counts import methods_for
 

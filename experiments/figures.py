@@ -9,9 +9,9 @@ import argparse
 from pathlib import Path
 
 import tallytree as tt
-from tallytree import charts
-from tallytree.evaluate import compare, plots
-from tallytree.evaluate.datasets import make
+from tallytree.core import charts
+from tallytree.lab import compare, plots
+from tallytree.lab.datasets import make
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 MECHANISMS = ["pgsr-hierarchical-dp", "pgsr-cumulative-dp"]

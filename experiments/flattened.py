@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.schema import Schema
+from tallytree.domain.schema import Schema
 from tallytree.tables.contingency import HouseholdCodes, grouped
 
 PROGRAM = """

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.evaluate.microdata import HouseholdTruth, compare_synthesis, made_up
+from tallytree.domain.schema import Attribute, Schema
+from tallytree.lab.microdata import HouseholdTruth, compare_synthesis, made_up
 from tallytree.privacy.budget import Budget
-from tallytree.schema import Attribute, Schema
 from tallytree.synthesis.workload import Workload, all_sets, sampled_sets
 from tallytree.tables.contingency import code_type, grouped
 

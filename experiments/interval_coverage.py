@@ -31,13 +31,13 @@ from numpy.typing import NDArray
 
 import tallytree as tt
 from experiments.named_files import load
-from tallytree.arrays import Integers
+from tallytree.core.arrays import Integers
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.typical import typical
 from tallytree.estimate.intervals.value import Intervals
-from tallytree.evaluate.datasets import make
-from tallytree.evaluate.truth import Truth, seeded_measurements
-from tallytree.hierarchy import Hierarchy
+from tallytree.lab.datasets import make
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import prepare
 from tallytree.privacy.neighbours import Neighbours
 

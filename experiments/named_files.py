@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.categories import Categories
-from tallytree.errors import SpecError
-from tallytree.evaluate.households import Tables
-from tallytree.evaluate.plain import read_counts, region_columns, text_table, truth_of_cells, whole_numbers
-from tallytree.evaluate.truth import Truth
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.errors import SpecError
+from tallytree.domain.categories import Categories
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.lab.households import Tables
+from tallytree.lab.plain import read_counts, region_columns, text_table, truth_of_cells, whole_numbers
+from tallytree.lab.truth import Truth
 
 __all__ = ["LOADERS", "REGION_TABLES", "TWO_TABLES", "load", "load_regions", "load_tables", "read_counts"]
 

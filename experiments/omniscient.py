@@ -16,9 +16,9 @@ from math import sqrt
 
 import numpy as np
 
-from tallytree.arrays import Floats
-from tallytree.errors import SpecError
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.core.arrays import Floats
+from tallytree.core.errors import SpecError
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import Estimate
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_entity

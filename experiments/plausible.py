@@ -5,7 +5,7 @@
     python -m experiments.plausible --out rows.jsonl --tables
 
 A line of JSON for each run that is not in the file yet, one of everything first: rules broken, how many households were
-drawn again, errors of drawn households over all sets of three attributes (as in `tallytree.evaluate.microdata`), and
+drawn again, errors of drawn households over all sets of three attributes (as in `tallytree.lab.microdata`), and
 what no such table shows: how the ages of the first two persons go together, couples of one sex, children by the age of
 the head. Three generations under one roof are named by no rule and no table. With `--tables` nothing is run, and the
 lines that are there are shown as tables in Markdown.
@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 
 from experiments.hqr import assemble, atlanta, bins, kinds, oregon, read
 from experiments.plausible_tables import markdown
-from tallytree.evaluate.microdata import HouseholdTruth
-from tallytree.evaluate.truth import SeededWords, seeded
+from tallytree.domain.structure.roles import Role
+from tallytree.domain.structure.rules import Below, Has, Implies, SizeClass
+from tallytree.domain.structure.structure import Structure
+from tallytree.lab.microdata import HouseholdTruth
+from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.structure.roles import Role
-from tallytree.structure.rules import Below, Has, Implies, SizeClass
-from tallytree.structure.structure import Structure
 from tallytree.synthesis.methods import method
 from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import all_sets

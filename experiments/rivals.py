@@ -30,12 +30,12 @@ from experiments.flattened import Dpsynth, flat_sizes, flattened, folded, person
 from experiments.hqr import SMALL, truth_of
 from experiments.plausible import CASES, Case, joined, looks, person_tables
 from experiments.plausible import run as run_ours
-from tallytree.evaluate.microdata import HouseholdTruth, residual
-from tallytree.evaluate.truth import SeededWords, seeded
+from tallytree.domain.structure.structure import Structure
+from tallytree.lab.microdata import HouseholdTruth, residual
+from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.structure.structure import Structure
 from tallytree.synthesis.methods import method
 from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import all_sets

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
-from tallytree.arrays import Floats, Integers
-from tallytree.evaluate.datasets import make
-from tallytree.evaluate.truth import Truth, seeded_measurements
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Floats, Integers
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.lab.datasets import make
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import prepare
 from tallytree.privacy.neighbours import Neighbours
 

@@ -21,28 +21,8 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MOD
 # The rooms, from the ground up. A room may use itself and whatever stands above it here.
 ROOMS = (
     "version",
-    "errors",
-    "names",
-    "numbers",
-    "arguments",
-    "csv_files",
-    "disk",
-    "progress",
-    "arrays",
-    "notebook",
-    "kernel_parts",
-    "kernels",
-    "public_table",
-    "categories",
-    "tree_layout",
-    "hierarchy",
-    "category_trees",
-    "histogram",
-    "attributes",
-    "structure",
-    "schema",
-    "long_table",
-    "charts",
+    "core",
+    "domain",
     "tables",
     "privacy",
     "estimate",
@@ -50,7 +30,7 @@ ROOMS = (
     "synthesis",
     "planning",
     "publish",
-    "evaluate",
+    "lab",
     "command",
 )
 # The root names everything that is public, and `python -m tallytree` is the command: no room imports either.
@@ -196,26 +176,26 @@ def test_a_release_can_only_be_drawn_with_cryptographic_randomness():
             if isinstance(node, ast.Call) and wanted(node)
         }
 
-    # Two values are made at the border, both by `cryptographic`, and a seeded one in `evaluate`: the whole list.
+    # Two values are made at the border, both by `cryptographic`, and a seeded one in `lab`: the whole list.
     def makes_one(call):
         return getattr(call.func, "id", getattr(call.func, "attr", "")) == "Randomness"
 
-    assert calls(makes_one) == {"privacy.noise.randomness", "evaluate.truth"}
+    assert calls(makes_one) == {"privacy.noise.randomness", "lab.truth"}
     # Nobody else takes one apart to change it, or hands one to the border.
     assert users("Randomness", "cryptographic") == {
         "privacy.measure",
         "privacy.households.rounds",
-        "evaluate.truth",
-        "evaluate.audit.planted",
-        "evaluate.audit.border",
+        "lab.truth",
+        "lab.audit.planted",
+        "lab.audit.border",
     }
     # The audit's planted defects are seeded too. Its recorder stands in for the noise on made-up tables, in `injected`.
-    audited = {"evaluate.audit.planted", "evaluate.audit.shared_noise", "evaluate.audit.border"}
-    assert users("measure_with") == {"evaluate.truth", *audited}
-    assert users("seeded") == {"evaluate.microdata", *audited}
+    audited = {"lab.audit.planted", "lab.audit.shared_noise", "lab.audit.border"}
+    assert users("measure_with") == {"lab.truth", *audited}
+    assert users("seeded") == {"lab.microdata", *audited}
     assert calls(lambda call: any(word.arg == "randomness" for word in call.keywords)) == {
-        "evaluate.microdata",
-        "evaluate.audit.border",
+        "lab.microdata",
+        "lab.audit.border",
     }
     # A release that is not made up cannot get there: nobody outside the audit of the border takes the noise's place.
     assert users("injected") == set()
@@ -229,11 +209,11 @@ def test_every_charge_to_the_ledger_is_made_at_the_border():
 def test_one_module_uses_the_cipher_and_its_keys_are_the_systems_or_public():
     assert importers("cryptography") == {"privacy.noise.keystream"}
     public = {"synthesis.models.public_stream", "estimate.intervals.replicate_noise"}
-    assert users("KeyedWords") == {*public, "evaluate.truth"}
+    assert users("KeyedWords") == {*public, "lab.truth"}
 
 
-def test_true_tables_are_counted_at_the_border_and_in_evaluate_only():
-    assert {user for user in users("marginal_counts") if room(user) != "evaluate"} == {"privacy.households.rounds"}
+def test_true_tables_are_counted_at_the_border_and_in_the_lab_only():
+    assert {user for user in users("marginal_counts") if room(user) != "lab"} == {"privacy.households.rounds"}
     # The same loops count drawn households, in a module that has no way to private codes: it imports no table of them.
     assert users("table_counts") == {"synthesis.models.sampling"}
     assert "synthesis.models.sampling" not in users("HouseholdCodes", "Households", *OPENERS)
@@ -246,16 +226,16 @@ EXPERIMENTS = {f"experiments.{path.stem}": path for path in sorted((ROOT / "expe
 PRIVATE = {"read", "read_households", "measure", "release", "synthesize", "PrivateTables", "Keystream"}
 
 
-def test_seeds_and_weak_generators_exist_only_in_evaluate_and_experiments():
+def test_seeds_and_weak_generators_exist_only_in_the_lab_and_experiments():
     for name, path in MODULES.items():
-        if room(name) != "evaluate":
+        if room(name) != "lab":
             found = [word for word in WEAK if word in path.read_text(encoding="utf-8")]
             assert not found, f"{name} uses {found}"
 
 
 def test_where_there_is_a_seed_nothing_private_is_near():
     seeded = {name: path for name, path in (MODULES | EXPERIMENTS).items() if "default_rng" in path.read_text()}
-    assert {room(name) for name in seeded} == {"evaluate", "experiments"}
+    assert {room(name) for name in seeded} == {"lab", "experiments"}
     for name, path in seeded.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             named = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
@@ -291,7 +271,7 @@ def test_every_loop_of_a_kernel_ends():
 
 def test_kernels_are_compiled_in_one_place():
     """What finds the loops of kernels knows them by the names `kernel` and `part_of_kernels`."""
-    assert importers("numba") == {"kernels", "kernel_parts"}
+    assert importers("numba") == {"core.kernels", "core.kernel_parts"}
 
 
 def test_nothing_is_printed_or_logged_below_the_command():
@@ -340,10 +320,10 @@ MOST_CODE_LINES = {
     "synthesis": 3_412,
     "planning": 1_664,
     "publish": 9_714,
-    "evaluate": 4_033,
+    "lab": 4_033,
     "command": 3_530,
 }
-MOST_MODULES = 313
+MOST_MODULES = 315
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.measure", "tables.reading")
 MOST_TO_READ = (61, 6_892)  # modules, code lines
@@ -420,13 +400,13 @@ PRIVACY_SHOWS = {
     "privacy.plan",
 }
 COMPLEX = {
-    "categories.__post_init__",
+    "domain.categories.__post_init__",
     "estimate.categories.transport._right_columns",
     "estimate.settled.families._give",
     "estimate.settled.shapes._smooth",
     "estimate.tree.relaxation._step",
     "estimate.tree.runs.share",
-    "hierarchy.from_edges",
+    "domain.hierarchy.from_edges",
     "planning.report.planned",
     "publish.microdata.verification._privacy_adds_up",
     "publish.release.verification._privacy_adds_up",
@@ -457,7 +437,7 @@ MANY_PARAMETERS = {
     "estimate.tree.nearest._solve",
     "estimate.tree.relaxation._positive",
     "estimate.tree.whole._share_inner",
-    "evaluate.runner.compare",
+    "lab.runner.compare",
     "mechanisms.settling._borrow",
     "planning.report.plan",
     "planning.report.planned",
@@ -538,8 +518,8 @@ def test_the_theorem_core_stays_small():
 
 
 def test_privacy_imports_no_display_code_but_for_the_listed_modules():
-    display = {"charts", "notebook"}
-    found = {name for name in MODULES if room(name) == "privacy" and display & {room(one) for one in imports(name)}}
+    display = {"core.charts", "core.notebook"}
+    found = {name for name in MODULES if room(name) == "privacy" and display & set(imports(name))}
     assert found == PRIVACY_SHOWS
 
 

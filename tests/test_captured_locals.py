@@ -17,13 +17,13 @@ import pytest
 
 import tallytree
 from tallytree import Budget, Hierarchy, one_entity, read
-from tallytree.errors import TallytreeError
-from tallytree.evaluate.truth import seeded
+from tallytree.core.errors import TallytreeError
+from tallytree.domain.schema import Attribute, Marginal, Schema
+from tallytree.lab.truth import seeded
 from tallytree.privacy import measure
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.plan import Plan, Question
-from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.tables import GroupSizes, Sealed
 from tallytree.tables.households import read_households
 

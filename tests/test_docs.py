@@ -15,7 +15,7 @@ import pytest
 
 import tallytree
 from tallytree.command.main import main
-from tallytree.evaluate.blocks import blocks
+from tallytree.lab.blocks import blocks
 from tests.test_architecture import ROOMS
 
 ROOT = Path(__file__).parent.parent

@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, Any
 from tallytree.version import VERSION
 
 if TYPE_CHECKING:
-    from tallytree.attributes import Attribute as Attribute
-    from tallytree.categories import Categories as Categories
-    from tallytree.categories import Category as Category
-    from tallytree.errors import BudgetError as BudgetError
-    from tallytree.errors import DataError as DataError
-    from tallytree.errors import ReleaseError as ReleaseError
-    from tallytree.errors import SpecError as SpecError
-    from tallytree.errors import TallytreeError as TallytreeError
-    from tallytree.hierarchy import Hierarchy as Hierarchy
+    from tallytree.core.errors import BudgetError as BudgetError
+    from tallytree.core.errors import DataError as DataError
+    from tallytree.core.errors import ReleaseError as ReleaseError
+    from tallytree.core.errors import SpecError as SpecError
+    from tallytree.core.errors import TallytreeError as TallytreeError
+    from tallytree.domain.attributes import Attribute as Attribute
+    from tallytree.domain.categories import Categories as Categories
+    from tallytree.domain.categories import Category as Category
+    from tallytree.domain.hierarchy import Hierarchy as Hierarchy
+    from tallytree.domain.schema import Marginal as Marginal
+    from tallytree.domain.schema import Schema as Schema
+    from tallytree.domain.structure.roles import Role as Role
+    from tallytree.domain.structure.rules import Below as Below
+    from tallytree.domain.structure.rules import Has as Has
+    from tallytree.domain.structure.rules import Implies as Implies
+    from tallytree.domain.structure.rules import SizeClass as SizeClass
+    from tallytree.domain.structure.structure import Structure as Structure
     from tallytree.planning.prior import Prior as Prior
     from tallytree.planning.report import plan as plan
     from tallytree.planning.value import PlanReport as PlanReport
@@ -41,14 +49,6 @@ if TYPE_CHECKING:
     from tallytree.publish.release.measurements_file import save_measurements as save_measurements
     from tallytree.publish.release.value import Release as Release
     from tallytree.publish.verify import verify as verify
-    from tallytree.schema import Marginal as Marginal
-    from tallytree.schema import Schema as Schema
-    from tallytree.structure.roles import Role as Role
-    from tallytree.structure.rules import Below as Below
-    from tallytree.structure.rules import Has as Has
-    from tallytree.structure.rules import Implies as Implies
-    from tallytree.structure.rules import SizeClass as SizeClass
-    from tallytree.structure.structure import Structure as Structure
     from tallytree.synthesis.workload import Workload as Workload
     from tallytree.tables.address import Source as Source
     from tallytree.tables.codebook import schema_from_codebook as schema_from_codebook
@@ -63,23 +63,23 @@ __version__ = VERSION
 # Each public name and the module it comes from. They are loaded when first used, so that `tallytree --help` need not
 # wait for engines and compilers; the imports above tell the same to type checkers, and a test holds the two together.
 _HOME = {
-    "BudgetError": "errors",
-    "DataError": "errors",
-    "ReleaseError": "errors",
-    "SpecError": "errors",
-    "TallytreeError": "errors",
-    "Categories": "categories",
-    "Category": "categories",
-    "Hierarchy": "hierarchy",
-    "Attribute": "attributes",
-    "Marginal": "schema",
-    "Schema": "schema",
-    "Role": "structure.roles",
-    "Below": "structure.rules",
-    "Has": "structure.rules",
-    "Implies": "structure.rules",
-    "SizeClass": "structure.rules",
-    "Structure": "structure.structure",
+    "BudgetError": "core.errors",
+    "DataError": "core.errors",
+    "ReleaseError": "core.errors",
+    "SpecError": "core.errors",
+    "TallytreeError": "core.errors",
+    "Categories": "domain.categories",
+    "Category": "domain.categories",
+    "Hierarchy": "domain.hierarchy",
+    "Attribute": "domain.attributes",
+    "Marginal": "domain.schema",
+    "Schema": "domain.schema",
+    "Role": "domain.structure.roles",
+    "Below": "domain.structure.rules",
+    "Has": "domain.structure.rules",
+    "Implies": "domain.structure.rules",
+    "SizeClass": "domain.structure.rules",
+    "Structure": "domain.structure.structure",
     "GroupSizes": "tables.group_sizes",
     "Source": "tables.address",
     "read": "tables.reading",

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tallytree.command.main import app
-from tallytree.errors import SpecError
-from tallytree.evaluate import Results, compare
+from tallytree.core.errors import SpecError
+from tallytree.lab import Results, compare
 from tallytree.privacy import Budget
 from tests.command.test_main import run
-from tests.evaluate import helpers
+from tests.lab import helpers
 
 TWO = ["--mechanism", "pgsr-hierarchical-dp", "--mechanism", "pgsr-cumulative-dp"]
 QUICK = ["--scale", "0.0001", "--runs", "2", "--jobs", "1"]

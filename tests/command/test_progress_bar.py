@@ -15,7 +15,7 @@ import tallytree.command.main
 from tallytree.command import progress_bar
 from tallytree.command.main import showing_warnings
 from tallytree.command.progress_bar import _Log, shown
-from tallytree.progress import Stage
+from tallytree.core.progress import Stage
 from tests.command.test_release_spec import GOOD as RELEASE
 from tests.command.test_synthesis_spec import GOOD as SYNTHESIS
 from tests.command.test_synthesis_spec import HOUSEHOLDS, PERSONS

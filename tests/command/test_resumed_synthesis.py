@@ -10,7 +10,7 @@ import pytest
 
 from tallytree import Budget, BudgetError, Ledger, ReleaseError
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.disk import JsonLines
+from tallytree.core.disk import JsonLines
 from tallytree.privacy.households.journal import RoundJournal
 from tallytree.publish import folder as publishing
 from tallytree.publish.folder import claimed
@@ -307,7 +307,7 @@ def test_a_command_to_paste_is_not_broken_into_lines(capsys):
 
 def test_a_journal_that_cannot_be_opened_after_an_error_is_gone_on_from_too(ledgered, typed, stopped, monkeypatch):
     def fails(*_, **__):
-        monkeypatch.setattr("tallytree.disk.JsonLines.__init__", full)
+        monkeypatch.setattr("tallytree.core.disk.JsonLines.__init__", full)
         full()
 
     text = stopped(RoundJournal, "record", fails, code=2)

@@ -14,7 +14,7 @@ from tallytree.command import progress_bar
 from tallytree.command.main import app
 from tallytree.command.progress_bar import _Log
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.progress import Stage
+from tallytree.core.progress import Stage
 from tallytree.tables.problems import InputProblems
 
 SPEC = """

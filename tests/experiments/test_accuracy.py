@@ -32,7 +32,7 @@ from experiments.accuracy_tables import (
 )
 
 from tallytree import Budget, one_entity
-from tallytree.evaluate import Truth
+from tallytree.lab import Truth
 from tallytree.privacy import Neighbours
 from tests.oracles.trees import even_tree
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from experiments.categories import FILES, apart, report, together, told_apart
 
-from tallytree.category_trees import over_categories
+from tallytree.domain.category_trees import over_categories
 from tallytree.privacy import Budget
 from tests.real_data import made_up
 

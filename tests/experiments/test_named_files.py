@@ -13,8 +13,8 @@ import pytest
 from experiments.named_files import LOADERS, REGION_TABLES, TWO_TABLES, load, load_regions, load_tables
 from pyarrow import csv
 
-from tallytree.category_trees import over_categories
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
+from tallytree.domain.category_trees import over_categories
 from tests.real_data import MADE_UP, VARIABLE, made_up, real
 
 # regions on each level below the total (or the single state), groups, largest size

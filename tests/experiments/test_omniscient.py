@@ -9,7 +9,7 @@ import pytest
 from experiments.omniscient import omniscient, omniscient_errors
 
 from tallytree import Budget, Hierarchy, SpecError
-from tallytree.evaluate import Truth
+from tallytree.lab import Truth
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.trees import even_tree
 

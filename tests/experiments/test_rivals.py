@@ -5,8 +5,8 @@ from experiments.flattened import flat_sizes, flattened, folded, persons_alone, 
 from experiments.plausible import Case, person_tables
 from experiments.rivals import judged, table
 
-from tallytree.evaluate.microdata import HouseholdTruth
-from tallytree.structure.structure import Structure
+from tallytree.domain.structure.structure import Structure
+from tallytree.lab.microdata import HouseholdTruth
 from tests.synthesis.made_up import made_up
 
 CODES = made_up(200).codes.open_at_the_privacy_border()

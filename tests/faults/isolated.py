@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from tallytree.kernels import told_of_compiling
+from tallytree.core.kernels import told_of_compiling
 
 CPU_SECONDS = 20.0  # for one case; nearly all take milliseconds
 WALL_SECONDS = 1_200.0  # for a child that waits and does not work

@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.categories import Categories
-from tallytree.category_trees import by_category, over_categories
-from tallytree.errors import TallytreeError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import TallytreeError
+from tallytree.domain.categories import Categories
+from tallytree.domain.category_trees import by_category, over_categories
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.baselines.bluedown import blue_down
 from tallytree.estimate.baselines.chebyshev import chebyshev_down
 from tallytree.estimate.baselines.cost_tables import table_estimate
@@ -47,7 +48,6 @@ from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.matching import matched
 from tallytree.estimate.tree.nearest import is_optimal, nearest_consistent
 from tallytree.estimate.tree.topdown import top_down
-from tallytree.hierarchy import Hierarchy
 from tests.faults.isolated import run_cases
 from tests.faults.tally import Tally
 from tests.oracles import joint as joint_oracle

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 import tallytree.publish.release.files as files
 from tallytree import Budget, Ledger, Release, one_entity, one_group, release, verify
-from tallytree.errors import TallytreeError
+from tallytree.core.errors import TallytreeError
 from tallytree.privacy.neighbours import Neighbours
 from tests.faults.tally import Tally
 from tests.oracles.example import made_up

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from tallytree import Budget, verify
-from tallytree.arrays import Integers
-from tallytree.categories import Categories
-from tallytree.category_trees import by_category
-from tallytree.errors import TallytreeError
-from tallytree.evaluate.truth import seeded
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import TallytreeError
+from tallytree.domain.categories import Categories
+from tallytree.domain.category_trees import by_category
+from tallytree.lab.truth import seeded
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.privacy.measure import measure_with
 from tallytree.privacy.neighbours import Neighbours

@@ -336,7 +336,7 @@ def plainly(work: Callable[[], Any], folder: Path) -> Any:
 
 def _state(folder: Path) -> dict[str, object]:
     from tallytree import verify
-    from tallytree.errors import TallytreeError
+    from tallytree.core.errors import TallytreeError
     from tallytree.privacy.ledger import Ledger
 
     ids: list[str | None] = []

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tallytree import Budget, Hierarchy, one_entity
-from tallytree.evaluate import Truth
-from tallytree.evaluate.truth import seeded_measurements
+from tallytree.lab import Truth
+from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Neighbours
 

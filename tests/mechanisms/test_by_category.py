@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tallytree import Categories, Hierarchy, Neighbours, SpecError
-from tallytree.category_trees import by_category, on_level
-from tallytree.evaluate.truth import seeded
-from tallytree.histogram import earth_movers_distance
+from tallytree.domain.category_trees import by_category, on_level
+from tallytree.domain.histogram import earth_movers_distance
+from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.mechanisms.by_category import believed_details
 from tallytree.mechanisms.settling import _measured

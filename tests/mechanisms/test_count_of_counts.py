@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallytree import Budget, Hierarchy, Ledger, ReleaseError, SpecError, one_entity, one_group, release, resume
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, prepare
 from tallytree.mechanisms.count_of_counts import DEVIATIONS_ABOVE_LARGEST, MATCHED, METHODS, Settings, by_matching
 from tallytree.privacy import Neighbours

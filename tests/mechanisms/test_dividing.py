@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tallytree.hierarchy import Hierarchy
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms.dividing import PARTS, POWER, _balanced, _noise, balanced_shares, hardly_noisy, level_errors
 from tallytree.privacy.budget import Budget
 

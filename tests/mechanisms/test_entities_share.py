@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, SpecError, one_entity, one_group
-from tallytree.evaluate.datasets import make
-from tallytree.evaluate.truth import Truth, measured_without_noise, seeded_measurements
-from tallytree.histogram import at_least, entities
+from tallytree.domain.histogram import at_least, entities
+from tallytree.lab.datasets import make
+from tallytree.lab.truth import Truth, measured_without_noise, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, instead_of, prepare
 from tallytree.privacy import Neighbours
 from tests.oracles.loss import US, worst_loss

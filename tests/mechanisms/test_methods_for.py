@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallytree import Budget, one_entity
-from tallytree.evaluate import Truth
-from tallytree.evaluate.metrics import level_errors
-from tallytree.evaluate.truth import seeded_measurements
+from tallytree.lab import Truth
+from tallytree.lab.metrics import level_errors
+from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS, prepare
 from tallytree.mechanisms.count_of_counts import MATCHED, methods_for
 from tallytree.privacy import Neighbours

@@ -8,7 +8,7 @@ from experiments.borrowing import against, compared
 from experiments.root_bias import bias, villages
 
 import tallytree as tt
-from tallytree.evaluate.truth import seeded_measurements
+from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 
 BOUND = 5  # standard errors; beyond them less than once in a million

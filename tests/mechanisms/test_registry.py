@@ -13,8 +13,8 @@ import pytest
 from tallytree import Budget, SpecError, one_entity, one_group, release, verify
 from tallytree.estimate.baselines.cost_tables import MOST_ENTRIES
 from tallytree.estimate.baselines.solvers import MOST_CELLS
-from tallytree.evaluate import Truth
-from tallytree.evaluate.truth import seeded_measurements
+from tallytree.lab import Truth
+from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism, choose, leans_to_at_least, mechanism_named, prepare
 from tallytree.mechanisms.baselines import domain_reach, hierarchical_tables
 from tallytree.privacy import Neighbours
@@ -55,7 +55,7 @@ def test_every_mechanism_of_the_papers_is_there_by_name():
         assert mechanism_named(name).name == name
         json.dumps(mechanism_named(name).described())
     with pytest.raises(SpecError, match="unknown mechanism"):
-        mechanism_named("pgsr-chain-as-printed")  # lives in tallytree.evaluate only
+        mechanism_named("pgsr-chain-as-printed")  # lives in tallytree.lab only
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, one_entity, one_group, release, verify
-from tallytree.evaluate import Truth
-from tallytree.evaluate.truth import seeded_measurements
+from tallytree.lab import Truth
+from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.example import made_up
 from tests.oracles.trees import even_tree

@@ -9,8 +9,8 @@ import pytest
 
 import tallytree as tt
 from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.evaluate import Truth
-from tallytree.evaluate.truth import seeded_measurements
+from tallytree.lab import Truth
+from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.mechanisms.settling import _measured, _weigh
 from tallytree.mechanisms.tails import sharpened

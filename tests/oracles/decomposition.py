@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Floats
+from tallytree.core.arrays import Floats
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.tree.least_squares import tree_least_squares
-from tallytree.hierarchy import Hierarchy
 
 CATEGORY, SIZE = 1, 2  # axes of `[regions, categories, sizes]`
 Axes = frozenset[int]

@@ -11,7 +11,7 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 
-from tallytree.schema import Attribute, Marginal, Schema
+from tallytree.domain.schema import Attribute, Marginal, Schema
 
 Person = tuple[int, ...]
 Household = tuple[tuple[int, ...], tuple[Person, ...]]

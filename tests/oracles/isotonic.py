@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
+from tallytree.core.arrays import Integers
 
 
 def cost(found: Sequence[int], noisy: Sequence[int], power: int) -> int:

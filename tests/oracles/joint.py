@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.domain.hierarchy import Hierarchy
 from tests.oracles.least_squares import sums_of_leaves
 
 

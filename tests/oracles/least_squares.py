@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Floats
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Floats
+from tallytree.domain.hierarchy import Hierarchy
 
 
 def sums_of_leaves(hierarchy: Hierarchy) -> Floats:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.evaluate.truth import measured_without_noise as without_noise
-from tallytree.hierarchy import Hierarchy
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.lab.truth import measured_without_noise as without_noise
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.privacy.plan import Plan

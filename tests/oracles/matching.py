@@ -8,8 +8,8 @@ from math import floor
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.domain.hierarchy import Hierarchy
 
 Pair = tuple[int, int, int]  # the parent's size, the child, the child's size
 

@@ -12,7 +12,7 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 
-from tallytree.hierarchy import Hierarchy
+from tallytree.domain.hierarchy import Hierarchy
 
 LEAF_OF_GROUP = (0, 0, 1)
 TREE = Hierarchy.from_levels({"state": ["A", "B"], "county": ["a", "b"]}, ["state", "county"])

@@ -11,7 +11,7 @@ from itertools import count
 
 import numpy as np
 
-from tallytree.arrays import Words
+from tallytree.core.arrays import Words
 from tallytree.privacy.noise.keystream import Keystream
 
 ACCURACY = 120  # intervals are about 2^-ACCURACY wide

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tallytree.attributes import Attribute
-from tallytree.errors import SpecError
-from tallytree.schema import Schema
-from tallytree.structure.roles import Role
-from tallytree.structure.rules import Below, Has, Implies, SizeClass
-from tallytree.structure.structure import Structure
+from tallytree.core.errors import SpecError
+from tallytree.domain.attributes import Attribute
+from tallytree.domain.schema import Schema
+from tallytree.domain.structure.roles import Role
+from tallytree.domain.structure.rules import Below, Has, Implies, SizeClass
+from tallytree.domain.structure.structure import Structure
 from tests.oracles.households import in_role
 
 AREA = Attribute("area", ("town", "country"))

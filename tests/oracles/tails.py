@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tallytree.arrays import Floats
+from tallytree.core.arrays import Floats
 from tallytree.estimate.intervals.noise_tails import COARSE_BELOW, MOST_COPIES, SHAPE_MARGIN, Tail, noise_tail
 from tallytree.privacy.accounting import NoiseKind
 

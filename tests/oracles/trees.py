@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.domain.hierarchy import Hierarchy
 
 
 def random_tree(rng: np.random.Generator, levels: int, most_children: int, short: float = 0.2) -> Hierarchy:

@@ -3,7 +3,7 @@
 import pytest
 
 from tallytree import Categories, Hierarchy, Neighbours, Prior
-from tallytree.category_trees import by_category
+from tallytree.domain.category_trees import by_category
 from tallytree.planning.report import planned
 from tallytree.privacy import Budget
 

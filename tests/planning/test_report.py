@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Budget, Hierarchy, Prior, SpecError, one_entity, one_group, plan, release, resume, verify
+from tallytree.domain.histogram import earth_movers_distance, l1_distance
 from tallytree.estimate.intervals.guaranteed import guaranteed
-from tallytree.evaluate.truth import Truth, seeded_measurements
-from tallytree.histogram import earth_movers_distance, l1_distance
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose, prepare
 from tallytree.planning.goals import Goal, suggest
 from tallytree.planning.report import planned, predicted_best

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, one_entity, release
-from tallytree.evaluate import Truth
-from tallytree.evaluate.audit.bounds import lower_bound
-from tallytree.evaluate.audit.releases import Distinguisher, Setting
-from tallytree.evaluate.audit.shared_noise import shared_noise_measurements
-from tallytree.evaluate.audit.worlds import PEOPLE, group_sizes, pairs
-from tallytree.evaluate.truth import measured_without_noise, seeded, seeded_measurements
+from tallytree.lab import Truth
+from tallytree.lab.audit.bounds import lower_bound
+from tallytree.lab.audit.releases import Distinguisher, Setting
+from tallytree.lab.audit.shared_noise import shared_noise_measurements
+from tallytree.lab.audit.worlds import PEOPLE, group_sizes, pairs
+from tallytree.lab.truth import measured_without_noise, seeded, seeded_measurements
 from tallytree.privacy.measure import measure
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import discrete_gaussian, discrete_laplace

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, BudgetError, ReleaseError, SpecError, measure, one_entity, one_group
-from tallytree.evaluate.truth import measured_without_noise
+from tallytree.lab.truth import measured_without_noise
 from tallytree.privacy import Plan, Question
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import Neighbours

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tallytree import Categories, Hierarchy, SpecError, one_entity, one_group
-from tallytree.category_trees import by_category, on_level, over_categories
-from tallytree.evaluate.truth import measured_without_noise
-from tallytree.histogram import at_least
+from tallytree.domain.category_trees import by_category, on_level, over_categories
+from tallytree.domain.histogram import at_least
+from tallytree.lab.truth import measured_without_noise
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget, Neighbours, Plan, Question, Sensitivity, measure
 from tallytree.tables import GroupSizes, Sealed

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, SpecError, one_entity, one_group
-from tallytree.evaluate.truth import seeded
+from tallytree.lab.truth import seeded
 from tallytree.privacy import Neighbours, Plan, Question
 from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Passed, Settled

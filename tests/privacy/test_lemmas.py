@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tallytree import Budget, Hierarchy, SpecError, one_entity, one_group, read
+from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.privacy import Neighbours, Plan, Question, Sensitivity, every_level
 from tallytree.privacy.accounting import cost_of, scale_for
 from tallytree.privacy.budget import epsilon_of, largest_rho
@@ -17,7 +18,6 @@ from tallytree.privacy.households.selection import candidates, cost_of_selection
 from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.noise.randomness import cryptographic
-from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.tables.households import read_households
 from tests.oracles.households import count, neighbouring_households, schema_of
 

@@ -8,7 +8,7 @@ import tallytree.privacy.noise.draws
 import tallytree.privacy.noise.opendp
 import tallytree.privacy.size_lists
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, SpecError, measure, one_entity
-from tallytree.evaluate.truth import Truth, seeded, seeded_measurements
+from tallytree.lab.truth import Truth, seeded, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours, Plan, Question, every_level, one_group
 from tallytree.privacy.measurements import Settled

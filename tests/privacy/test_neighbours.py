@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tallytree import SpecError, one_entity, one_group
-from tallytree.histogram import at_least
+from tallytree.domain.histogram import at_least
 from tallytree.privacy import Neighbours, PrivacyUnit, Sensitivity, every_level
 from tallytree.privacy.accounting import scale_for
 from tallytree.privacy.budget import Budget

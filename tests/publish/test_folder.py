@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tallytree import disk
-from tallytree.errors import ReleaseError
+from tallytree.core import disk
+from tallytree.core.errors import ReleaseError
 from tallytree.publish import folder
 from tallytree.publish.folder import claimed, put_in_place, write_json, write_whole
 

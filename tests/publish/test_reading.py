@@ -187,7 +187,7 @@ READ_DAMAGED = """
 import sys
 from contextlib import suppress
 from pathlib import Path
-from tallytree.errors import ReleaseError
+from tallytree.core.errors import ReleaseError
 from tallytree.publish.reading import ParquetRows
 
 whole = Path(sys.argv[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from tallytree.schema import Attribute, Marginal, Schema
+from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.workload import Workload
 
 

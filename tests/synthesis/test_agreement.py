@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Budget, SpecError
-from tallytree.categories import Categories
+from tallytree.domain.categories import Categories
+from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.privacy.neighbours import Neighbours, one_group
-from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table
 from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.mixture import Mixture

@@ -1,8 +1,8 @@
 """Every table that is measured has a reason, and one that was asked for says so."""
 
-from tallytree.schema import Attribute, Marginal, Schema
-from tallytree.structure.roles import Role
-from tallytree.structure.structure import Structure
+from tallytree.domain.schema import Attribute, Marginal, Schema
+from tallytree.domain.structure.roles import Role
+from tallytree.domain.structure.structure import Structure
 from tallytree.synthesis.explaining import (
     ASKED,
     CHEAPER,

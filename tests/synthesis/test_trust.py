@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.schema import Marginal
+from tallytree.domain.schema import Marginal
 from tallytree.synthesis.models.model import Measured, MeasuredCell, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally, counted
 from tallytree.synthesis.trust import Evidence, noise_reach, noise_rms, summed, table_accuracies

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import SpecError
-from tallytree.evaluate.households import DOMAINS
-from tallytree.schema import Marginal
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Marginal
+from tallytree.lab.households import DOMAINS
 from tallytree.synthesis.workload import MOST_TABLES, Workload, all_sets, default_workload, named, sampled_sets
 from tests.synthesis.helpers import schema_of
 

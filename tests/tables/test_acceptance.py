@@ -24,7 +24,7 @@ from tallytree import (
     read,
     read_households,
 )
-from tallytree.errors import DataError
+from tallytree.core.errors import DataError
 from tallytree.privacy import Neighbours
 from tallytree.tables import InputProblems
 from tallytree.tables.plausible import Rows, broken

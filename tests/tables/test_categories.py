@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from tallytree import Categories, Category, Hierarchy, SpecError, read
-from tallytree.categories import AlikeValues, margins
-from tallytree.category_trees import by_category, margin_sums, rows_of, tree_from_json
+from tallytree.domain.categories import AlikeValues, margins
+from tallytree.domain.category_trees import by_category, margin_sums, rows_of, tree_from_json
 from tallytree.tables import InputProblems
 from tallytree.tables.reading import read_groups
 

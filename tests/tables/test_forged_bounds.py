@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from tallytree import Budget, Hierarchy, one_entity, read
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Attribute, Schema
 from tallytree.privacy import Neighbours, every_level, measure
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.schema import Attribute, Schema
 from tallytree.tables import GroupSizes
 from tallytree.tables.households import Households, read_households
 

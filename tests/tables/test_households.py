@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import csv
 
-from tallytree.errors import DataError, SpecError, TallytreeError
-from tallytree.schema import Attribute, Marginal, Schema
+from tallytree.core.errors import DataError, SpecError, TallytreeError
+from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.tables import InputProblems
 from tallytree.tables.codebook import schema_from_codebook, schema_from_sample
 from tallytree.tables.contingency import HouseholdCodes, check_size, grouped, marginal_counts

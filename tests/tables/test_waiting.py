@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tallytree as tt
-from tallytree.errors import DataError
+from tallytree.core.errors import DataError
 from tallytree.tables.duckdb_sql import MANY, DuckDB
 from tallytree.tables.source import READING, Opened, workspace
 from tallytree.tables.waiting import waited

@@ -15,10 +15,10 @@ from tallytree.command import progress_bar
 from tallytree.command.make import run_release
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
-from tallytree.evaluate.audit.border import PUBLISHED
-from tallytree.evaluate.audit.plot import save_all
-from tallytree.evaluate.audit.results import WARNING, Audit, BorderRow, Row
-from tallytree.evaluate.audit.running import audit
+from tallytree.lab.audit.border import PUBLISHED
+from tallytree.lab.audit.plot import save_all
+from tallytree.lab.audit.results import WARNING, Audit, BorderRow, Row
+from tallytree.lab.audit.running import audit
 
 
 def run_audit(

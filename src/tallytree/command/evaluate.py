@@ -16,17 +16,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tallytree.charts import available
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
-from tallytree.errors import BudgetError, SpecError
-from tallytree.evaluate import plots
-from tallytree.evaluate.columns import UnclearLevels, UnclearSizes
-from tallytree.evaluate.datasets import DATASETS, make
-from tallytree.evaluate.plain import read_counts
-from tallytree.evaluate.results import WARNING, Results
-from tallytree.evaluate.runner import compare, registered
-from tallytree.evaluate.truth import Truth
+from tallytree.core.charts import available
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.lab import plots
+from tallytree.lab.columns import UnclearLevels, UnclearSizes
+from tallytree.lab.datasets import DATASETS, make
+from tallytree.lab.plain import read_counts
+from tallytree.lab.results import WARNING, Results
+from tallytree.lab.runner import compare, registered
+from tallytree.lab.truth import Truth
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import PrivacyUnit
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tallytree.command import screen
 from tallytree.command.progress_bar import shown
-from tallytree.errors import SpecError
-from tallytree.names import did_you_mean
-from tallytree.progress import Stage
+from tallytree.core.errors import SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.progress import Stage
 from tallytree.publish.export.writing import FORMATS
 from tallytree.publish.folder import write_whole
 from tallytree.publish.microdata.population import FORMS, population_files

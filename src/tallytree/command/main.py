@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from tallytree.command.ledger import ledger_app
 from tallytree.command.streams import make_streams_safe
-from tallytree.errors import BudgetError, SpecError, TallytreeError
+from tallytree.core.errors import BudgetError, SpecError, TallytreeError
 from tallytree.version import VERSION
 
 
@@ -273,7 +273,7 @@ def _keeps_its_promises(
 
     from tallytree.command import screen
     from tallytree.command.progress_bar import shown
-    from tallytree.progress import Stage
+    from tallytree.core.progress import Stage
     from tallytree.publish.verify import verify as verified
 
     with shown(quiet) as progress:
@@ -510,7 +510,7 @@ def audit(
 
 def _complain(text: str) -> None:
     from tallytree.command.progress_bar import error_console
-    from tallytree.names import visible
+    from tallytree.core.names import visible
 
     console = error_console()
     for line in visible(text, lines=True).split("\n"):  # a command that is to be pasted stays on one line

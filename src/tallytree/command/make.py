@@ -24,8 +24,9 @@ from tallytree.command.report import report_after
 from tallytree.command.same_spec import keep_spec, refuse_changed
 from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeError
-from tallytree.evaluate.people import make_country
+from tallytree.core.errors import BudgetError, ReleaseError, SpecError, TallytreeError
+from tallytree.core.progress import Progress, Stage
+from tallytree.lab.people import make_country
 from tallytree.mechanisms import Mechanism
 from tallytree.planning.prior import Prior
 from tallytree.privacy.accounts import amount
@@ -34,7 +35,6 @@ from tallytree.privacy.households.journal import FILE as JOURNAL
 from tallytree.privacy.ledger import ChangedInput, Ledger
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan
-from tallytree.progress import Progress, Stage
 from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse_existing, try_names
 from tallytree.publish.microdata.kept import KeptRun, kept_run, remove_kept, saved_as
 from tallytree.publish.microdata.making import check, check_public, synthesize

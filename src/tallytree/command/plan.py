@@ -12,24 +12,24 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from tallytree import charts
-from tallytree.arrays import Integers
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import below, plain_table, show, show_json, words
 from tallytree.command.spec import is_for_synthesis, wanted_budget
-from tallytree.errors import TallytreeError
+from tallytree.core import charts
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import TallytreeError
+from tallytree.core.names import visible
+from tallytree.core.progress import Stage
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.value import REACH_SHARE
-from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import mechanism_named
-from tallytree.names import visible
 from tallytree.planning import plots
 from tallytree.planning.goals import Suggestion, in_words, suggest
 from tallytree.planning.prior import NO_PRIOR, ExpectedCounts
 from tallytree.planning.report import expected_counts, planned, splits_with
 from tallytree.planning.value import PlanReport, Prediction
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.progress import Stage
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.report.plan_page import plan_page
 

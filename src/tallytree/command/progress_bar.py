@@ -18,9 +18,9 @@ from rich.progress import Progress as Bars
 from rich.table import Column
 from rich.text import Text
 
-from tallytree.names import visible
+from tallytree.core.names import visible
+from tallytree.core.progress import Progress, Stage
 from tallytree.privacy.budget import as_decimal
-from tallytree.progress import Progress, Stage
 
 BETWEEN_LINES: float = 10  # seconds, at least, between two lines of a log
 LOG_WIDTH = 80  # columns of a line in a log
@@ -49,7 +49,7 @@ def shown(quiet: bool) -> Iterator[Progress]:
         finally:
             log.close()
         return
-    from tallytree.kernels import told_of_compiling
+    from tallytree.core.kernels import told_of_compiling
 
     fixed = Column(no_wrap=True)
     columns = SpinnerColumn(), _Doing(), BarColumn(bar_width=12, table_column=fixed), _State(table_column=fixed)

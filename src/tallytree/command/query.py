@@ -14,14 +14,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tallytree.categories import ALL
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import plain_table, show, show_json, words
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import size_label
-from tallytree.names import for_a_spreadsheet
-from tallytree.progress import Stage
+from tallytree.core.errors import SpecError
+from tallytree.core.names import for_a_spreadsheet
+from tallytree.core.progress import Stage
+from tallytree.domain.categories import ALL
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import size_label
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import answers, area_bands
 from tallytree.publish.release.areas import read_areas

@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from tallytree.arrays import Floats, Integers
-from tallytree.categories import Categories
-from tallytree.category_trees import by_category
 from tallytree.command.spec import (
     Microdata,
     Number,
@@ -28,15 +25,18 @@ from tallytree.command.spec import (
     Section,
     Spec,
 )
-from tallytree.disk import digest_of_files
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.disk import digest_of_files
+from tallytree.core.errors import SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.categories import Categories
+from tallytree.domain.category_trees import by_category
+from tallytree.domain.hierarchy import ROOT, Hierarchy
+from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.value import checked_level
-from tallytree.hierarchy import ROOT, Hierarchy
-from tallytree.histogram import size_label
-from tallytree.names import did_you_mean
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
-from tallytree.progress import Progress, Stage, silent
 from tallytree.tables import GroupSizes, read
 from tallytree.tables.address import Source
 from tallytree.tables.codebook import values_from_codebook
@@ -275,7 +275,7 @@ class ReleaseSpec(Spec):
 
     def _spread(self, hierarchy: Hierarchy, column: str) -> Floats:
         """The numbers of a column of the regions table, leaf by leaf."""
-        from tallytree.public_table import numbers, public_table
+        from tallytree.core.public_table import numbers, public_table
 
         regions = self.regions
         if regions is None or regions.edges:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import show
-from tallytree.errors import ReleaseError, SpecError, TallytreeError
-from tallytree.progress import Progress, Stage
+from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
+from tallytree.core.progress import Progress, Stage
 from tallytree.publish.folder import REPORT, put_report
 from tallytree.publish.microdata.verification import is_microdata
 from tallytree.publish.release.value import Release

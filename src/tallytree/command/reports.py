@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.hierarchy import Hierarchy
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
 

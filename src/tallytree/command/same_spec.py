@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tallytree.command.spec import Spec
-from tallytree.errors import ReleaseError
+from tallytree.core.errors import ReleaseError
 from tallytree.publish.folder import SPEC
 from tallytree.publish.reading import read_json
 from tallytree.publish.release.keeping import Kept

@@ -23,13 +23,14 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tallytree.categories import ALL
-from tallytree.category_trees import levels_in_words
 from tallytree.command.streams import fits
+from tallytree.core.names import UNSEEN, visible
+from tallytree.domain.categories import ALL
+from tallytree.domain.category_trees import levels_in_words
+from tallytree.domain.histogram import size_label
+from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.estimate.intervals.value import REACH_SHARE
-from tallytree.histogram import size_label
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
-from tallytree.names import UNSEEN, visible
 from tallytree.privacy.accounts import Account, Link
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.chain import Entry
@@ -50,7 +51,6 @@ from tallytree.publish.release.truncation import truncation
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
 from tallytree.publish.verify import Verification
-from tallytree.schema import Attribute, Marginal, Schema
 from tallytree.synthesis.explaining import ASKED, REASONS, Explaining
 from tallytree.tables.group_sizes import GroupSizes
 

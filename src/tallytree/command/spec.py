@@ -23,10 +23,10 @@ from pydantic import (
     model_validator,
 )
 
-from tallytree.arguments import PATH
-from tallytree.errors import BudgetError, SpecError
-from tallytree.names import did_you_mean, may_hold_secret
-from tallytree.numbers import exact_number, short
+from tallytree.core.arguments import PATH
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.core.names import did_you_mean, may_hold_secret
+from tallytree.core.numbers import exact_number, short
 from tallytree.privacy.budget import Budget
 from tallytree.publish.report.words import Words
 from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, of_motherduck

@@ -5,12 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Literal
 
-from tallytree.attributes import Attribute
 from tallytree.command.spec import Section
-from tallytree.errors import SpecError
-from tallytree.structure.roles import Number, Role
-from tallytree.structure.rules import Below, Has, Implies, Rule, SizeClass, missing_together
-from tallytree.structure.structure import Structure
+from tallytree.core.errors import SpecError
+from tallytree.domain.attributes import Attribute
+from tallytree.domain.structure.roles import Number, Role
+from tallytree.domain.structure.rules import Below, Has, Implies, Rule, SizeClass, missing_together
+from tallytree.domain.structure.structure import Structure
 
 Values = dict[str, str | int | list[str | int]]
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from tallytree.command.screen import plain_table, show, show_json, words
 from tallytree.command.spec import wanted_budget
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.errors import TallytreeError
+from tallytree.core.errors import TallytreeError
 from tallytree.planning.households import SWEPT, SynthesisPlan, plan_synthesis
 from tallytree.privacy.budget import as_decimal
 from tallytree.publish.microdata.making import check_public

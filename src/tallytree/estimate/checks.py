@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.domain.hierarchy import Hierarchy
 
 Weights: TypeAlias = Sequence[Any] | None  # a positive number per level, from the root down; None if all are equal
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, kernel
+from tallytree.core.arrays import Integers
+from tallytree.core.kernels import blocks, kernel
+from tallytree.domain.hierarchy import Hierarchy
 
 
 def tiles(sizes: int) -> list[tuple[int, int]]:

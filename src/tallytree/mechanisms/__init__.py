@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tallytree.arguments import told
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arguments import told
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms import baselines, count_of_counts, joint, pgsr, rivals, tallytree
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism, check_range
-from tallytree.names import did_you_mean
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
 from tallytree.privacy.neighbours import Neighbours, View

@@ -11,9 +11,9 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
-from tallytree.arguments import told
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arguments import told
+from tallytree.core.errors import SpecError
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.budget import exact
 from tallytree.privacy.plan import Band, level_shares
 

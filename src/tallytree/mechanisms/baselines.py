@@ -15,13 +15,13 @@ from functools import partial
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import counts_from_at_least
 from tallytree.estimate.baselines import solvers
 from tallytree.estimate.baselines.cost_tables import MOST_ENTRIES, paper_reach, table_entries, table_estimate, too_large
 from tallytree.estimate.tree.topdown import top_down
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import counts_from_at_least
 from tallytree.mechanisms.mechanism import ALL_TOTALS, PGSR, Estimate, Mechanism, precisions, sizes_of, terms
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.measurements import Measurements

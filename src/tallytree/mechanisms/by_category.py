@@ -19,14 +19,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.category_trees import over_categories, rows_of
-from tallytree.errors import BudgetError, SpecError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.domain.category_trees import over_categories, rows_of
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.categories.differences import tridiagonal_least_squares
 from tallytree.estimate.categories.transport import settled_tables
 from tallytree.estimate.settled.families import orderly
 from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms.bands import Leaves
 from tallytree.mechanisms.leaf_totals import noise_of
 from tallytree.mechanisms.mechanism import Estimate

@@ -21,7 +21,7 @@ from math import exp, expm1, inf, sqrt
 
 import numpy as np
 
-from tallytree.hierarchy import Hierarchy
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import BESIDE_SIZES
 from tallytree.privacy.neighbours import Neighbours, Sensitivity

@@ -10,7 +10,7 @@ from math import sqrt
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
 from tallytree.privacy.measurements import Measurement, Measurements
 
 DEVIATIONS_LONGER = 3  # so much longer than a leaf's number of groups is likely to be is its list

@@ -14,19 +14,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.core.progress import Tell, nobody
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import SUM_LIMIT
 from tallytree.estimate.joint.alternating import VALUE_LIMIT
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
-from tallytree.hierarchy import Hierarchy
-from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NOISE_FOR, scale_for
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question, Shares, divided, every_level
-from tallytree.progress import Tell, nobody
 
 PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Census Data (2021)"
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
@@ -126,7 +126,7 @@ class Mechanism:
     def check(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
         """Refuse a release that this mechanism cannot make, from public facts alone: before anything is spent."""
         if self.refused:
-            raise SpecError(f"{self.name} cannot be released: {self.refused}. It is for tallytree.evaluate only.")
+            raise SpecError(f"{self.name} cannot be released: {self.refused}. It is for tallytree.lab only.")
         self.fits(neighbours, hierarchy, plan)
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:

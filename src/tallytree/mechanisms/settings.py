@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
 from tallytree.mechanisms.bands import DividedBand, Leaves, read_bands, read_leaves
 from tallytree.privacy.budget import exact
 

@@ -13,7 +13,10 @@ from math import inf
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.progress import Tell, nobody, piece
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import at_least, counts_from_at_least
 from tallytree.estimate.intervals.replicate_noise import chances, digest_of
 from tallytree.estimate.settled import counted
 from tallytree.estimate.settled.borrowed import borrowed, can_borrow
@@ -23,8 +26,6 @@ from tallytree.estimate.settled.families import settled
 from tallytree.estimate.settled.lists import Lists, believed, drawing
 from tallytree.estimate.settled.shapes import ROUNDS
 from tallytree.estimate.settled.subtrees import added_up, subtree_estimates
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import at_least, counts_from_at_least
 from tallytree.mechanisms.by_category import (
     believed_details,
     believed_sums,
@@ -38,7 +39,6 @@ from tallytree.mechanisms.settings import BELIEFS, Settings, way_of_leaves
 from tallytree.mechanisms.tails import sharpened
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.size_lists import list_starts
-from tallytree.progress import Tell, nobody, piece
 
 LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
 FEWEST_BETWEEN = (

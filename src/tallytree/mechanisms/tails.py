@@ -17,13 +17,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tallytree.arrays import Floats
+from tallytree.core.arrays import Floats
+from tallytree.core.progress import Tell, nobody
 from tallytree.estimate.settled.counted import NEAR, Counted, in_the_light_of
 from tallytree.estimate.settled.families import orderly
 from tallytree.estimate.settled.subtrees import add_up, added_up
 from tallytree.mechanisms.leaf_totals import LEAST_VARIANCE, measured_totals, weigh_totals
 from tallytree.privacy.measurements import Measurements
-from tallytree.progress import Tell, nobody
 
 MOST_SCALE = 2.0  # of Laplace noise on the leaves; Gaussian noise with the same variance counts alike
 SPARSE = 4.0  # with fewer groups of the largest size than this many scales, a leaf's row has a tail

@@ -19,9 +19,10 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
 
-from tallytree.arrays import Integers
-from tallytree.errors import BudgetError, SpecError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.core.progress import Tell, nobody
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms.bands import Division, Leaves, divisions, up_to
 from tallytree.mechanisms.by_category import ALL_SHARE, check_by_category, plan_by_category
 from tallytree.mechanisms.dividing import balanced_shares, hardly_noisy
@@ -43,7 +44,6 @@ from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import EitherWay, Fork, Plan, Question, Shares, level_shares, priority_shares
-from tallytree.progress import Tell, nobody
 
 FIRST_SHARE = Fraction(1, 50)  # of the budget, to find out whether there are
 

@@ -26,10 +26,10 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, Literal
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.noise_tails import NORMAL
-from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import choose
 from tallytree.planning.prior import NO_PRIOR, ExpectedCounts
 from tallytree.planning.simulation import MOST_CELLS, Scenario, replicates_for, simulated

@@ -11,10 +11,10 @@ from fractions import Fraction
 from math import sqrt
 from typing import Any
 
-from tallytree.errors import BudgetError, SpecError
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.domain.schema import Marginal
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
-from tallytree.schema import Marginal
 from tallytree.synthesis.methods.affording import Sweep, first_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.methods.asking import share
 from tallytree.synthesis.methods.marginals import MarginalsOptions

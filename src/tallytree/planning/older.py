@@ -10,11 +10,11 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.names import from_a_spreadsheet
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.names import from_a_spreadsheet
+from tallytree.core.notebook import briefly
+from tallytree.domain.hierarchy import Hierarchy
 
 MOST_OLDER_CELLS = 100_000_000  # of an older table, regions × sizes
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.charts import (
+from tallytree.core.charts import (
     altair,
     budget_axis,
     colors,
@@ -23,14 +23,14 @@ from tallytree.charts import (
     styled,
     tooltip,
 )
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.progress import Progress, silent
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.planning.prior import Prior
 from tallytree.planning.report import planned
 from tallytree.planning.value import PlanReport, places_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares, level_shares
-from tallytree.progress import Progress, silent
 
 TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))  # the budgets shown, by the stated one
 RATIOS = (4, 2, 1, 0.5, 0.25)  # of a level's share to the next one's

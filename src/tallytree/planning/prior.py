@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arguments import told
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.notebook import briefly
+from tallytree.core.arguments import told
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.core.public_table import numbers, public_table, text_columns
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.planning.older import MOST_OLDER_CELLS, OlderTable, ReleasedCounts, table_in, table_of
 from tallytree.privacy.noise.keystream import Keystream
-from tallytree.public_table import numbers, public_table, text_columns
 
 Shape = Callable[[int, int], Floats]  # (first size, largest size) to shares that add up to 1
 

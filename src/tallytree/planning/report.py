@@ -13,11 +13,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from tallytree.arguments import MAPPING, TEXT, WHOLE, expecting, instance, optional, several, told
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import BudgetError, SpecError
+from tallytree.core.arguments import MAPPING, TEXT, WHOLE, expecting, instance, optional, several, told
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.value import checked_level
-from tallytree.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose, prepare
 from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.prior import ExpectedCounts, Prior, summed_up
@@ -27,7 +28,6 @@ from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares
-from tallytree.progress import Progress, Stage, silent
 
 MOST_PLANNED = 10**10  # regions × sizes of a release that is planned
 MOST_REPLICATES = 100_000

@@ -14,24 +14,24 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
-from tallytree.category_trees import by_category, over_categories
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.notebook import briefly
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.category_trees import by_category, over_categories
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import earth_movers_distance, l1_distance
 from tallytree.estimate.intervals.by_category import guaranteed_sums
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.typical import factor_for
 from tallytree.estimate.intervals.value import REACH_SHARE, Intervals, Kind, reaches, recommended
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import earth_movers_distance, l1_distance
 from tallytree.mechanisms import Mechanism
 from tallytree.mechanisms.mechanism import sizes_of
-from tallytree.notebook import briefly
 from tallytree.planning.prior import ExpectedCounts, summed_up
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares
-from tallytree.progress import Progress, Stage, silent
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.charts import altair, colors, inline, panel_title, round_numbers, shapes, styled
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.charts import altair, colors, inline, panel_title, round_numbers, shapes, styled
+from tallytree.core.errors import SpecError
+from tallytree.core.names import visible
+from tallytree.core.notebook import page, paragraph, shortened, table
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms import MECHANISMS, choose
-from tallytree.names import visible
-from tallytree.notebook import page, paragraph, shortened, table
 from tallytree.planning.goals import Suggestion, suggest
 from tallytree.planning.prior import ExpectedCounts, summed_up
 from tallytree.privacy.budget import Budget

@@ -15,13 +15,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from tallytree.core.notebook import briefly
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.guaranteed import FEWEST_SIZES, WINDOW_PART
 from tallytree.estimate.intervals.measured_view import LINEAR_VIEWS
 from tallytree.estimate.intervals.noise_tails import quantiles
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.estimate.tree.variances import TreeVariances
-from tallytree.hierarchy import Hierarchy
-from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance

@@ -38,7 +38,7 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - Cumulative probabilities are enclosed rigorously, to any precision: `Thresholds.enclosed`, `Thresholds.cells`.
    - An outcome is the number of them that a uniform number reaches, which is never rounded: `Table.draw`, `Uniform`.
    - Laplace and Gaussian integers are put together from such outcomes: `laplace_sampler`, `gaussian_sampler`.
-   - A release draws from these or from OpenDP's samplers: `cryptographic`. (Seeds are made in `tallytree.evaluate`.)
+   - A release draws from these or from OpenDP's samplers: `cryptographic`. (Seeds are made in `tallytree.lab`.)
 
 4. **What synthesis adds** (`households/`, about 1,250 lines): `neighbours`, `selection`, `journal`, `reservation`,
    `same_rows`, `rounds`, `together`.

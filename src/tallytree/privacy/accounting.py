@@ -11,7 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Literal
 
-from tallytree.errors import BudgetError
+from tallytree.core.errors import BudgetError
 from tallytree.privacy.budget import Currency
 from tallytree.privacy.neighbours import Sensitivity
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from tallytree.charts import inline, stacked_bar
-from tallytree.errors import BudgetError
-from tallytree.notebook import page, paragraph, quoted, table
+from tallytree.core.charts import inline, stacked_bar
+from tallytree.core.errors import BudgetError
+from tallytree.core.notebook import page, paragraph, quoted, table
 from tallytree.privacy.budget import Budget, Currency, as_decimal
 from tallytree.privacy.chain import Entry, Values
 from tallytree.privacy.households.neighbours import HOUSEHOLDS, HouseholdNeighbours

@@ -15,9 +15,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, Inexact, localcontext
 from fractions import Fraction
 from typing import Any, Literal
 
-from tallytree.arguments import told
-from tallytree.errors import BudgetError
-from tallytree.numbers import exact_number, short
+from tallytree.core.arguments import told
+from tallytree.core.errors import BudgetError
+from tallytree.core.numbers import exact_number, short
 
 Currency = Literal["epsilon", "rho"]
 Number = Fraction | Decimal | int | float | str

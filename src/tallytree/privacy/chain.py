@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tallytree.disk import sync
-from tallytree.errors import BudgetError
+from tallytree.core.disk import sync
+from tallytree.core.errors import BudgetError
 
 Values = dict[str, Any]
 Older = Callable[[sqlite3.Connection], list[tuple[str, Values]]]

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from tallytree.arguments import PATH, expect
-from tallytree.errors import BudgetError, ReleaseError, SpecError
+from tallytree.core.arguments import PATH, expect
+from tallytree.core.errors import BudgetError, ReleaseError, SpecError
 from tallytree.privacy.accounts import (
     Account,
     Books,

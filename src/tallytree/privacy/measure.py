@@ -22,12 +22,12 @@ from functools import partial
 
 import numpy as np
 
-from tallytree.arguments import FLAG, expecting, instance, optional
-from tallytree.arrays import Integers
-from tallytree.category_trees import on_level
-from tallytree.errors import ReleaseError, SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import at_least, entities
+from tallytree.core.arguments import FLAG, expecting, instance, optional
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.domain.category_trees import on_level
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import at_least, entities
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurement, Measurements, Settle
@@ -108,7 +108,7 @@ def measure_with(
     token: str | None = None,
     first_stage: FirstStage | None = None,
 ) -> Measurements:
-    """`measure` with the randomness that it chose; `tallytree.evaluate` calls it with a seed, on public data."""
+    """`measure` with the randomness that it chose; `tallytree.lab` calls it with a seed, on public data."""
     hierarchy, kind = group_sizes.hierarchy, NOISE_FOR[plan.budget.currency]
     neighbours = Neighbours.of(group_sizes, plan.unit)
     _check(plan, group_sizes, settle)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.category_trees import over_categories
-from tallytree.errors import ReleaseError
-from tallytree.hierarchy import Hierarchy
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.core.notebook import briefly
+from tallytree.domain.category_trees import over_categories
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.accounting import NoiseKind, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Receipt

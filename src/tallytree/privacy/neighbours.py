@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from tallytree.arguments import FLAG, TEXT, expect, instance, optional, told
-from tallytree.categories import Categories
-from tallytree.errors import SpecError
+from tallytree.core.arguments import FLAG, TEXT, expect, instance, optional, told
+from tallytree.core.errors import SpecError
+from tallytree.domain.categories import Categories
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.options import Columns
 from tallytree.tables.sealed import check_unaltered

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple, get_args
 
-from tallytree.arguments import expect, instance, optional, several, told
-from tallytree.errors import BudgetError, SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.names import did_you_mean
-from tallytree.notebook import briefly
+from tallytree.core.arguments import expect, instance, optional, several, told
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.notebook import briefly
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget, Number, exact
 from tallytree.privacy.neighbours import PrivacyUnit, View
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.kernels import kernel
+from tallytree.core.arrays import Integers
+from tallytree.core.kernels import kernel
 from tallytree.privacy.plan import Band
 
 AT_A_TIME = 1 << 22

@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tallytree.disk import exchange, lock, rename_new, sync
-from tallytree.errors import ReleaseError, TallytreeError
-from tallytree.numbers import short
+from tallytree.core.disk import exchange, lock, rename_new, sync
+from tallytree.core.errors import ReleaseError, TallytreeError
+from tallytree.core.numbers import short
 from tallytree.publish.reading import opened, read_json
 from tallytree.publish.statement import Unchecked
 

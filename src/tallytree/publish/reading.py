@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tallytree.errors import ReleaseError
+from tallytree.core.errors import ReleaseError
 
 MOST_BYTES = {".json": 64 << 20, ".csv": 16 << 30, ".parquet": 16 << 30}  # of one file; JSON is read at once
 MOST_TEXT = 256 << 20  # of a CSV file that is read at once

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tallytree.errors import BudgetError, ReleaseError
+from tallytree.core.errors import BudgetError, ReleaseError
 from tallytree.privacy.ledger import Ledger, OtherMeasurements, Receipt
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, digest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from tallytree.errors import ReleaseError
+from tallytree.core.errors import ReleaseError
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.version import VERSION
 

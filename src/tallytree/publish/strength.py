@@ -6,7 +6,7 @@ import math
 import warnings
 from fractions import Fraction
 
-from tallytree.hierarchy import Hierarchy
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism
 from tallytree.mechanisms.dividing import predicted_leaf_error
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of

@@ -10,11 +10,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tallytree.arguments import FLAG, PATH, TEXT, expecting, optional
-from tallytree.errors import ReleaseError, SpecError
-from tallytree.notebook import page, quoted, table
-from tallytree.numbers import short
-from tallytree.progress import Progress, Stage, silent
+from tallytree.core.arguments import FLAG, PATH, TEXT, expecting, optional
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.notebook import page, quoted, table
+from tallytree.core.numbers import short
+from tallytree.core.progress import Progress, Stage, silent
 from tallytree.publish.folder import (
     MANIFEST,
     MOST_FAULTS,

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arguments import told
-from tallytree.arrays import Integers
-from tallytree.categories import Categories, Category
-from tallytree.errors import SpecError
-from tallytree.names import did_you_mean
-from tallytree.notebook import briefly
+from tallytree.core.arguments import told
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.notebook import briefly
+from tallytree.domain.categories import Categories, Category
+from tallytree.domain.schema import Attribute, Schema
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.keystream import Keystream, Source
-from tallytree.schema import Attribute, Schema
 from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.models.model import Model, SyntheticHouseholds, Wanted
 from tallytree.synthesis.models.sampling import CHUNK

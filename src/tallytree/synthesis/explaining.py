@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallytree.schema import Marginal
+from tallytree.domain.schema import Marginal
 from tallytree.synthesis.methods.affording import first_tables, helping_tables, parts_of
 from tallytree.synthesis.methods.asking import NUMBER, PERSONS
 from tallytree.synthesis.structural import structural_tables

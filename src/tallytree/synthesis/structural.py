@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.schema import Marginal, Schema
-from tallytree.structure.roles import Condition, Role
-from tallytree.structure.rules import Below, Implies, SizeClass, may_be_below
-from tallytree.structure.structure import Structure
+from tallytree.domain.schema import Marginal, Schema
+from tallytree.domain.structure.roles import Condition, Role
+from tallytree.domain.structure.rules import Below, Implies, SizeClass, may_be_below
+from tallytree.domain.structure.structure import Structure
 from tallytree.synthesis.models.model import Measured
 
 MOST_CELLS = 1 << 16  # of a table of zeros

@@ -26,9 +26,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats
-from tallytree.notebook import briefly
-from tallytree.schema import Marginal, Schema
+from tallytree.core.arrays import Floats
+from tallytree.core.notebook import briefly
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.synthesis.models.model import Measured, MeasuredCell, squared_noise_quantile
 from tallytree.synthesis.workload import Workload, is_sum_of
 

@@ -12,10 +12,10 @@ from itertools import combinations
 from math import comb
 from typing import Any
 
-from tallytree.arguments import expect, instance, several
-from tallytree.errors import SpecError
-from tallytree.notebook import briefly
-from tallytree.schema import SIZE, Marginal, Schema, check_all
+from tallytree.core.arguments import expect, instance, several
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.domain.schema import SIZE, Marginal, Schema, check_all
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.tables.contingency import check_size
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tallytree.arguments import TEXT, expect, optional
-from tallytree.errors import SpecError
-from tallytree.names import may_hold_secret
+from tallytree.core.arguments import TEXT, expect, optional
+from tallytree.core.errors import SpecError
+from tallytree.core.names import may_hold_secret
 from tallytree.tables.guard import from_outside
 
 POSTGRES = ("postgresql", "postgres")

@@ -12,9 +12,9 @@ from itertools import pairwise
 from math import isfinite
 from typing import Any
 
-from tallytree.arguments import TEXT, WHOLE, expecting, several
-from tallytree.errors import SpecError
-from tallytree.schema import Attribute, Schema
+from tallytree.core.arguments import TEXT, WHOLE, expecting, several
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Attribute, Schema
 from tallytree.tables.source import as_text, open_in_order, workspace
 
 MISSING = "missing"

@@ -2,7 +2,7 @@
 
 A table is counted in one pass over the codes, never query by query. What it returns is as private as the codes are:
 on private codes only `privacy.households.rounds` calls `marginal_counts`, on codes that are public or made up
-`tallytree.evaluate` does. Drawn households are counted by the same loops, through `table_counts`.
+`tallytree.lab` does. Drawn households are counted by the same loops, through `table_counts`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import DataError, SpecError
-from tallytree.kernels import kernel
-from tallytree.schema import Attribute, Marginal, Schema
-from tallytree.structure.structure import Structure
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import DataError, SpecError
+from tallytree.core.kernels import kernel
+from tallytree.domain.schema import Attribute, Marginal, Schema
+from tallytree.domain.structure.structure import Structure
 from tallytree.tables.plausible import Rows, holders
 from tallytree.tables.sealed import Unsharable
 

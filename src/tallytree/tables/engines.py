@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tallytree.errors import DataError, SpecError
+from tallytree.core.errors import DataError, SpecError
 from tallytree.tables import spark
 from tallytree.tables.address import POSTGRES, WHERE, Source
 from tallytree.tables.duckdb_sql import Column, DuckDB, Table, quoted

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallytree.arrays import Integers
-from tallytree.disk import digest_of_files
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.core.disk import digest_of_files
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.options import Columns
 from tallytree.tables.sealed import Bound, Sealed
 

@@ -14,8 +14,8 @@ from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from tallytree.arguments import bind
-from tallytree.errors import DataError, TallytreeError
+from tallytree.core.arguments import bind
+from tallytree.core.errors import DataError, TallytreeError
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -14,12 +14,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tallytree.arguments import TEXT, expect, instance, optional, told
-from tallytree.arrays import Floats, Integers
-from tallytree.disk import digest_of_files
-from tallytree.errors import SpecError
-from tallytree.progress import Progress, silent
-from tallytree.schema import Attribute, Schema
+from tallytree.core.arguments import TEXT, expect, instance, optional, told
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.disk import digest_of_files
+from tallytree.core.errors import SpecError
+from tallytree.core.progress import Progress, silent
+from tallytree.domain.schema import Attribute, Schema
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
 from tallytree.tables.counting import is_missing, may_be_number, number
 from tallytree.tables.guard import from_outside, guarded

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
 from tallytree.tables.engines import postgres_sha256, words
 
 KEY_BYTES = 32

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tallytree.categories import Categories
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.errors import SpecError
+from tallytree.domain.categories import Categories
+from tallytree.domain.hierarchy import Hierarchy
 
 WHOLE_FLOATS = 2**53  # quantities below this are exact in every engine's floating point
 

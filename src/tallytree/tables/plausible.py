@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.notebook import briefly
-from tallytree.schema import Schema
-from tallytree.structure.roles import Condition, Role
-from tallytree.structure.rules import Below, Has, Implies, SizeClass, may_be_below
-from tallytree.structure.structure import Structure
+from tallytree.core.arrays import Integers
+from tallytree.core.notebook import briefly
+from tallytree.domain.schema import Schema
+from tallytree.domain.structure.roles import Condition, Role
+from tallytree.domain.structure.rules import Below, Has, Implies, SizeClass, may_be_below
+from tallytree.domain.structure.structure import Structure
 
 Columns = Mapping[str, NDArray[Any]]
 Flags = NDArray[np.bool_]

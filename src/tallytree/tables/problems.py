@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tallytree.errors import DataError
-from tallytree.names import nearest
+from tallytree.core.errors import DataError
+from tallytree.core.names import nearest
 
 HEADING = "The input cannot be used as it is. (For the data holder's eyes only: the counts below are not private.)"
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arguments import FLAG, TEXT, expecting, optional
-from tallytree.arrays import Integers
-from tallytree.categories import Categories
-from tallytree.category_trees import by_category
-from tallytree.errors import DataError, SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.progress import Progress, silent
+from tallytree.core.arguments import FLAG, TEXT, expecting, optional
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import DataError, SpecError
+from tallytree.core.progress import Progress, silent
+from tallytree.domain.categories import Categories
+from tallytree.domain.category_trees import by_category
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.address import Source
 from tallytree.tables.checking import (
     category_problems,

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.errors import SpecError
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.engines import words
 
 NOWHERE = -1  # no region, or one that is not in the hierarchy

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
 from tallytree.tables.address import Source
 from tallytree.tables.engines import is_ibis, tables_of
 from tallytree.tables.source import OWN_LIST, kind_of, named, paths_of

@@ -16,10 +16,10 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tallytree.csv_files import LONGEST_LINE, cell_separator, csv_problem, is_utf_16, long_last_line
-from tallytree.errors import DataError, SpecError
-from tallytree.numbers import short
-from tallytree.progress import Progress, Stage, silent
+from tallytree.core.csv_files import LONGEST_LINE, cell_separator, csv_problem, is_utf_16, long_last_line
+from tallytree.core.errors import DataError, SpecError
+from tallytree.core.numbers import short
+from tallytree.core.progress import Progress, Stage, silent
 from tallytree.tables import spark
 from tallytree.tables.address import Source, refuse_url
 from tallytree.tables.duckdb_sql import DuckDB, literal, quoted

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from tallytree.errors import DataError, SpecError
+from tallytree.core.errors import DataError, SpecError
 
 PATIENCE = 120.0  # seconds without a worker, or without the server
 LOOKS = 1.0  # seconds between two looks for workers

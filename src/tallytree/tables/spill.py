@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tallytree.disk import lock
-from tallytree.errors import DataError
+from tallytree.core.disk import lock
+from tallytree.core.errors import DataError
 
 PREFIX = "tallytree-spill-"
 LOCK = "in-use"

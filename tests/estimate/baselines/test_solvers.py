@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tallytree import Hierarchy, ReleaseError, SpecError
+from tallytree.domain.histogram import at_least
 from tallytree.estimate import nearest_consistent
 from tallytree.estimate.baselines import solvers
 from tallytree.estimate.baselines.solvers import (
@@ -19,7 +20,6 @@ from tallytree.estimate.baselines.solvers import (
     hierarchical_exact,
     hierarchical_relaxed,
 )
-from tallytree.histogram import at_least
 from tests.oracles.trees import (
     cost,
     even_tree,

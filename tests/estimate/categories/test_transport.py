@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Categories, Hierarchy
-from tallytree.category_trees import by_category, over_categories
+from tallytree.domain.category_trees import by_category, over_categories
 from tallytree.estimate.categories.transport import nearest_table, settled_tables
 from tests.oracles import transport as oracle
 from tests.oracles.trees import random_tree

@@ -7,7 +7,7 @@ import pytest
 
 import tallytree as tt
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
-from tallytree.evaluate.truth import Truth, measured_without_noise, seeded_measurements
+from tallytree.lab.truth import Truth, measured_without_noise, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tests.estimate.intervals.test_at_least_bounds import WITH_TOTALS, banded, few, lists_plan, stairs
 from tests.oracles.trees import even_tree

@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import binom
 
 import tallytree as tt
+from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.entities import entity_ends, guaranteed_entities, most_entities
-from tallytree.evaluate.truth import Truth, measured_without_noise, seeded_measurements
-from tallytree.histogram import entities
+from tallytree.lab.truth import Truth, measured_without_noise, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import every_level
 from tests.estimate.intervals.test_at_least_bounds import banded, few, lists_plan, stairs

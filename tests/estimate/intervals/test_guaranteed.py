@@ -12,11 +12,11 @@ from experiments.interval_coverage import KINDS, kinds_of, strata, with_clusters
 from experiments.named_files import load
 
 import tallytree as tt
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
 from tallytree.estimate.intervals.guaranteed import WINDOWS, guaranteed
 from tallytree.estimate.intervals.measured_view import no_guarantee
-from tallytree.evaluate.datasets import make
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.datasets import make
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan, Question

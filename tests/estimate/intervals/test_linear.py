@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tallytree as tt
-from tallytree.errors import ReleaseError, SpecError
+from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.estimate.intervals.linear import difference, entities, groups, linear_estimate, mean_size, ratio
 from tallytree.estimate.intervals.measured_view import MeasuredView
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.least_squares import dense_covariance, dense_weights
 from tests.oracles.trees import random_tree

@@ -10,16 +10,16 @@ from experiments.interval_coverage import kinds_of, strata, with_clusters
 from experiments.named_files import load
 
 import tallytree as tt
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
+from tallytree.core.progress import Stage
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_of
 from tallytree.estimate.intervals.typical import factor_for, remeasured, typical, without_noise
-from tallytree.evaluate.datasets import make
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.datasets import make
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.mechanisms.count_of_counts import CountOfCounts
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.progress import Stage
 from tests.oracles.trees import even_tree
 
 RELEASED = [name for name, each in MECHANISMS.items() if not each.refused and each.most_cells is None]

@@ -19,7 +19,7 @@ from tallytree.estimate.intervals.unions import (
     leaves_of,
     sums_over,
 )
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.publish.release.making import estimated, suited
 from tests.oracles.example import made_up

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import ReleaseError, SpecError
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.joint.counts import joint_counts
 from tallytree.estimate.regions.simplex import simplex_threshold, whole_simplex
-from tallytree.evaluate.truth import Truth, seeded_measurements
-from tallytree.hierarchy import Hierarchy
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms.joint import joint_counts as joint_counts_mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_group

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate import non_increasing
 from tallytree.estimate.joint.cumulative import joint_cumulative
 from tallytree.estimate.tree.least_squares import tree_least_squares
-from tallytree.evaluate.truth import Truth, seeded_measurements
-from tallytree.hierarchy import Hierarchy
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms.joint import joint_cumulative as joint_cumulative_mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_entity

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
 from tallytree.estimate import non_increasing
 from tests.oracles.isotonic import chosen_among_all, chosen_by_thresholds, cost, least_absolute_cost, optima
 from tests.oracles.trees import least_monotone_cost

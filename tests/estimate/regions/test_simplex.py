@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
 from tallytree.estimate.regions.simplex import nearest_with_total
 from tests.oracles.isotonic import cheapest_units, cost, rounded_projection
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
 from tallytree.estimate.regions.isotonic import non_increasing
 from tallytree.estimate.regions.sorted_lists import counts_of, non_decreasing_in_place
 from tests.oracles.isotonic import (

@@ -7,7 +7,7 @@ import pytest
 
 import tallytree as tt
 from tallytree.estimate.settled.borrowed import _root_of_gain, borrowed
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.trees import even_tree
 

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.settled.counted import Counted, _draws, _posteriors, believed, drawing, in_the_light_of
 from tallytree.estimate.settled.shapes import Beliefs
-from tallytree.hierarchy import Hierarchy
 
 
 def _all_rows(groups: int, sizes: int) -> np.ndarray:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.settled.entities import keeping_sums, with_measured_sums
 from tallytree.estimate.settled.families import orderly
 from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.hierarchy import Hierarchy
 
 TREE = Hierarchy.from_levels({"state": list("AAABB"), "county": list("12345")}, ["state", "county"])
 SIZES = 4

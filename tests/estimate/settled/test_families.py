@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.settled import families, subtrees
 from tallytree.estimate.settled.families import orderly, settled
 from tallytree.estimate.settled.subtrees import subtree_estimates
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.variances import TreeVariances
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import kernel
 
 
 @kernel

@@ -8,11 +8,11 @@ from math import exp, prod
 import numpy as np
 import pytest
 
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.settled import lists as module
 from tallytree.estimate.settled import shapes
 from tallytree.estimate.settled.lists import Lists, believed, drawing
 from tallytree.estimate.settled.shapes import WIDTH, Beliefs, fitted_shapes, smoothed
-from tallytree.hierarchy import Hierarchy
 
 
 def some_lists(rng: np.random.Generator, lengths: list[int], top: int, banded: bool, gaussian: bool) -> Lists:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.settled import families
 from tallytree.estimate.settled.families import orderly, settled
 from tallytree.estimate.settled.prices import NEAR, NEAR_DEVIATIONS, prices
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import kernel
 
 
 @kernel

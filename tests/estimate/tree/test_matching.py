@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import at_least, counts_from_at_least, earth_movers_distance
 from tallytree.estimate import non_increasing
 from tallytree.estimate.tree.matching import matched
 from tallytree.estimate.tree.runs import pairs, runs_by_size, share
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import at_least, counts_from_at_least, earth_movers_distance
 from tests.oracles.matching import group_pairs, listed, slow_matched
 from tests.oracles.trees import even_tree, is_feasible, random_tree
 

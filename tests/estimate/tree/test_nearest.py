@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate import is_optimal, nearest_consistent
 from tallytree.estimate.tree.nearest import whole_weights
-from tallytree.hierarchy import Hierarchy
 from tests.oracles.trees import (
     cost,
     even_tree,

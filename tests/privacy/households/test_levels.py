@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, BudgetError, HouseholdNeighbours, HouseholdUnit, Marginal, Schema, SpecError
+from tallytree.domain.schema import Attribute
 from tallytree.privacy.households.levels import longer_schema, with_levels
 from tallytree.privacy.households.part import PartOfTables
 from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.schema import Attribute
 from tests.oracles.households import count, neighbouring_households, schema_of
 from tests.synthesis.made_up import made_up
 

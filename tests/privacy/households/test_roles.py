@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from tallytree import Budget
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Marginal
+from tallytree.domain.structure.roles import Role
+from tallytree.domain.structure.structure import Structure
 from tallytree.privacy import Sensitivity
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.schema import Marginal
-from tallytree.structure.roles import Role
-from tallytree.structure.structure import Structure
 from tallytree.tables.contingency import grouped, marginal_counts
 from tallytree.tables.households import read_households
 from tests.oracles.households import all_households, count, neighbouring_households, schema_of

@@ -21,9 +21,10 @@ import pyarrow as pa
 import pytest
 
 from tallytree import Budget, BudgetError, Ledger
-from tallytree.errors import ReleaseError, SpecError
-from tallytree.evaluate.truth import SeededWords
-from tallytree.evaluate.truth import seeded as chance
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.domain.schema import Marginal
+from tallytree.lab.truth import SeededWords
+from tallytree.lab.truth import seeded as chance
 from tallytree.privacy.accounting import cost_of
 from tallytree.privacy.households.journal import FILE, RoundJournal
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
@@ -31,7 +32,6 @@ from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.households.selection import candidates, choose
 from tallytree.privacy.noise.draws import gaussian_variance
 from tallytree.privacy.noise.samplers import gaussian_sampler
-from tallytree.schema import Marginal
 from tallytree.tables.households import households_from_codes, read_households
 from tests.oracles.households import count, schema_of
 

@@ -10,8 +10,8 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import SpecError
-from tallytree.evaluate.truth import SeededWords
+from tallytree.core.errors import SpecError
+from tallytree.lab.truth import SeededWords
 from tallytree.privacy.households import selection
 from tallytree.privacy.households.selection import (
     INVERSE_FACTORIALS,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, BudgetError, Ledger, SpecError
-from tallytree.categories import Categories
-from tallytree.histogram import at_least
+from tallytree.domain.categories import Categories
+from tallytree.domain.histogram import at_least
 from tallytree.privacy.budget import as_decimal, epsilon_of
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.together import charge_release, check_account, together

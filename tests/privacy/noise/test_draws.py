@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
 from tallytree.privacy.noise import draws as noise
 from tallytree.privacy.noise import keystream
 from tallytree.privacy.noise import opendp as opendp_noise

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyjstat import pyjstat
 
 import tallytree as tt
-from tallytree.names import from_a_spreadsheet, visible
+from tallytree.core.names import from_a_spreadsheet, visible
 from tallytree.publish.export import json_stat, sdmx_csv
 from tallytree.publish.export.cube import cubes
 from tallytree.publish.export.writing import FORMATS

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallytree import Budget, Schema, SpecError, release, synthesize, verify
-from tallytree.category_trees import over_categories
-from tallytree.schema import Attribute
+from tallytree.domain.category_trees import over_categories
+from tallytree.domain.schema import Attribute
 from tallytree.tables.households import households_from_codes
 from tests.publish.microdata.test_files import forge, statement
 from tests.publish.release.test_categories import TREE, TWO, group_sizes, microdata

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Answer, Budget, Hierarchy, Release, ReleaseError, SpecError, one_entity, one_group, release
+from tallytree.core.progress import Stage
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.replicate_noise import digest_of
 from tallytree.estimate.intervals.typical import without_noise as view_without_noise
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.progress import Stage
 from tallytree.publish.release.answers import answers
 from tallytree.publish.release.making import estimated, suited
 from tallytree.publish.release.questions import Asked, sizes_in, sizes_in_words

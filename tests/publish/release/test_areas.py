@@ -11,7 +11,7 @@ import pytest
 from pyarrow import csv as pa_csv
 
 from tallytree import Budget, Hierarchy, Ledger, Release, ReleaseError, SpecError, one_entity, release, resume, verify
-from tallytree.long_table import for_spreadsheets
+from tallytree.domain.long_table import for_spreadsheets
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.release import areas as areas_module
 from tallytree.publish.release import files

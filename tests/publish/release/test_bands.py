@@ -22,7 +22,7 @@ from tallytree import (
     save_measurements,
     verify,
 )
-from tallytree.evaluate.truth import measured_without_noise
+from tallytree.lab.truth import measured_without_noise
 from tallytree.mechanisms import MECHANISMS, prepare
 from tallytree.privacy import Neighbours, Plan, Question
 from tallytree.privacy.plan import Band

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallytree import Hierarchy, Ledger, Neighbours, Release, SpecError, read, release, resume, verify
-from tallytree.category_trees import margin_sums, over_categories, rows_of
+from tallytree.domain.category_trees import margin_sums, over_categories, rows_of
+from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals.by_category import guaranteed_entity_sums, guaranteed_sums
-from tallytree.evaluate.truth import seeded
-from tallytree.histogram import entities
+from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget
 from tallytree.privacy.measure import measure_with

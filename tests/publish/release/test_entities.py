@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tallytree as tt
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Neighbours
 from tallytree.publish.folder import MANIFEST, digest

@@ -22,8 +22,8 @@ from tallytree import (
     save_measurements,
     verify,
 )
-from tallytree.evaluate.truth import Truth, seeded_measurements
-from tallytree.histogram import earth_movers_distance
+from tallytree.domain.histogram import earth_movers_distance
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, instead_of, prepare
 from tallytree.mechanisms.dividing import balanced_shares
 from tallytree.mechanisms.leaf_totals import measured_totals, places_for, with_totals

@@ -13,12 +13,12 @@ import pytest
 import tallytree.publish.release.files
 from tallytree import Budget, Hierarchy, Ledger, Release, SpecError, one_entity, one_group, release, resume, verify
 from tallytree.command.release_spec import ReleaseSpec
+from tallytree.core.progress import Stage
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import no_guarantee
-from tallytree.evaluate.truth import Truth, seeded_measurements
+from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours
-from tallytree.progress import Stage
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.release import error_bars as release_intervals
 from tallytree.publish.release.files import FILES

@@ -26,7 +26,7 @@ from tallytree import (
     verify,
 )
 from tallytree.command.query import run_query
-from tallytree.evaluate.blocks import blocks
+from tallytree.lab.blocks import blocks
 from tallytree.privacy import Neighbours
 from tallytree.publish.folder import MANIFEST, clear_unfinished, digest, files_in
 from tallytree.publish.recording import mark_of, record

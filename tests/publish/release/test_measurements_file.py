@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import tallytree.long_table
+import tallytree.domain.long_table
 from tallytree import Budget, Hierarchy, ReleaseError, load_measurements, measure, one_entity, save_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import every_level
@@ -85,7 +85,7 @@ def test_a_damaged_file_of_measurements_is_refused(tmp_path):
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize("public", [False, True])
 def test_lists_and_what_was_settled_survive_a_round_trip(tmp_path, monkeypatch, public, largest, rows):
-    monkeypatch.setattr(tallytree.long_table, "ROWS_AT_A_TIME", rows)
+    monkeypatch.setattr(tallytree.domain.long_table, "ROWS_AT_A_TIME", rows)
     before = measured(public=public, largest=largest)
     save_measurements(before, tmp_path / "m.parquet")
     if rows < 5:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallytree import Budget, Hierarchy, Release, SpecError, one_entity, release, verify
-from tallytree.names import FORMULA, from_a_spreadsheet
+from tallytree.core.names import FORMULA, from_a_spreadsheet
 from tallytree.tables import GroupSizes, Sealed
 from tests.publish.test_verify import rewrite, sign_again
 

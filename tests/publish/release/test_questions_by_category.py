@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallytree import Neighbours, Release, SpecError, release, verify
-from tallytree.category_trees import rows_of
-from tallytree.evaluate.truth import seeded
+from tallytree.domain.category_trees import rows_of
+from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget
 from tallytree.privacy.measure import measure_with

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.evaluate.truth import Truth
+from tallytree.lab.truth import Truth
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.region_map import COLOURS, uncertain
 

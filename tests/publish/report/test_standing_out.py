@@ -3,8 +3,8 @@
 import numpy as np
 
 import tallytree as tt
-from tallytree.evaluate import Truth
-from tallytree.evaluate.truth import seeded_measurements
+from tallytree.lab import Truth
+from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import choose
 from tallytree.publish.release.making import estimated
 from tallytree.publish.report.cells import Cells

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tallytree import Budget
-from tallytree.errors import BudgetError, SpecError
-from tallytree.evaluate.truth import SeededWords
-from tallytree.evaluate.truth import seeded as chance
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.domain.schema import Marginal
+from tallytree.lab.truth import SeededWords
+from tallytree.lab.truth import seeded as chance
 from tallytree.privacy.households.journal import FILE
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.schema import Marginal
 from tallytree.synthesis.methods import DEFAULT, METHODS, checkpoints, method
 from tallytree.synthesis.models import fitting
 from tallytree.synthesis.models.mixture import softmax

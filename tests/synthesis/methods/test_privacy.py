@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from tallytree import Budget
-from tallytree.evaluate.truth import seeded
+from tallytree.domain.schema import Marginal
+from tallytree.domain.structure.roles import Role
+from tallytree.domain.structure.structure import Structure
+from tallytree.lab.truth import seeded
 from tallytree.privacy.households import selection
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.schema import Marginal
-from tallytree.structure.roles import Role
-from tallytree.structure.structure import Structure
 from tallytree.synthesis.methods.asking import Asking, epsilon_for
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import households_from_codes

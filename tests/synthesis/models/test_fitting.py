@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tallytree.errors import SpecError
-from tallytree.schema import Marginal
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Marginal
 from tallytree.synthesis.models import fitting
 from tallytree.synthesis.models.fitting import fit, loss, loss_and_gradient, slopes_by_logits, target_of
 from tallytree.synthesis.models.mixture import Mixture, softmax

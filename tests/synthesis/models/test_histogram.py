@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import SpecError
-from tallytree.evaluate.households import DOMAINS
-from tallytree.schema import Marginal
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Marginal
+from tallytree.lab.households import DOMAINS
 from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.model import MeasuredCell
 from tallytree.synthesis.models.public_stream import PublicStream

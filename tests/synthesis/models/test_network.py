@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tallytree.errors import SpecError
-from tallytree.schema import Marginal
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Marginal
 from tallytree.synthesis.models import network
 from tallytree.synthesis.models.model import MeasuredCell
 from tallytree.synthesis.models.network import Generator, _average, _errors, _shares

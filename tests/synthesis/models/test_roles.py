@@ -8,14 +8,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tallytree.attributes import Attribute
-from tallytree.errors import SpecError
-from tallytree.evaluate.truth import SeededWords
-from tallytree.schema import Marginal, Schema
-from tallytree.structure.possible import possible_sizes
-from tallytree.structure.roles import Role
-from tallytree.structure.rules import Below, Has
-from tallytree.structure.structure import Structure
+from tallytree.core.errors import SpecError
+from tallytree.domain.attributes import Attribute
+from tallytree.domain.schema import Marginal, Schema
+from tallytree.domain.structure.possible import possible_sizes
+from tallytree.domain.structure.roles import Role
+from tallytree.domain.structure.rules import Below, Has
+from tallytree.domain.structure.structure import Structure
+from tallytree.lab.truth import SeededWords
 from tallytree.synthesis.models.fitting import fit, loss, loss_and_gradient, slopes_by_logits, target_of
 from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.mixture import Mixture, joined, softmax

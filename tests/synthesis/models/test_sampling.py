@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.errors import SpecError
-from tallytree.schema import Marginal
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Marginal
 from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
 from tallytree.synthesis.models.model import MeasuredCell

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import in_threads, kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import fixed_total, integer_table
 from tallytree.estimate.layout import tiles
 from tallytree.estimate.settled.subtrees import subtree_estimates
 from tallytree.estimate.tree.whole import whole_parts, whole_root
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import in_threads, kernel
 
 
 def blue_down(

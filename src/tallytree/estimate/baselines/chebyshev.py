@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
+from tallytree.core.arrays import Integers
+from tallytree.core.kernels import in_threads, kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import check_sums, fixed_total, integer_table
 from tallytree.estimate.layout import columns, put_columns, tiles
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import in_threads, kernel
 
 
 def chebyshev_down(noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None) -> Integers:

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import SUM_LIMIT, Weights, integer_table, whole_weights
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import kernel
 
 MOST_ENTRIES = 1 << 26  # of all tables together: half a gigabyte
 ENTRY_SECONDS = 60.0  # CP-SAT's limit for one entry, which takes it milliseconds

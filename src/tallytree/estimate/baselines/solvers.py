@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError, SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import Weights, integer_table, whole_weights
-from tallytree.hierarchy import Hierarchy
 
 MOST_CELLS = 4_000  # of an exact program, regions × sizes: some seconds for SCIP; twice as many take minutes
 MOST_SECONDS = 120.0  # that SCIP may take

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallytree.arrays import Floats
+from tallytree.core.arrays import Floats
 
 
 def tridiagonal_least_squares(

@@ -35,10 +35,10 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.category_trees import on_level
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import blocks, in_threads, kernel
+from tallytree.domain.category_trees import on_level
+from tallytree.domain.hierarchy import Hierarchy
 
 MOST_TURNS = 100
 MOST_CUTS = 4  # halvings of a step that does not bring columns nearer

@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
 from tallytree.estimate.intervals.list_bounds import Ends, bounds_by_lists
 from tallytree.estimate.intervals.measured_view import MeasuredView, covers, stretches
 from tallytree.estimate.intervals.noise_tails import quantile, quantiles

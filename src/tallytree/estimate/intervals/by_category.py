@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.categories import margins
-from tallytree.category_trees import margin_sums, on_level, over_categories
+from tallytree.core.arrays import Floats, Integers
+from tallytree.domain.categories import margins
+from tallytree.domain.category_trees import margin_sums, on_level, over_categories
+from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, cell_ends, half_widths
 from tallytree.estimate.intervals.entities import MOST, entity_ends, entity_estimates, most_entities, within
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.tree.least_squares import tree_least_squares
-from tallytree.histogram import entities
 from tallytree.privacy.measurements import Measurements
 
 SUREST = 0.9999  # intervals of single cells are not asked for at a higher level

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
 from tallytree.estimate.intervals.noise_tails import MOST_COPIES, quantile
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.privacy.measure import view_of

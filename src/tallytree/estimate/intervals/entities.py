@@ -21,7 +21,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.notebook import briefly
+from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds
 from tallytree.estimate.intervals.measured_view import MeasuredView, covers, no_guarantee, no_linear
 from tallytree.estimate.intervals.noise_tails import quantile
@@ -29,8 +31,6 @@ from tallytree.estimate.intervals.typical import Typical
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.variances import LEAST_VARIANCE, TreeVariances
-from tallytree.histogram import entities
-from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.size_lists import list_starts

@@ -37,16 +37,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import in_threads, kernel, part_of_kernels
+from tallytree.core.progress import Tell, nobody, piece
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, cell_ends, half_widths
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.noise_tails import NORMAL, quantile
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.layout import row_blocks
 from tallytree.estimate.tree.least_squares import tree_least_squares
-from tallytree.kernels import in_threads, kernel, part_of_kernels
 from tallytree.privacy.measurements import Measurements
-from tallytree.progress import Tell, nobody, piece
 
 WINDOWS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 WINDOW_PART = 0.2  # of the error probability

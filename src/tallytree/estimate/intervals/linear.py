@@ -16,13 +16,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Floats
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.measured_view import MeasuredView
 from tallytree.estimate.intervals.noise_tails import quantile
 from tallytree.estimate.intervals.value import checked_level
-from tallytree.hierarchy import Hierarchy
-from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurements
 

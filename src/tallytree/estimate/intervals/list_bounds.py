@@ -39,11 +39,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import blocks, in_threads, kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.noise_tails import quantile
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.size_lists import list_starts

@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.core.notebook import briefly
 from tallytree.estimate.tree.variances import TreeVariances
-from tallytree.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.plan import Band

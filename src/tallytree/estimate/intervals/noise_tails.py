@@ -21,9 +21,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tallytree.arrays import Floats
-from tallytree.kernels import kernel
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Floats
+from tallytree.core.kernels import kernel
+from tallytree.core.notebook import briefly
 from tallytree.privacy.accounting import NoiseKind
 
 CONTINUOUS_ABOVE = 32.0  # a standard deviation of more steps of the grid is taken as continuous

@@ -12,8 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.kernels import blocks, in_threads
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import blocks, in_threads
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.noise.draws import KEY_BLOCK, THREAD_BLOCK

@@ -28,19 +28,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
-from tallytree.category_trees import on_level
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import in_threads, kernel
+from tallytree.core.notebook import briefly
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.category_trees import on_level
 from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_of
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.estimate.layout import row_blocks
-from tallytree.kernels import in_threads, kernel
-from tallytree.notebook import briefly
 from tallytree.privacy.measure import view_of
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.plan import FIRST
 from tallytree.privacy.size_lists import noisy_lists
-from tallytree.progress import Progress, Stage, silent
 
 CountsFunction = Callable[[Integers], Any]
 Played = Callable[[int], Integers]  # for each replicate the counts that play the truth

@@ -29,14 +29,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, cell_ends
 from tallytree.estimate.intervals.linear import linear_estimate
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_linear
 from tallytree.estimate.intervals.typical import Typical
 from tallytree.estimate.intervals.value import Intervals, cover, most_groups
 from tallytree.estimate.tree.least_squares import tree_least_squares
-from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements
 
 Ends = Floats | Integers

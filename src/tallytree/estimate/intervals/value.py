@@ -16,11 +16,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arguments import told
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
+from tallytree.core.arguments import told
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
 from tallytree.estimate.checks import integer_table
-from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 
 Kind = Literal["guaranteed", "typical"]

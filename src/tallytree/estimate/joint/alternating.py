@@ -27,8 +27,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import blocks, in_threads, kernel
+from tallytree.core.notebook import briefly
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import (
     Weights,
     check_adding_up,
@@ -40,9 +43,6 @@ from tallytree.estimate.checks import (
 )
 from tallytree.estimate.layout import row_blocks, tiles
 from tallytree.estimate.tree.least_squares import Pulls, fit_tile
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel
-from tallytree.notebook import briefly
 
 VALUE_LIMIT = 1 << 52  # beyond it, floats do not hold every whole number
 WEIGHT_RATIO_LIMIT = 1e9

@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import Weights
 from tallytree.estimate.joint.alternating import (
     LEAST_GAIN,
@@ -38,8 +40,6 @@ from tallytree.estimate.joint.alternating import (
     solve,
 )
 from tallytree.estimate.regions.simplex import simplex_threshold, whole_simplex
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import kernel
 
 STEPS_PER_CHILD = 8  # to move all units that may go the same way, at least
 UNITS_PER_STEP = 16  # an exchange of which so many units pay, one after another, is made in steps

@@ -31,8 +31,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import Weights, row_totals
 from tallytree.estimate.joint.alternating import (
     LEAST_GAIN,
@@ -48,8 +50,6 @@ from tallytree.estimate.joint.alternating import (
     sharp_table,
     solve,
 )
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import kernel
 
 WHOLE_TOLERANCE = 1e-9  # a function this close below a whole number has reached it
 

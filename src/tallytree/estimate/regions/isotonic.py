@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import in_threads, kernel
 from tallytree.estimate.checks import check_sums, integer_table, row_totals
 from tallytree.estimate.layout import row_blocks
-from tallytree.kernels import in_threads, kernel
 
 
 def non_increasing(noisy: NDArray[Any], upper: NDArray[Any] | None = None, *, power: int = 2) -> Integers:

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import in_threads, kernel
 from tallytree.estimate.checks import SUM_LIMIT, check_sums
 from tallytree.estimate.regions.isotonic import check_power
-from tallytree.kernels import in_threads, kernel
 
 SizeList: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
 

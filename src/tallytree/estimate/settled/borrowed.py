@@ -33,8 +33,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Floats
-from tallytree.progress import Tell, nobody
+from tallytree.core.arrays import Floats
+from tallytree.core.progress import Tell, nobody
 
 WORTH_IT = 0.78  # π / 4: with less than this part of the variance left, normal errors are smaller than Laplace ones
 CLASSES_PER_E = 4  # regions whose numbers of groups and whose noise differ by less than a factor e^(1/4) are alike

@@ -27,11 +27,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import blocks, in_threads, kernel, part_of_kernels
+from tallytree.core.progress import Tell, nobody
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.settled.shapes import ROUNDS, Beliefs, fitted
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel, part_of_kernels
-from tallytree.progress import Tell, nobody
 
 REACH, NEAR = 35.0, 12.0  # the latter where sums of many leaves do not hang on what one in 10⁵ of them is
 UNBOUNDED = 1 << 60

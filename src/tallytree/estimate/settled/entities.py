@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.settled.families import orderly
 from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.hierarchy import Hierarchy
 
 HALVINGS = 60
 

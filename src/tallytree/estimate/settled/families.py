@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import blocks, in_threads, kernel, part_of_kernels
+from tallytree.core.progress import Tell, nobody
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.layout import row_blocks
 from tallytree.estimate.settled.prices import pooled, prices
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel, part_of_kernels
-from tallytree.progress import Tell, nobody
 
 MOST_TURNS, MOST_SLOPES, MOST_ROUNDS = 100, 6, 100
 

@@ -29,10 +29,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import blocks, in_threads, kernel, part_of_kernels
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.settled.shapes import ROUNDS, Beliefs, fitted
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel, part_of_kernels
 
 NEGLIGIBLE = 35.0  # e^−35: what is less likely than this beside the likeliest is left out
 CELLS_AT_ONCE = 1 << 26  # places × sizes of the longest list

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.kernels import part_of_kernels
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import part_of_kernels
 
 MOST_PASSES = 60  # over all rows of a family
 NEAR, NEAR_DEVIATIONS = 0.02, 0.01  # of a group or of its deviation: a child that is to move so little is near enough

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import kernel
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import kernel
+from tallytree.domain.hierarchy import Hierarchy
 
 ROUNDS = 3
 WIDTH = 0.1  # of the smoothing, relative to the size

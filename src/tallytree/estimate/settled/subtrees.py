@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallytree.arrays import Floats
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Floats
+from tallytree.domain.hierarchy import Hierarchy
 
 
 def subtree_estimates(values: Floats, noise: Floats, hierarchy: Hierarchy) -> tuple[Floats, Floats]:

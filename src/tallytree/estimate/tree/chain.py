@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import in_threads, kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import SUM_LIMIT, Weights, fixed_total, integer_table, level_weights
 from tallytree.estimate.layout import tiles
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import in_threads, kernel
 
 
 def nearest_chain(

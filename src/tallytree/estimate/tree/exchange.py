@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Integers
+from tallytree.core.arrays import Integers
+from tallytree.core.kernels import kernel, part_of_kernels
 from tallytree.estimate.layout import Tree
-from tallytree.kernels import kernel, part_of_kernels
 
 # Dearer than anything, and still no overflow when a cost, which is less than it either way, is added.
 NEVER = 1 << 62

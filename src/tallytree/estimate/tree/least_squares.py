@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import in_threads, kernel, part_of_kernels
+from tallytree.core.progress import Tell, nobody
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.layout import tiles
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import in_threads, kernel, part_of_kernels
-from tallytree.progress import Tell, nobody
 
 
 class Pulls(NamedTuple):

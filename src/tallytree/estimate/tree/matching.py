@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import blocks, in_threads, kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import SUM_LIMIT, check_adding_up, check_sums, integer_table
 from tallytree.estimate.tree.runs import GROUP_LIMIT, pairs, runs_by_size, share
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import blocks, in_threads, kernel
 
 CELLS_PER_BLOCK = 1 << 18
 # Added before rounding down: halves go up, also those that floats miss, whose noise must not decide.

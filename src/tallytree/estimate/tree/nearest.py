@@ -28,8 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import in_threads, kernel, part_of_kernels
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import (
     SUM_LIMIT,
     WEIGHT_BITS,
@@ -43,8 +45,6 @@ from tallytree.estimate.layout import Tree, wide_tiles
 from tallytree.estimate.tree.exchange import NEVER, Work, balance, move, paying_pairs
 from tallytree.estimate.tree.relaxation import Lines, relaxed
 from tallytree.estimate.tree.whole import whole_numbers, whole_root
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import in_threads, kernel, part_of_kernels
 
 
 def nearest_consistent(

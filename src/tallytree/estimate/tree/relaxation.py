@@ -29,9 +29,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import in_threads, kernel, part_of_kernels
 from tallytree.estimate.layout import Tree, wide_tiles
-from tallytree.kernels import in_threads, kernel, part_of_kernels
 
 STEPS = 200  # at most, should floats go round in circles
 PARENT_STEPS = 2  # of the same kind on the leaves of one parent, while they are in the cache

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.kernels import kernel
+from tallytree.core.arrays import Integers
+from tallytree.core.kernels import kernel
 
 GROUP_LIMIT = 1 << 50  # `share` is exact up to here
 

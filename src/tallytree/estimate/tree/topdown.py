@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
+from tallytree.core.arrays import Integers
+from tallytree.core.kernels import in_threads, kernel
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import Weights, fixed_total, integer_table, whole_weights
 from tallytree.estimate.layout import Tree, columns, put_columns, tiles
 from tallytree.estimate.tree.relaxation import relaxed
 from tallytree.estimate.tree.whole import whole_parts, whole_root
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import in_threads, kernel
 
 
 def top_down(

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.kernels import kernel
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import kernel
+from tallytree.core.notebook import briefly
+from tallytree.domain.hierarchy import Hierarchy
 
 LEAST_VARIANCE = 1e-300  # next to no noise has a variance that no float can distinguish from zero
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import kernel, part_of_kernels
 from tallytree.estimate.layout import Tree
 from tallytree.estimate.tree.relaxation import Lines
-from tallytree.kernels import kernel, part_of_kernels
 
 # Fractions are compared to this precision, so that the noise of floats does not decide between equal ones.
 FRACTION_STEPS = 1 << 20

@@ -18,8 +18,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from tallytree.disk import JsonLines, is_there
-from tallytree.errors import ReleaseError
+from tallytree.core.disk import JsonLines, is_there
+from tallytree.core.errors import ReleaseError
 
 FILE = "rounds.jsonl"
 FORMAT = 2  # 1, of version 0.1.0, had no token and no marks

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.schema import Attribute, Schema
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Attribute, Schema
 from tallytree.tables.contingency import code_type
 from tallytree.tables.guard import from_outside
 from tallytree.tables.households import Households

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, get_args
 
-from tallytree.arguments import TEXT, expect, instance, told
-from tallytree.errors import SpecError
+from tallytree.core.arguments import TEXT, expect, instance, told
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.neighbours import (
     PrivacyUnit,
     Sensitivity,
@@ -19,7 +20,6 @@ from tallytree.privacy.neighbours import (
     columns_to_json,
     same_unit_in_words,
 )
-from tallytree.schema import Marginal, Schema
 from tallytree.tables.options import Columns
 
 HouseholdUnitKind = Literal["one_group", "one_group_added_or_removed", "one_person_attributes"]

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from tallytree.arrays import Integers
-from tallytree.errors import BudgetError, SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.journal import Round
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.rounds import NoisyTable, PrivateTables
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.schema import Marginal, Schema
 from tallytree.tables.sealed import Unsharable
 
 

@@ -22,7 +22,7 @@ round), j > l otherwise (an older ledger was put back).
 
 from __future__ import annotations
 
-from tallytree.errors import ReleaseError, TallytreeError
+from tallytree.core.errors import ReleaseError, TallytreeError
 from tallytree.privacy.households.journal import Round, RoundJournal
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 

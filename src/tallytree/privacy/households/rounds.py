@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import BudgetError, ReleaseError, SpecError, TallytreeError
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import BudgetError, ReleaseError, SpecError, TallytreeError
+from tallytree.core.notebook import briefly
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.accounting import NoiseKind, scale_for
 from tallytree.privacy.budget import Budget, Number, as_decimal, exact
 from tallytree.privacy.households.journal import Round, RoundJournal, Values
@@ -38,7 +39,6 @@ from tallytree.privacy.households.same_rows import digest_of_rows
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise.randomness import Randomness, cryptographic
-from tallytree.schema import Marginal, Schema
 from tallytree.tables.contingency import check_size, marginal_counts
 from tallytree.tables.guard import from_outside
 from tallytree.tables.households import Households
@@ -72,7 +72,7 @@ class PrivateTables(Unsharable):
     was begun on other rows. With both, a copy of the journal cannot draw a round again. With `resume` a run goes on
     from its journal or is refused, and is not begun anew. `room` is how many bytes the journal may come to: they are
     taken on the disk before anything is reserved, and a round is not begun unless there is room for its result.
-    Threads may share one object: rounds are drawn one at a time. A forked process is refused. `tallytree.evaluate`
+    Threads may share one object: rounds are drawn one at a time. A forked process is refused. `tallytree.lab`
     gives a `randomness` with a seed, for public data; otherwise it is cryptographic.
     """
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from flint import arb
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
-from tallytree.kernels import kernel
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import kernel
 from tallytree.privacy.noise.inversion import WORD_BITS, Uniform
 from tallytree.privacy.noise.keystream import Source
 from tallytree.privacy.noise.thresholds import GUARD_BITS, Thresholds, ball, enclosure, working_precision

@@ -37,7 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tallytree.errors import BudgetError, SpecError
+from tallytree.core.errors import BudgetError, SpecError
 from tallytree.privacy.accounts import Account
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.privacy.households.neighbours import HouseholdNeighbours

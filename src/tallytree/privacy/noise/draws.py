@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from flint import arb
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.kernels import blocks, in_threads
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import blocks, in_threads
 from tallytree.privacy.noise.keystream import Keystream, Source
 from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tallytree.privacy.noise.thresholds import ball, working_precision

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers, Words
-from tallytree.kernels import kernel
+from tallytree.core.arrays import Integers, Words
+from tallytree.core.kernels import kernel
 from tallytree.privacy.noise.keystream import Source
 from tallytree.privacy.noise.thresholds import Thresholds
 

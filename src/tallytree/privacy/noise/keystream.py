@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from tallytree.arrays import Words
+from tallytree.core.arrays import Words
 
 _ZEROS = memoryview(bytes(1 << 18))  # the cipher gives plain text XOR keystream, so zeros give the keystream
 

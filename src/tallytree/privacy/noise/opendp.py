@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.errors import SpecError
-from tallytree.kernels import blocks, in_threads
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import blocks, in_threads
 from tallytree.privacy.noise.draws import checked_scale, checked_size, checked_variance
 
 BLOCK = 1 << 14

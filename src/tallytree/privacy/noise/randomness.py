@@ -2,7 +2,7 @@
 
 Inside `tallytree.privacy` there are two, both cryptographic, which `cryptographic` gives by name: tallytree's own, and
 OpenDP's. A release goes through `measure`, which takes such a name, and a synthesis through `PrivateTables`, which has
-tallytree's own unless it is handed another. `tallytree.evaluate`, which works on data that are public or made up, makes
+tallytree's own unless it is handed another. `tallytree.lab`, which works on data that are public or made up, makes
 a seeded one; a test holds the list of who makes one and who hands one over.
 """
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from tallytree.arguments import told
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
+from tallytree.core.arguments import told
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.noise.keystream import Keystream, Source
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tallytree.arrays import Integers, Words
-from tallytree.kernels import kernel
+from tallytree.core.arrays import Integers, Words
+from tallytree.core.kernels import kernel
 from tallytree.privacy.noise.inversion import MOST_LEADING_BITS, WORD_BITS, Table, Uniform
 from tallytree.privacy.noise.keystream import Source
 from tallytree.privacy.noise.thresholds import Gaussian, Laplace, Rejection

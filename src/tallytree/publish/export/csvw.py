@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tallytree.long_table import for_spreadsheets
-from tallytree.progress import Progress, Stage
+from tallytree.core.progress import Progress, Stage
+from tallytree.domain.long_table import for_spreadsheets
 from tallytree.publish.export.cube import Cube, Measure, cubes, privacy_note
 from tallytree.publish.folder import write_json
 from tallytree.publish.release.contents import ReleaseContents

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tallytree.histogram import size_label
-from tallytree.notebook import briefly
+from tallytree.core.notebook import briefly
+from tallytree.domain.histogram import size_label
 from tallytree.publish.release.contents import ReleaseContents, size_description
 from tallytree.publish.release.entities import capped_sizes, entity_description, open_description
 from tallytree.publish.release.rows import category_description

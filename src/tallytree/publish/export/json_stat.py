@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.errors import ReleaseError
-from tallytree.progress import Progress, Stage
+from tallytree.core.errors import ReleaseError
+from tallytree.core.progress import Progress, Stage
 from tallytree.publish.export.cube import Cube, Dimension, cubes, privacy_note
 from tallytree.publish.folder import write_json
 from tallytree.publish.release.contents import ReleaseContents

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tallytree.errors import ReleaseError
-from tallytree.progress import Progress, Stage
+from tallytree.core.errors import ReleaseError
+from tallytree.core.progress import Progress, Stage
 from tallytree.publish.export.cube import Cube, Dimension, cubes
 from tallytree.publish.export.sdmx_structure import AGENCY, VERSION, Component, Flow, write_structure
 from tallytree.publish.release.contents import ReleaseContents

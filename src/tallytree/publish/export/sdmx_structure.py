@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
-from tallytree.names import visible
+from tallytree.core.names import visible
 
 AGENCY, VERSION = "TALLYTREE", "1.0.0"
 SCHEMAS = "http://www.sdmx.org/resources/sdmxml/schemas/v3_0"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 
-from tallytree.arguments import told
-from tallytree.errors import SpecError
-from tallytree.names import did_you_mean
-from tallytree.progress import Progress, silent
+from tallytree.core.arguments import told
+from tallytree.core.errors import SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.progress import Progress, silent
 from tallytree.publish.folder import write_whole
 from tallytree.publish.release.contents import ReleaseContents
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.journal import Round
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.together import Together, together
 from tallytree.privacy.ledger import Receipt
-from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing
 from tallytree.synthesis.methods import Method
 from tallytree.synthesis.methods.asking import Fitted

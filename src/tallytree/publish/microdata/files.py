@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.progress import Progress, Stage
+from tallytree.core.progress import Progress, Stage
+from tallytree.domain.schema import SIZE, Marginal, Schema
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, write_json, write_whole
 from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.kept import note_saved
 from tallytree.publish.microdata.statement import data_package, privacy_statement
-from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.models.model import SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally

@@ -18,9 +18,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
-from tallytree.disk import sync
-from tallytree.errors import ReleaseError, SpecError
-from tallytree.numbers import exact_number
+from tallytree.core.disk import sync
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.numbers import exact_number
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.households.journal import FILE, RoundJournal, has_begun
 from tallytree.privacy.households.neighbours import HouseholdNeighbours

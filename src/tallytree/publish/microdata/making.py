@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional, told
-from tallytree.category_trees import on_level
-from tallytree.errors import SpecError
+from tallytree.core.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional, told
+from tallytree.core.errors import SpecError
+from tallytree.core.progress import Progress, silent
+from tallytree.domain.category_trees import on_level
+from tallytree.domain.schema import Schema
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.households.journal import VALUE, has_begun
 from tallytree.privacy.households.levels import with_levels
@@ -22,13 +24,11 @@ from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.households.together import charge_release, check_account, together
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import PrivacyUnit
-from tallytree.progress import Progress, silent
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.microdata.files import ID, PERSON
 from tallytree.publish.microdata.kept import CHECKPOINT, kept_run
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.value import Release
-from tallytree.schema import Schema
 from tallytree.synthesis.agreement import SizeTable, size_table
 from tallytree.synthesis.country.asking import RegionalOptions
 from tallytree.synthesis.country.making import Country, national_workload, planned, run, workload_of

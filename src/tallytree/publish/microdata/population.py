@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallytree.arguments import PATH, TEXT, expecting
-from tallytree.errors import ReleaseError, SpecError
-from tallytree.names import did_you_mean
-from tallytree.progress import Progress, Stage, silent
+from tallytree.core.arguments import PATH, TEXT, expecting
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.schema import SIZE, Schema
 from tallytree.publish.folder import PRIVACY
 from tallytree.publish.microdata.files import HOUSEHOLDS, ID, PERSON, PERSONS, SCHEMA
 from tallytree.publish.reading import read_json
-from tallytree.schema import SIZE, Schema
 
 PERSON_ID = "person_id"
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.errors import ReleaseError, SpecError
-from tallytree.numbers import exact_number
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.numbers import exact_number
+from tallytree.domain.schema import Marginal, Schema
+from tallytree.domain.structure.structure import Structure
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.rounds import GAUSSIAN
@@ -38,8 +40,6 @@ from tallytree.publish.microdata.statement import (
 )
 from tallytree.publish.reading import all_rows
 from tallytree.publish.statement import LEDGER, NO_LEDGER, SOURCES
-from tallytree.schema import Marginal, Schema
-from tallytree.structure.structure import Structure
 from tallytree.synthesis.explaining import ASKED, REASONS
 from tallytree.synthesis.methods import method
 from tallytree.synthesis.methods.asking import LEAST_VARIANCE

@@ -7,6 +7,7 @@ from fractions import Fraction
 from math import isqrt
 from typing import Any
 
+from tallytree.domain.schema import SIZE, Marginal, Schema
 from tallytree.privacy.accounting import cost_of, scale_for
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
@@ -25,7 +26,6 @@ from tallytree.publish.statement import (
     shown_in,
     software,
 )
-from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.explaining import Explaining
 from tallytree.synthesis.methods import Method
 from tallytree.synthesis.trust import CONFIDENCE

@@ -5,16 +5,16 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
-from tallytree.charts import inline, stacked_bar
-from tallytree.notebook import page, paragraph, quoted, table
+from tallytree.core.charts import inline, stacked_bar
+from tallytree.core.notebook import page, paragraph, quoted, table
+from tallytree.core.progress import Progress, silent
+from tallytree.domain.schema import Attribute
 from tallytree.privacy.budget import as_decimal
-from tallytree.progress import Progress, silent
 from tallytree.publish.folder import place_of
 from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.files import write_microdata
 from tallytree.publish.recording import warned_if_not_recorded
 from tallytree.publish.statement import guarantee
-from tallytree.schema import Attribute
 from tallytree.synthesis.trust import TableAccuracy, table_accuracies
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError
-from tallytree.numbers import exact_number, short
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.core.numbers import exact_number, short
+from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.privacy.accounting import cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
@@ -47,7 +48,6 @@ from tallytree.publish.microdata.stated import NOT_CHECKED, measurements_follow,
 from tallytree.publish.microdata.statement import as_truncated, in_words, not_protected, sensitivity_of
 from tallytree.publish.reading import ParquetRows, all_rows, check_room, read_json
 from tallytree.publish.statement import NO_LEDGER, Unchecked, shown_in
-from tallytree.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.synthesis.models.keeping import part
 from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally

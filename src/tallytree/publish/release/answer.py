@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any
 
+from tallytree.core.notebook import page, paragraph, quoted
 from tallytree.estimate.intervals.value import Kind
-from tallytree.notebook import page, paragraph, quoted
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.questions import Ends, QuestionKind
 from tallytree.publish.release.truncation import AS_TRUNCATED

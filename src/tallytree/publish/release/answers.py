@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.categories import ALL
-from tallytree.errors import ReleaseError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.categories import ALL
+from tallytree.domain.histogram import size_label
+from tallytree.domain.long_table import key_columns
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, between
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
@@ -30,9 +33,6 @@ from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.unions import chance_each, fewest_nodes, sums_over
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
-from tallytree.histogram import size_label
-from tallytree.long_table import key_columns
-from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.area_bars import guaranteed_scopes
 from tallytree.publish.release.areas import Area

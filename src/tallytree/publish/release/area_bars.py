@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tallytree.arrays import Floats, Integers
-from tallytree.category_trees import over_categories
+from tallytree.core.arrays import Floats, Integers
+from tallytree.domain.category_trees import over_categories
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals
-from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.rows import TableRows

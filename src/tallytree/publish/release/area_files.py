@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.errors import ReleaseError, SpecError
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.names import for_a_spreadsheet, from_a_spreadsheet
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.long_table import for_spreadsheets
 from tallytree.estimate.intervals.unions import largest_regions
 from tallytree.estimate.intervals.value import Intervals, Kind
-from tallytree.hierarchy import Hierarchy
-from tallytree.long_table import for_spreadsheets
-from tallytree.names import for_a_spreadsheet, from_a_spreadsheet
 from tallytree.publish.folder import UNUSABLE, reason
 from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular
 from tallytree.publish.release.area_bars import area_scopes

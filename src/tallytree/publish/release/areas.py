@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arguments import PATH, TEXT, told
-from tallytree.categories import margins
-from tallytree.errors import SpecError
+from tallytree.core.arguments import PATH, TEXT, told
+from tallytree.core.errors import SpecError
+from tallytree.core.names import did_you_mean, from_a_spreadsheet
+from tallytree.core.numbers import short
+from tallytree.core.public_table import public_table, text, text_columns
+from tallytree.domain.categories import margins
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.unions import largest_regions, leaves_of
-from tallytree.hierarchy import Hierarchy
-from tallytree.names import did_you_mean, from_a_spreadsheet
-from tallytree.numbers import short
-from tallytree.public_table import public_table, text, text_columns
 from tallytree.publish.release.region_names import RegionNames
 
 COLUMNS = ("area", "region")

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
+from tallytree.core.arrays import Integers
+from tallytree.core.notebook import briefly
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import entities, size_label
+from tallytree.domain.long_table import region_blocks
 from tallytree.estimate.intervals.unions import sums_over
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import entities, size_label
-from tallytree.long_table import region_blocks
 from tallytree.mechanisms import Mechanism
-from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.area_bars import area_scopes
 from tallytree.publish.release.areas import Area

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError
-from tallytree.histogram import entities
-from tallytree.long_table import for_spreadsheets
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.domain.histogram import entities
+from tallytree.domain.long_table import for_spreadsheets
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.release.error_bars import ErrorBars
 from tallytree.publish.release.rows import TableRows, category_description

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from tallytree.arguments import told
-from tallytree.arrays import Floats, Integers
-from tallytree.category_trees import margin_sums
-from tallytree.errors import SpecError
+from tallytree.core.arguments import told
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.core.progress import Progress, Stage, Tell, nobody, piece, silent
+from tallytree.core.progress import in_percent as in_percent_done
+from tallytree.domain.category_trees import margin_sums
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals, Kind, level_reach, recommended
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import entities
 from tallytree.mechanisms import Mechanism
-from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
-from tallytree.progress import Progress, Stage, Tell, nobody, piece, silent
-from tallytree.progress import in_percent as in_percent_done
 from tallytree.publish.release.area_bars import area_scopes, as_in_the_table, guaranteed_scopes, typical_scopes
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.rows import TableRows

@@ -15,13 +15,13 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from tallytree.category_trees import over_categories
-from tallytree.errors import ReleaseError
+from tallytree.core.errors import ReleaseError
+from tallytree.core.notebook import briefly
+from tallytree.core.progress import Tell, nobody
+from tallytree.domain.category_trees import over_categories
 from tallytree.estimate.checks import check_estimate
 from tallytree.mechanisms import Estimate, Mechanism, instead_of
-from tallytree.notebook import briefly
 from tallytree.privacy.measurements import Measurements
-from tallytree.progress import Tell, nobody
 
 
 class MechanismReplaced(UserWarning):

@@ -12,15 +12,15 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError, SpecError
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.names import for_a_spreadsheet, from_a_spreadsheet
+from tallytree.core.notebook import briefly
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.long_table import for_spreadsheets
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
-from tallytree.hierarchy import Hierarchy
-from tallytree.long_table import for_spreadsheets
 from tallytree.mechanisms import Mechanism, mechanism_named
-from tallytree.names import for_a_spreadsheet, from_a_spreadsheet
-from tallytree.notebook import briefly
-from tallytree.progress import Progress, Stage, silent
 from tallytree.publish.folder import (
     MEASUREMENTS,
     MOST_FAULTS,

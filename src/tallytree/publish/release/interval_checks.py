@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from tallytree.core.progress import Progress
 from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.estimate.intervals.value import Intervals, Kind, most_groups
-from tallytree.progress import Progress
 from tallytree.publish.folder import MOST_FAULTS, PACKAGE, PRIVACY
 from tallytree.publish.reading import read_json
 from tallytree.publish.release.area_files import AREAS

@@ -26,14 +26,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tallytree.disk import is_there, sync
-from tallytree.errors import BudgetError, ReleaseError
+from tallytree.core.disk import is_there, sync
+from tallytree.core.errors import BudgetError, ReleaseError
+from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.accounts import Spending, amount
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger, Receipt, holding
 from tallytree.privacy.measurements import Measurements, Settled
-from tallytree.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, SPEC, locked, write_json
 from tallytree.publish.reading import read_json
 from tallytree.publish.recording import mark_of

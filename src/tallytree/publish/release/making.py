@@ -8,8 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallytree.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional
-from tallytree.errors import BudgetError, ReleaseError
+from tallytree.core.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional
+from tallytree.core.errors import BudgetError, ReleaseError
+from tallytree.core.progress import Progress, Stage, in_percent, silent
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
 from tallytree.privacy.budget import Budget
@@ -19,7 +20,6 @@ from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
-from tallytree.progress import Progress, Stage, in_percent, silent
 from tallytree.publish.folder import place_of
 from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.areas import Area, areas_to_publish

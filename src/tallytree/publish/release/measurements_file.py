@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arguments import PATH, expecting, instance
-from tallytree.arrays import Integers
-from tallytree.category_trees import tree_from_json
-from tallytree.disk import sync
-from tallytree.errors import ReleaseError, TallytreeError
-from tallytree.hierarchy import Hierarchy
-from tallytree.long_table import key_columns, list_columns, region_blocks
-from tallytree.numbers import exact_number
+from tallytree.core.arguments import PATH, expecting, instance
+from tallytree.core.arrays import Integers
+from tallytree.core.disk import sync
+from tallytree.core.errors import ReleaseError, TallytreeError
+from tallytree.core.numbers import exact_number
+from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
+from tallytree.domain.category_trees import tree_from_json
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.long_table import key_columns, list_columns, region_blocks
 from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurement, Measurements, Passed, Settled
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import FIRST, Band, Plan, Question
 from tallytree.privacy.size_lists import list_starts
-from tallytree.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.publish.reading import ParquetRows, check_room, parsed
 from tallytree.publish.release.large.layout import REGIONS as LARGE_REGIONS
 from tallytree.publish.release.large.layout import is_large

@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan
 

@@ -12,13 +12,13 @@ from typing import Literal
 
 import numpy as np
 
-from tallytree.arguments import MAPPING, expect, optional, told
-from tallytree.arrays import Integers
-from tallytree.categories import ALL
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import size_label
-from tallytree.numbers import short
+from tallytree.core.arguments import MAPPING, expect, optional, told
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.numbers import short
+from tallytree.domain.categories import ALL
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import size_label
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.scope import By, Regions, Scope, listed
 

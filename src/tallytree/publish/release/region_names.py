@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 
-from tallytree.arguments import told
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.numbers import short
+from tallytree.core.arguments import told
+from tallytree.core.errors import SpecError
+from tallytree.core.numbers import short
+from tallytree.domain.hierarchy import Hierarchy
 
 
 @dataclass(frozen=True, eq=False)

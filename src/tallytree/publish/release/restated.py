@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tallytree.names import from_a_spreadsheet
-from tallytree.numbers import short
+from tallytree.core.names import from_a_spreadsheet
+from tallytree.core.numbers import short
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.publish.reading import ParquetRows, read_json
 from tallytree.publish.release.contents import ReleaseContents

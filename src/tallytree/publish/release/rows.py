@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.categories import ALL, margins
-from tallytree.category_trees import margin_sums, rows_of
-from tallytree.hierarchy import Hierarchy
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Integers
+from tallytree.core.notebook import briefly
+from tallytree.domain.categories import ALL, margins
+from tallytree.domain.category_trees import margin_sums, rows_of
+from tallytree.domain.hierarchy import Hierarchy
 
 Keys = tuple[str, ...]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallytree.arguments import told
-from tallytree.categories import ALL, Categories, margins
-from tallytree.category_trees import rows_of
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.names import did_you_mean
+from tallytree.core.arguments import told
+from tallytree.core.errors import SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.domain.categories import ALL, Categories, margins
+from tallytree.domain.category_trees import rows_of
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.region_names import RegionNames
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallytree.category_trees import levels_in_words
-from tallytree.charts import COLORS, altair, inline, panel_title, styled
-from tallytree.errors import SpecError
+from tallytree.core.charts import COLORS, altair, inline, panel_title, styled
+from tallytree.core.errors import SpecError
+from tallytree.core.names import visible
+from tallytree.core.notebook import page, paragraph, quoted, shortened, table
+from tallytree.domain.category_trees import levels_in_words
+from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.value import Kind
-from tallytree.histogram import size_label
-from tallytree.names import visible
-from tallytree.notebook import page, paragraph, quoted, shortened, table
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, in_percent

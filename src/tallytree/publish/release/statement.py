@@ -8,10 +8,10 @@ from fractions import Fraction
 from itertools import groupby, pairwise
 from typing import Any
 
-from tallytree.arrays import Integers
-from tallytree.category_trees import over_categories
+from tallytree.core.arrays import Integers
+from tallytree.domain.category_trees import over_categories
+from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.value import REACH_SHARE, SHORTER
-from tallytree.histogram import size_label
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements, Passed

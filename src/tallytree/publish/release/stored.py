@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.categories import Categories
-from tallytree.category_trees import by_category
-from tallytree.errors import ReleaseError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.core.numbers import short
+from tallytree.core.progress import Progress, in_percent, silent
+from tallytree.domain.categories import Categories
+from tallytree.domain.category_trees import by_category
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms import Estimate, Mechanism
-from tallytree.numbers import short
 from tallytree.privacy.measurements import Measurements
-from tallytree.progress import Progress, in_percent, silent
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
 from tallytree.publish.release.area_files import AREA_FILES, LEAVES, read_leaves, with_area_bars
 from tallytree.publish.release.areas import Area

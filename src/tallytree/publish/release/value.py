@@ -8,9 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tallytree.arguments import FLAG, PATH, expecting
-from tallytree.errors import SpecError
-from tallytree.progress import Progress, silent
+from tallytree.core.arguments import FLAG, PATH, expecting
+from tallytree.core.errors import SpecError
+from tallytree.core.progress import Progress, silent
 from tallytree.publish.export.writing import Format, export
 from tallytree.publish.folder import MANIFEST, digest, place_of
 from tallytree.publish.recording import mark_of, warned_if_not_recorded
@@ -104,7 +104,7 @@ class Release(ReleaseContents):
     def plot(self, region: str | None = None) -> Any:
         """A chart (Altair) of the groups by size in a region, by id or name; of the whole if left out.
 
-        It shows recommended intervals if the release has them. `tallytree.charts.save(chart, "counts.png")` keeps it.
+        It shows recommended intervals if the release has them. `tallytree.core.charts.save(chart, "c.png")` keeps it.
         """
         return shown.chart(self, region)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.category_trees import over_categories
-from tallytree.long_table import for_spreadsheets
+from tallytree.core.arrays import Integers
+from tallytree.core.numbers import exact_number, short
+from tallytree.domain.category_trees import over_categories
+from tallytree.domain.long_table import for_spreadsheets
 from tallytree.mechanisms import instead_of
-from tallytree.numbers import exact_number, short
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import variance_of

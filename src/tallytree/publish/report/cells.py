@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.categories import ALL
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Integers
+from tallytree.core.notebook import briefly
+from tallytree.domain.categories import ALL
 from tallytree.publish.release.answers import answers
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.questions import Asked

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
+from tallytree.core.arrays import Integers
 from tallytree.publish.release.entities import capped_sizes
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.report.cells import UNKNOWN, Cells

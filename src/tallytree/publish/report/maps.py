@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.names import visible
-from tallytree.numbers import short
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.names import visible
+from tallytree.core.numbers import short
+from tallytree.domain.hierarchy import Hierarchy
 
 WIDTH = 1000  # of the drawing
 TALLEST = 1400

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.errors import ReleaseError
-from tallytree.numbers import exact_number
+from tallytree.core.errors import ReleaseError
+from tallytree.core.numbers import exact_number
+from tallytree.domain.schema import SIZE
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.publish.folder import MANIFEST, UNUSABLE, digest, reason
 from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, ID, PERSON, PERSONS, QUESTIONS
@@ -20,7 +21,6 @@ from tallytree.publish.report.bars import bar
 from tallytree.publish.report.page import Page, rendered
 from tallytree.publish.report.words import about, percent
 from tallytree.publish.statement import guarantee
-from tallytree.schema import SIZE
 
 TRUST = {  # from the best known on
     "published exactly": "the real numbers, which the chosen unit does not protect",

@@ -20,10 +20,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tallytree.arguments import PATH, expecting
-from tallytree.disk import sync
-from tallytree.errors import ReleaseError
-from tallytree.names import visible
+from tallytree.core.arguments import PATH, expecting
+from tallytree.core.disk import sync
+from tallytree.core.errors import ReleaseError
+from tallytree.core.names import visible
 from tallytree.publish.folder import PAGE_MARK
 from tallytree.version import VERSION
 

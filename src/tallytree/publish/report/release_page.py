@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.errors import ReleaseError
+from tallytree.core.errors import ReleaseError
+from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.value import REACH_SHARE
-from tallytree.histogram import size_label
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import in_percent

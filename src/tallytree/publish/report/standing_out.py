@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallytree.arrays import Floats
+from tallytree.core.arrays import Floats
 from tallytree.estimate.intervals.measured_view import no_linear
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import answers

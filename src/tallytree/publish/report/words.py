@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallytree.errors import SpecError
+from tallytree.core.errors import SpecError
 
 LONGEST = 60  # characters of a word for groups or entities
 

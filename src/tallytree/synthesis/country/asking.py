@@ -13,10 +13,10 @@ from fractions import Fraction
 from math import sqrt
 from typing import Any, NamedTuple
 
-from tallytree.errors import BudgetError, SpecError
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.domain.schema import SIZE, Marginal, Schema
 from tallytree.privacy.budget import exact
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.schema import SIZE, Marginal, Schema
 from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.methods.affording import MEAN_SIZE
 from tallytree.synthesis.methods.asking import Asking, share

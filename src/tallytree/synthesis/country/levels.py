@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.notebook import briefly
-from tallytree.schema import SIZE, Attribute, Schema
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.schema import SIZE, Attribute, Schema
 
 TAKEN = ("household_id", "person")
 

@@ -9,17 +9,17 @@ from typing import cast
 
 import numpy as np
 
-from tallytree.errors import SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.notebook import briefly
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.core.progress import Progress, Stage
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.levels import longer_schema
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.part import PartOfTables
 from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.progress import Progress, Stage
-from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.agreement import SizeTable
 from tallytree.synthesis.country.asking import RegionalOptions, RegionalTable, affordable, measured_by_region
 from tallytree.synthesis.country.levels import RegionLevels, national_schema, region_levels

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.schema import Marginal
+from tallytree.core.arrays import Floats, Integers
+from tallytree.domain.schema import Marginal
 from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.models.model import Measured
 

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.schema import Marginal, Schema
+from tallytree.core.arrays import Floats, Integers
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.models.mixture import Mixture, softmax
 

@@ -13,10 +13,10 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from tallytree.errors import SpecError
-from tallytree.names import did_you_mean
-from tallytree.progress import Progress, silent
-from tallytree.schema import Schema
+from tallytree.core.errors import SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.progress import Progress, silent
+from tallytree.domain.schema import Schema
 from tallytree.synthesis.methods.asking import Asking, Fitted
 from tallytree.synthesis.methods.cells import HgemOptions, MwemOptions
 from tallytree.synthesis.methods.marginals import MarginalsOptions

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
-from tallytree.notebook import briefly
-from tallytree.progress import Progress, Stage, silent
-from tallytree.schema import Marginal, Schema
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.synthesis.methods.checkpoints import M, Models
 from tallytree.synthesis.models.model import Arrays, Measured, MeasuredCell, Model
 from tallytree.synthesis.workload import Workload

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.schema import Schema
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Schema
 from tallytree.synthesis.methods.asking import (
     PERSONS,
     Asking,

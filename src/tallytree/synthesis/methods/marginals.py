@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.schema import Marginal, Schema
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.synthesis.methods.affording import MEAN_SIZE, SIZES, Sweep, first_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.methods.asking import Asking, Fitted, epsilon_for, estimates_while_resuming, share, whole
 from tallytree.synthesis.models.mixture import Mixture, joined

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.kernels import blocks, in_threads, kernel
+from tallytree.core.kernels import blocks, in_threads, kernel
 from tallytree.synthesis.models.products import Tables, outer, weighted_households
 
 Floats = NDArray[np.float32]

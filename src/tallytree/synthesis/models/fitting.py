@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
-from tallytree.schema import Counted, Marginal, Schema
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Counted, Marginal, Schema
 from tallytree.synthesis.models.containing import loss_and_slopes
 from tallytree.synthesis.models.mixture import Mixture, tables_of
 from tallytree.synthesis.models.model import Measured, check_number, squared_noise_quantile

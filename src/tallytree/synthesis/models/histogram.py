@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.domain.schema import Attribute, Counted, Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
-from tallytree.schema import Attribute, Counted, Marginal, Schema
 from tallytree.synthesis.models.keeping import settled
 from tallytree.synthesis.models.model import (
     Arrays,

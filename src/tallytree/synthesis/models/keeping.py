@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.schema import Schema
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Schema
 from tallytree.synthesis.models.model import SyntheticHouseholds
 from tallytree.tables.plausible import Rows, broken
 

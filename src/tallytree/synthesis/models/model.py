@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
-from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.workload import Workload
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -20,11 +20,11 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats
-from tallytree.errors import SpecError
-from tallytree.notebook import briefly
+from tallytree.core.arrays import Floats
+from tallytree.core.errors import SpecError
+from tallytree.core.notebook import briefly
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
-from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.models.model import Arrays, MeasuredCell, SyntheticHouseholds, Wanted, check_number
 from tallytree.synthesis.models.products import Queries, expected_counts, queries_of

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.schema import Counted, Marginal, Schema
+from tallytree.domain.schema import Counted, Marginal, Schema
 
 Array = Any  # of NumPy or of JAX
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Floats, Integers
+from tallytree.core.arrays import Floats, Integers
 from tallytree.privacy.noise.keystream import KeyedWords
 
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tallytree.arrays import Floats, Integers
-from tallytree.errors import SpecError
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.noise.keystream import Keystream, Source
-from tallytree.schema import Marginal, Schema
 from tallytree.synthesis.models.model import Model, SyntheticHouseholds
 from tallytree.synthesis.models.public_stream import uniform
 from tallytree.synthesis.workload import Workload

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import SpecError
-from tallytree.schema import Schema
-from tallytree.structure.possible import possible_sizes
-from tallytree.structure.roles import Condition, Role
-from tallytree.structure.rules import Has, Implies
-from tallytree.structure.structure import Structure
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.domain.schema import Schema
+from tallytree.domain.structure.possible import possible_sizes
+from tallytree.domain.structure.roles import Condition, Role
+from tallytree.domain.structure.rules import Has, Implies
+from tallytree.domain.structure.structure import Structure
 
 Flags = NDArray[np.bool_]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.errors import ReleaseError, SpecError
-from tallytree.hierarchy import Hierarchy
-from tallytree.numbers import short
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.numbers import short
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.publish.folder import MEASUREMENTS, PRIVACY, UNUSABLE, reason
 from tallytree.publish.reading import ParquetRows, check_regular, read_json
 from tallytree.publish.release.contents import ReleaseContents

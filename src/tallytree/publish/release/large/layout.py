@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from tallytree.hierarchy import Hierarchy
+from tallytree.domain.hierarchy import Hierarchy
 
 CELLS_IN_ONE_FILE = 20_000_000  # regions times sizes; a release of more is partitioned, and has no CSV files of them
 COUNTS, ENTITIES, REGIONS = "counts", "entities", "regions.parquet"

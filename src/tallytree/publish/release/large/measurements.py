@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.core.progress import Tell, nobody
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.size_lists import list_starts
-from tallytree.progress import Tell, nobody
 from tallytree.publish.reading import ParquetRows, check_room
 from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.large.regions import read_regions

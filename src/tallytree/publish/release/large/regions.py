@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError
-from tallytree.hierarchy import Hierarchy
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.publish.reading import ParquetRows, check_room
 
 AT_A_TIME = 1 << 17  # regions

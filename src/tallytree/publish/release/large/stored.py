@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tallytree.arrays import Integers
+from tallytree.core.arrays import Integers
+from tallytree.core.progress import Progress, in_percent
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.value import Intervals
-from tallytree.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements
-from tallytree.progress import Progress, in_percent
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
 from tallytree.publish.release import restated
 from tallytree.publish.release import verification as whole

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tallytree.arrays import Integers
-from tallytree.errors import ReleaseError
-from tallytree.hierarchy import Hierarchy
-from tallytree.histogram import entities
-from tallytree.kernels import in_threads
-from tallytree.progress import Progress, Stage
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.core.kernels import in_threads
+from tallytree.core.progress import Progress, Stage
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import entities
 from tallytree.publish.folder import MOST_FAULTS
 from tallytree.publish.reading import ParquetRows, check_room
 from tallytree.publish.release.contents import ReleaseContents

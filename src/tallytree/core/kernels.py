@@ -1,0 +1,165 @@
+"""How Numba kernels are compiled here: cached on disk, without the interpreter lock, so that threads share work.
+
+Compiling is most of what a first run costs, so functions that only kernels call are parts of these (`part_of_kernels`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from _thread import start_new_thread
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import numba
+
+from tallytree.core.progress import Tell, nobody
+from tallytree.version import VERSION
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+MOST_WAIT = 0.05  # seconds between two looks at other threads
+TRIED = "0.68."  # versions of Numba whose inner parts `kernel_parts` knows
+
+
+def kernel(function: Function) -> Function:
+    """Compile `function` with Numba; only the first run with these sources on a machine pays for it."""
+    compiled: Any = numba.njit(cache=True, nogil=True)(function)
+    if (file := getattr(compiled._cache, "_cache_file", None)) is not None:  # there is none where no folder can be used
+        file._source_stamp = SourceStamp(file._source_stamp)
+    return compiled  # type: ignore[no-any-return]
+
+
+class SourceStamp:
+    """What a kernel in Numba's cache was compiled from: its own file, as Numba tells it, and all kernels' sources.
+
+    Numba looks at the file of the kernel alone, so a kernel would keep the old code of what it calls in other files.
+    With another stamp Numba compiles anew, and overwrites what it has. The sources are read when the first kernel is
+    loaded or compiled, not on import. Numba pickles the stamp, as a text, and compares texts that it unpickled with it.
+    """
+
+    def __init__(self, own: object) -> None:
+        self._own = own
+
+    def __str__(self) -> str:
+        return f"{self._own} {digest_of_kernels()}"
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == other
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
+@cache
+def digest_of_kernels() -> str:
+    """A digest of the version and of all modules of the package that define kernels or parts of them."""
+    found = hashlib.sha256(VERSION.encode())
+    for folder, folders, files in os.walk(os.path.dirname(os.path.dirname(__file__))):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(files):
+            if name.endswith(".py"):
+                with open(os.path.join(folder, name), "rb", buffering=0) as file:
+                    source = file.readall()
+                if b"kernels import" in source:
+                    found.update(hashlib.sha256(source).digest())
+    return found.hexdigest()
+
+
+def part_of_kernels(function: Function) -> Function:
+    """Compile `function` into the kernels that call it and nowhere else; it is not for Python to call.
+
+    A kernel's machine code has in it all that it calls. What Numba makes besides for every function, machine code and
+    entries for Python and C, an entry of the cache, all of them optimised, nobody would use. To leave it out takes what
+    Numba may change; so with versions other than the one that was tried, it is a kernel like any other.
+    """
+    if not numba.__version__.startswith(TRIED):
+        return kernel(function)
+    from tallytree.core.kernel_parts import Part
+
+    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": Part}
+    compiled: Function = numba.njit(**options)(function)
+    return compiled
+
+
+@contextmanager
+def told_of_compiling(tell: Callable[[bool], None]) -> Iterator[None]:
+    """Have `tell` called with True whenever a kernel begins to be compiled, and with False when it is.
+
+    Kernels that are loaded from Numba's cache are not compiled. Kernels that call each other are compiled within each
+    other, and by any thread.
+    """
+    from numba.core.event import Event, Listener, install_listener
+
+    class Told(Listener):  # type: ignore[misc]  # Numba has no types
+        def on_start(self, event: Event) -> None:
+            tell(True)
+
+        def on_end(self, event: Event) -> None:
+            tell(False)
+
+    with install_listener("numba:compile", Told()):
+        yield
+
+
+def blocks(length: int, most: int) -> list[tuple[int, int]]:
+    """Cut `range(length)` into consecutive (start, stop) blocks of at most `most`."""
+    return [(start, min(start + most, length)) for start in range(0, length, most)]
+
+
+def in_threads(work: Callable[[int, int], Any], pieces: Sequence[tuple[int, int]], tell: Tell = nobody) -> list[Any]:
+    """Run `work(start, stop)` for every block on all cores; results in the blocks' order.
+
+    Plain threads, not Numba's own pool: they survive a fork and leave nothing running behind. The calling thread works
+    too, and waits only for blocks that another thread has taken. So a thread that cannot be started, or dies of lack of
+    memory while it starts (Python's own pool would wait for it forever), costs time and nothing else. `tell` is called
+    by the calling thread. The first error ends the work, and is raised once no block is being worked on.
+    """
+    found: list[Any] = [None] * len(pieces)
+    left, done, errors = list(reversed(range(len(pieces)))), list[int](), list[BaseException]()
+    busy = [False] * (min(len(pieces), os.cpu_count() or 1) - 1)  # which of the other threads may be working on a block
+    wake: SimpleQueue[None] = SimpleQueue()
+
+    def take_one() -> None:
+        try:
+            at = left.pop()
+        except IndexError:  # another thread was faster
+            return
+        found[at] = work(*pieces[at])
+        done.append(at)
+
+    def help_out(helper: int) -> None:
+        while left and not errors:
+            busy[helper] = True
+            try:
+                take_one()
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                busy[helper] = False
+                wake.put(None)
+
+    try:
+        for helper in range(len(busy)):
+            with suppress(RuntimeError, MemoryError):
+                start_new_thread(help_out, (helper,))
+        while left and not errors:
+            take_one()
+            tell(len(done) / len(pieces))
+        while any(busy) and not errors:
+            with suppress(Empty):
+                wake.get(timeout=MOST_WAIT)
+            tell(len(done) / len(pieces))
+    except BaseException as error:
+        errors.append(error)
+    while any(busy):  # a block is not left while a thread writes to it
+        with suppress(Empty):
+            wake.get(timeout=MOST_WAIT)
+    if errors:
+        raise errors[0]
+    return found

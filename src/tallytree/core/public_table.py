@@ -1,0 +1,108 @@
+"""Public tables, all read in one way: CSV, Parquet, columns by name, or whatever speaks Arrow.
+
+CSV is text throughout, so that the code 01001 keeps its zero. Nothing private is read here, so errors may quote cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+
+from tallytree.core.arguments import PATH, expect
+from tallytree.core.arrays import Floats
+from tallytree.core.csv_files import csv_problem, is_utf_16, open_quote
+from tallytree.core.errors import SpecError
+
+
+def public_table(source: Any, what: str = "table") -> Any:
+    """A pyarrow Table; `what` names it in errors."""
+    import pyarrow as pa
+
+    if isinstance(source, str | PathLike):
+        expect(source, PATH, f"the {what}")
+    named = f" {fspath(source)}" if isinstance(source, str | PathLike) else ""
+    try:
+        if isinstance(source, str | PathLike):
+            table = _file(fspath(source))
+        elif isinstance(source, Mapping):
+            table = _of_columns(source, what)
+        else:
+            table = pa.table(source)
+    except FileNotFoundError:
+        raise SpecError(f"there is no {what} at{named}") from None
+    except (OSError, pa.ArrowException, UnicodeError) as error:
+        found = csv_problem(fspath(source)) if named and not _is_parquet(fspath(source)) else None
+        raise SpecError(f"the {what}{named} cannot be read: {found or error}") from None
+    except (TypeError, ValueError, AttributeError):
+        raise SpecError(
+            f"the {what} is of type {type(source).__name__}; expected a path, columns by name or an Arrow table"
+        ) from None
+    if len(set(table.column_names)) < len(table.column_names):
+        raise SpecError(f"the {what} has two columns of the same name: {', '.join(table.column_names)}")
+    return table
+
+
+def _of_columns(source: Mapping[Any, Any], what: str) -> Any:
+    """Columns by name as a table of text."""
+    import pyarrow as pa
+
+    columns: dict[str, list[str]] = {}
+    for name in source:
+        if isinstance(source[name], str) or not isinstance(source[name], Iterable):
+            kind = type(source[name]).__name__
+            raise SpecError(f"the column {name!r} of the {what} is of type {kind}; expected a list of cells")
+        if str(name) in columns:
+            raise SpecError(f"the {what} has two columns of the same name: {name}")
+        columns[str(name)] = [text(cell) for cell in source[name]]
+    if len({len(cells) for cells in columns.values()}) > 1:
+        lengths = ", ".join(f"{name} has {len(cells):,}" for name, cells in columns.items())
+        raise SpecError(f"the columns of the {what} differ in length: {lengths}; expected as many cells in each")
+    return pa.table({name: pa.array(cells, pa.string()) for name, cells in columns.items()})
+
+
+def _is_parquet(path: str) -> bool:
+    return path.lower().endswith((".parquet", ".pq"))
+
+
+def _file(path: str) -> Any:
+    from pyarrow import csv, parquet
+
+    if _is_parquet(path):
+        return parquet.read_table(path)
+    if found := is_utf_16(path) or open_quote(path):
+        raise SpecError(found)
+    parse = csv.ParseOptions(newlines_in_values=True)
+    with csv.open_csv(path, parse_options=parse) as opened:
+        kinds = dict.fromkeys(opened.schema.names, "string")
+    return csv.read_csv(path, parse_options=parse, convert_options=csv.ConvertOptions(column_types=kinds))
+
+
+def text_columns(table: Any, names: Sequence[str]) -> list[list[str]]:
+    """The named columns of a pyarrow Table as stripped text."""
+    return [[text(cell) for cell in table[name].to_pylist()] for name in names]
+
+
+def text(cell: Any) -> str:
+    """A cell as stripped text, '' where it is empty."""
+    return "" if cell is None else str(cell).strip()
+
+
+def numbers(texts: Sequence[str], what: str, *, whole: bool = False) -> Floats:
+    """Texts of a column as numbers of at least 0, or a SpecError."""
+    values = np.array([_number(cell, what) for cell in texts], dtype=np.float64)
+    bad = ~np.isfinite(values) | (values < 0) | (whole & (values != np.floor(values)))
+    if bad.any():
+        expected = "whole numbers" if whole else "numbers"
+        wrong = texts[int(bad.argmax())]
+        raise SpecError(f"the column {what!r} of the public table holds {wrong!r}; expected {expected} of at least 0")
+    return values
+
+
+def _number(cell: str, what: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise SpecError(f"the column {what!r} of the public table holds {cell!r}; expected numbers") from None

@@ -1,0 +1,471 @@
+"""The public tree of regions: levels, regions in breadth-first order, parents and contiguous children.
+
+Every leaf lies on the last level: a branch that ends early is carried down as a chain of single children that bear
+its name. So each level covers everything, and "the counts of a level add up" holds on all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, pairwise
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.core.arguments import TEXT, expect, optional, several
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import blocks, in_threads, kernel
+from tallytree.core.names import did_you_mean, visible
+from tallytree.core.public_table import public_table, text, text_columns
+from tallytree.domain.categories import Categories
+from tallytree.domain.tree_layout import Layout, laid_out
+
+ROOT = "total"
+UNWRITABLE = re.compile("[\ud800-\udfff]")  # halves of characters
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Hierarchy:
+    """Regions in breadth-first order, so that a level and the children of a region are each one slice.
+
+    Make one with `from_levels`, `from_regions` or `from_edges`.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"], "county": ["Fulton", "Kings"]}, ["state", "county"])
+    >>> tree
+    Hierarchy(total 1 → state 2 → county 2)
+    >>> tree.ids
+    ('total', 'GA', 'NY', 'Fulton', 'Kings')
+    """
+
+    levels: tuple[str, ...]
+    names: tuple[str, ...]
+    ids: tuple[str, ...]
+    parents: Integers  # the parent's index; -1 at the root
+    level_starts: Integers  # level l holds the regions level_starts[l] … level_starts[l + 1] - 1
+    child_starts: Integers  # region r has the children child_starts[r] … child_starts[r + 1] - 1
+    carried: NDArray[np.bool_]  # is this region its parent's only child, carried down under the same name?
+    by: Categories | None = None  # what tells the regions apart besides their place: see `category_trees`
+    without: Hierarchy | None = None  # the regions without these categories, where there are any
+
+    # ---------------------------------------------------------------- making one
+
+    @classmethod
+    def from_levels(cls, table: Any, levels: Sequence[str], *, root: str = ROOT) -> Hierarchy:
+        """One row per leaf, one column per level from the top down; empty cells at the end make a short branch.
+
+        Where the first column holds a single name that region is the root; otherwise `root` is put above it.
+        """
+        levels = _checked_levels(levels)
+        expect(root, TEXT, "root")
+        table = _with_columns(table, levels)
+        if (layout := laid_out([table[level] for level in levels], root)) is not None and root not in levels:
+            return cls._from_arrays([root, *levels][-len(layout.names) :], layout)
+        return cls._from_paths(_paths(text_columns(table, levels), levels), levels, root)
+
+    @classmethod
+    def from_regions(
+        cls, table: Any, *, leaf: str, levels: Sequence[str], name: str | None = None, root: str = ROOT
+    ) -> Hierarchy:
+        """One row per leaf with a code of its own in column `leaf`; `levels` are the columns above it, top down.
+
+        `name` is a column of names to show for the leaves; their codes stay their ids.
+        """
+        levels = _checked_levels(levels)
+        for what, given in {"leaf": leaf, "root": root}.items():
+            expect(given, TEXT, what)
+        expect(name, optional(TEXT), "name")
+        levels = _checked_levels([*levels, leaf])
+        wanted = [*levels, *([name] if name else [])]
+        columns = text_columns(_with_columns(table, wanted), wanted)
+        codes = columns[len(levels) - 1]
+        if empty := sum(not code for code in codes):
+            raise SpecError(f"{empty} rows of the region table have an empty leaf code in column {leaf!r}")
+        paths = _paths(columns[: len(levels)], levels)
+        if twice := _repeated(codes):
+            raise SpecError(f"a leaf has two parents: {_some(twice)}; expected one row per code in {leaf!r}")
+        tree = cls._from_paths(paths, levels, root)
+        if name is None:
+            return tree
+        shown = dict(zip(codes, columns[-1], strict=True))
+        first = int(tree.level_starts[-2])
+        names = tree.names[:first] + tuple(shown[code] or code for code in tree.names[first:])
+        return replace(tree, names=names)
+
+    @classmethod
+    def from_edges(cls, edges: Any, *, levels: Sequence[str] | None = None) -> Hierarchy:
+        """(child, parent) pairs, or a table whose first two columns are child and parent.
+
+        The root is the one region that is nobody's child (a pair with an empty parent may name it too). `levels`
+        names the levels from the root down.
+        """
+        if levels is not None:
+            levels = _checked_levels(levels)
+        pairs = _pairs(edges)
+        children = [child for child, _ in pairs]
+        if any(not child for child in children):
+            raise SpecError("an edge has an empty child; expected (child, parent) pairs of region codes")
+        if same := _repeated(pairs):
+            raise SpecError(f"edges appear more than once: {_some(' under '.join(pair) for pair in same)}")
+        if twice := _repeated(children):
+            raise SpecError(f"a child has two parents: {_some(twice)}; every region needs exactly one")
+        below: dict[str, list[str]] = {}
+        for child, parent in pairs:
+            if parent:
+                below.setdefault(parent, []).append(child)
+        known = set(children)
+        roots = [child for child, parent in pairs if not parent] + [top for top in below if top not in known]
+        if not roots:
+            raise SpecError("the edges form a cycle: every region is somebody's child, so there is no root")
+        if len(roots) > 1:
+            raise SpecError(f"two roots or more: {_some(roots)}; expected one region that is nobody's child")
+        order: list[tuple[str, ...]] = [(roots[0],)]
+        leaves: list[tuple[str, ...]] = []
+        while order:
+            path = order.pop()
+            branches = below.get(path[-1], [])
+            order.extend((*path, child) for child in reversed(branches))
+            if not branches:
+                leaves.append(path)
+        reached = {region for path in leaves for region in path}
+        if lost := sorted((known | set(below)) - reached):
+            raise SpecError(f"the edges form a cycle that the root does not reach: {_some(lost)}")
+        depth = max(len(path) for path in leaves)
+        if levels is None:
+            levels = [f"level {number}" for number in range(depth)]
+        if len(levels) != depth:
+            raise SpecError(f"the tree has {depth} levels but {len(levels)} level names were given")
+        return cls._from_paths(leaves, levels, ROOT)
+
+    @classmethod
+    def _from_arrays(cls, levels: Sequence[str], layout: Layout) -> Hierarchy:
+        """What `_from_paths` gives where all names are there, without a path for each leaf."""
+        starts = np.cumsum([0, *map(len, layout.names)])
+        names = tuple(chain.from_iterable(texts.to_pylist() for texts in layout.names))
+        carried = np.zeros(len(names), np.bool_)
+        ids = names
+        if len(set(names)) < len(names):
+            full: list[tuple[str, ...]] = []
+            for parent, name in zip(layout.parents.tolist(), names, strict=True):
+                full.append((name,) if parent < 0 else (*full[parent], name))
+            ids = _ids(full, carried.tolist(), starts.tolist(), levels)
+        children = np.bincount(layout.parents[1:], minlength=len(names))
+        return cls(
+            levels=tuple(levels),
+            names=names,
+            ids=ids,
+            parents=_frozen(layout.parents),
+            level_starts=_frozen(starts.astype(np.int64)),
+            child_starts=_frozen(np.concatenate([[1], 1 + np.cumsum(children)]).astype(np.int64)),
+            carried=_frozen(carried),
+        )
+
+    @classmethod
+    def _from_paths(cls, paths: Sequence[tuple[str, ...]], levels: Sequence[str], root: str) -> Hierarchy:
+        """Lay out leaf paths (distinct, no empty name) level by level; siblings keep the order of the paths."""
+        if len({path[0] for path in paths}) > 1:
+            if root in levels:
+                raise SpecError(f"the added root's level would be called {root!r} like a column; give another `root`")
+            paths = [(root, *path) for path in paths]
+            levels = [root, *levels]
+        short = _inner_leaves(paths)
+        if short:
+            raise SpecError(f"a region is both a leaf and a parent: {_some('/'.join(path) for path in short)}")
+        depth = len(levels)
+        # A node is (path to the named region, how often it was carried down).
+        layer: dict[tuple[tuple[str, ...], int], int] = {(paths[0][:1], 0): 0}
+        names: list[str] = [paths[0][0]]
+        full: list[tuple[str, ...]] = [paths[0][:1]]
+        carried: list[bool] = [False]
+        parents: list[int] = [-1]
+        starts = [0, 1]
+        for level in range(1, depth):
+            rows: dict[int, list[tuple[tuple[str, ...], int]]] = {index: [] for index in layer.values()}
+            seen: set[tuple[tuple[str, ...], int]] = set()
+            for path in paths:
+                node = (path[: level + 1], max(0, level + 1 - len(path)))
+                if node in seen:
+                    continue
+                seen.add(node)
+                rows[layer[path[:level], max(0, level - len(path))]].append(node)
+            layer = {}
+            for parent, nodes in rows.items():
+                for node in nodes:
+                    layer[node] = len(names)
+                    names.append(node[0][-1])
+                    full.append(node[0])
+                    carried.append(node[1] > 0)
+                    parents.append(parent)
+            starts.append(len(names))
+        return cls.from_layout(levels, names, _ids(full, carried, starts, levels), parents, carried)
+
+    @classmethod
+    def from_layout(
+        cls,
+        levels: Sequence[str],
+        names: Sequence[str],
+        ids: Sequence[str],
+        parents: Sequence[int],
+        carried: Sequence[bool],
+    ) -> Hierarchy:
+        """Regions that are laid out already, as a file of ours holds them; refused unless the layout is right."""
+        above = np.array(parents, dtype=np.int64)
+        count = len(above)
+        if not (count and count == len(names) == len(ids) == len(carried)):
+            raise SpecError("the layout of regions is empty or its columns differ in length")
+        breadth_first = above[0] == -1 and np.all(above[1:] < np.arange(1, count)) and np.all(np.diff(above) >= 0)
+        if not breadth_first or np.any(above[1:] < 0):
+            raise SpecError("the regions are not in breadth-first order with contiguous children under one root")
+        starts = [0, 1]
+        while starts[-1] < count:
+            starts.append(int(np.searchsorted(above, starts[-1], side="left")))
+            if starts[-1] == starts[-2]:
+                raise SpecError("the regions are not in breadth-first order with contiguous children under one root")
+        children = np.bincount(above[1:], minlength=count)
+        if np.any(children[: starts[-2]] == 0):
+            raise SpecError("a region above the last level has no children")
+        if len(starts) - 1 != len(levels):
+            raise SpecError(f"the regions lie on {len(starts) - 1} levels but {len(levels)} levels are named")
+        if len(set(ids)) < len(ids):
+            raise SpecError(f"a region id appears twice: {_some(_repeated(ids))}")
+        for texts in (levels, names, ids):
+            if not set(map(type, texts)) <= {str} and not all(isinstance(text, str) for text in texts):
+                raise SpecError("levels, names and ids of regions must be texts")
+            if UNWRITABLE.search("".join(texts)):
+                broken = [text for text in texts if UNWRITABLE.search(text)]
+                raise SpecError(f"a name cannot be written as UTF-8: {broken[0]!r}; it holds half of a character")
+        shown, known = tuple(names), tuple(ids)
+        return cls(
+            levels=tuple(levels),
+            names=shown,
+            ids=shown if known == shown else known,  # one and the same, so that no text is kept twice
+            parents=_frozen(above),
+            level_starts=_frozen(np.array(starts, dtype=np.int64)),
+            child_starts=_frozen(np.concatenate([[1], 1 + np.cumsum(children)]).astype(np.int64)),
+            carried=_frozen(np.array(carried, dtype=np.bool_)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `category_trees.tree_from_json` reads them back."""
+        if self.by is not None:
+            return {**self.regions.to_json(), "by": self.by.to_json()}
+        return {
+            "levels": list(self.levels),
+            "names": list(self.names),
+            "ids": list(self.ids),
+            "parents": self.parents.tolist(),
+            "carried": self.carried.tolist(),
+        }
+
+    # ---------------------------------------------------------------- asking it
+
+    def __len__(self) -> int:
+        """How many regions there are on all levels together."""
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        counts = np.diff(self.level_starts)
+        parts = (f"{visible(level)} {count:,}" for level, count in zip(self.levels, counts, strict=True))
+        return f"Hierarchy({' → '.join(parts)})"
+
+    @property
+    def regions(self) -> Hierarchy:
+        """The regions themselves, without the categories that tell them apart, if any do."""
+        return self if self.without is None else self.without
+
+    @property
+    def depth(self) -> int:
+        """The number of levels."""
+        return len(self.levels)
+
+    @property
+    def leaf_count(self) -> int:
+        """The number of regions on the last level."""
+        return int(self.level_starts[-1] - self.level_starts[-2])
+
+    def level_slice(self, level: int) -> slice:
+        """The regions of a level, as a slice of any array in hierarchy order."""
+        return slice(int(self.level_starts[level]), int(self.level_starts[level + 1]))
+
+    def above_leaves(self, level: int) -> Integers:
+        """For every leaf the region of a level that it lies in, counted from that level's first.
+
+        >>> places = {"state": ["GA", "NY", "NY"], "county": ["a", "b", "c"]}
+        >>> Hierarchy.from_levels(places, ["state", "county"]).above_leaves(1)
+        array([0, 1, 1])
+        """
+        above = np.arange(len(self))[self.level_slice(self.depth - 1)]
+        for _ in range(self.depth - 1 - level):
+            above = self.parents[above]
+        found: Integers = above - self.level_slice(level).start
+        return found
+
+    def children_of(self, region: int) -> range:
+        """The indices of a region's children; empty on the last level."""
+        return range(int(self.child_starts[region]), int(self.child_starts[region + 1]))
+
+    @cached_property
+    def level_of(self) -> Integers:
+        """Each region's level, 0 at the root."""
+        return _frozen(np.repeat(np.arange(self.depth), np.diff(self.level_starts)))
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """From a region's id to its index."""
+        return {region: number for number, region in enumerate(self.ids)}
+
+    def path_of(self, region: int) -> tuple[str, ...]:
+        """The names from the root down to a region, its carried-down copies left out."""
+        path: list[str] = []
+        while region >= 0:
+            if not self.carried[region]:
+                path.append(self.names[region])
+            region = int(self.parents[region])
+        return tuple(reversed(path))
+
+    def aggregate(self, leaf_counts: NDArray[Any]) -> Integers:
+        """Sum an array `[leaves, …]` up the tree to one `[regions, …]` in hierarchy order."""
+        leaf_counts = np.asarray(leaf_counts)
+        if leaf_counts.shape[:1] != (self.leaf_count,):
+            raise ValueError(f"expected {self.leaf_count} rows, one per leaf region, not {leaf_counts.shape[:1]}")
+        if not np.issubdtype(leaf_counts.dtype, np.integer):
+            raise TypeError(f"counts must be integers, not {leaf_counts.dtype}")
+        cells = np.ascontiguousarray(leaf_counts.reshape(self.leaf_count, -1), dtype=np.int64)
+        sums = np.empty((len(self), cells.shape[1]), dtype=np.int64)
+        sums[self.level_slice(self.depth - 1)] = cells
+        self.add_up(sums)
+        return sums.reshape(len(self), *leaf_counts.shape[1:])
+
+    def add_up(self, sums: Integers, above: int | None = None) -> None:
+        """Fill the rows of `[regions, sizes]` above a level (the leaves, if none is said), in place, from its rows."""
+        for level in range((self.depth - 1 if above is None else above) - 1, -1, -1):
+            parents = self.level_slice(level)
+            pieces = blocks(parents.stop - parents.start, max(1, (1 << 20) // max(1, sums.shape[1])))
+            first = parents.start
+
+            def add(start: int, stop: int, first: int = first) -> None:
+                _add_children(sums, self.child_starts, first + start, first + stop)
+
+            in_threads(add, pieces)
+
+
+@kernel
+def _add_children(sums: Integers, child_starts: Integers, start: int, stop: int) -> None:
+    for region in range(start, stop):
+        row = sums[region]
+        row[:] = 0
+        for child in range(child_starts[region], child_starts[region + 1]):
+            row += sums[child]
+
+
+# -------------------------------------------------------------------- reading region tables
+
+
+def _checked_levels(levels: Sequence[str]) -> list[str]:
+    if not several(TEXT).holds(levels) or not levels or not all(levels):
+        raise SpecError("levels must be a list of column names from the top down, at least one")
+    if twice := _repeated(levels):
+        raise SpecError(f"a level is named twice: {_some(twice)}")
+    return list(levels)
+
+
+def _with_columns(table: Any, names: Sequence[str]) -> Any:
+    """A public table of regions that has the named columns, as a pyarrow Table."""
+    found = public_table(table, "region table")
+    if missing := [name for name in names if name not in found.column_names]:
+        hint = did_you_mean(missing[0], found.column_names, "it has")
+        raise SpecError(f"the region table has no column {_some(missing)}; {hint}")
+    return found
+
+
+def _paths(columns: Sequence[Sequence[str]], levels: Sequence[str]) -> list[tuple[str, ...]]:
+    """The path of every row's leaf, from the top down."""
+    paths = [_path(cells, levels) for cells in zip(*columns, strict=True)]
+    if not paths:
+        raise SpecError("the region table has no rows; expected one row per leaf region")
+    if twice := _repeated(paths):
+        raise SpecError(
+            f"a name appears twice within a parent: {_some('/'.join(path) for path in twice)}; "
+            "expected one row per leaf region"
+        )
+    return paths
+
+
+def _path(cells: tuple[str, ...], levels: Sequence[str]) -> tuple[str, ...]:
+    filled = len(cells)
+    while filled and not cells[filled - 1]:
+        filled -= 1
+    path = cells[:filled]
+    if not path or "" in path:
+        gap = levels[path.index("")] if path else levels[0]
+        under = "/".join(cell for cell in cells if cell) or "an empty row"
+        raise SpecError(f"an empty name in column {gap!r} of the region table (at {under}); only the end may be empty")
+    return path
+
+
+def _pairs(edges: Any) -> list[tuple[str, str]]:
+    if isinstance(edges, str | PathLike) or hasattr(edges, "__arrow_c_stream__"):
+        table = public_table(edges, "region table")
+        if table.num_columns < 2:
+            raise SpecError("the table of edges needs two columns: child and parent")
+        edges = zip(*text_columns(table, table.column_names[:2]), strict=True)
+    if not isinstance(edges, Iterable):
+        raise SpecError(f"edges is of type {type(edges).__name__}; expected (child, parent) pairs, a path or a table")
+    pairs = []
+    for edge in edges:
+        if not isinstance(edge, Sequence) or isinstance(edge, str | bytes) or len(edge) != 2:
+            raise SpecError("edges must be (child, parent) pairs")
+        pairs.append((text(edge[0]), text(edge[1])))
+    if not pairs:
+        raise SpecError("there are no edges; expected (child, parent) pairs")
+    return pairs
+
+
+def _inner_leaves(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    inner = {path[:length] for path in paths for length in range(1, len(path))}
+    return [path for path in paths if path in inner]
+
+
+def _ids(
+    full: Sequence[tuple[str, ...]], carried: Sequence[bool], starts: Sequence[int], levels: Sequence[str]
+) -> tuple[str, ...]:
+    """A region's name where its level has no name that appears elsewhere too, otherwise its path below the root.
+
+    A copy that was carried down has the id of the region it copies, with its level: `DC@county`. In the rare case that
+    ids made so collide, all are paths from the root, which cannot.
+    """
+    paths = [["/".join(_escaped(name) for name in part) for part in (path[1:] or path, path)] for path in full]
+    uses = Counter(path[-1] for path, copy in zip(full, carried, strict=True) if not copy)
+    by_name, by_path = [], []
+    for level, (start, stop) in enumerate(pairwise(starts)):
+        unique = all(uses[full[region][-1]] == 1 for region in range(start, stop) if not carried[region])
+        for region in range(start, stop):
+            suffix = f"@{levels[level]}" if carried[region] else ""
+            by_name.append((full[region][-1] if unique else paths[region][0]) + suffix)
+            by_path.append("/" + paths[region][1] + suffix)
+    return tuple(by_name if len(set(by_name)) == len(by_name) else by_path)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
+
+
+def _repeated(items: Iterable[Any]) -> list[Any]:
+    return [item for item, count in Counter(items).items() if count > 1]
+
+
+def _some(names: Iterable[Any], most: int = 5) -> str:
+    listed = [str(name) for name in names]
+    rest = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + rest
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,209 @@
+"""The public shape of household microdata: the attributes of households and persons, and the tables over them.
+
+Nothing here is ever taken from private rows: values, bins and the most persons of a household are stated beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+from tallytree.core.arguments import FLAG, TEXT, expect, instance, optional, several
+from tallytree.core.errors import SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.notebook import briefly
+from tallytree.core.numbers import short
+from tallytree.domain.attributes import Attribute as Attribute
+from tallytree.domain.structure.possible import Search, check_possible
+from tallytree.domain.structure.structure import Structure
+
+Counted = Literal["households", "persons"]
+SIZE = "persons"  # the name of the number of persons in a household, where a table has it as its first axis
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Attributes of households and of persons, and the most persons that a household can have (it may have none).
+
+    `structure` says who is who in a household, and what holds for all of them; without one, anything may be.
+    """
+
+    household: tuple[Attribute, ...]
+    person: tuple[Attribute, ...]
+    max_persons: int
+    structure: Structure | None = None
+
+    __repr__ = briefly
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_persons, bool) or not isinstance(self.max_persons, int) or self.max_persons < 1:
+            raise SpecError(f"max_persons must be a whole number of at least 1, not {short(self.max_persons)}")
+        for side in ("household", "person"):
+            expect(getattr(self, side), several(instance(Attribute)), side)
+            object.__setattr__(self, side, tuple(getattr(self, side)))
+        names = [attribute.name for attribute in (*self.household, *self.person)]
+        if not names:
+            raise SpecError("a schema needs at least one attribute")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise SpecError(f"attributes of households and persons need different names; {', '.join(twice)} came twice")
+        if SIZE in names:
+            raise SpecError(f"{SIZE!r} names the number of persons in a household; call the attribute something else")
+        expect(self.structure, optional(instance(Structure)), "structure")
+        if self.structure is not None:
+            household, person = (
+                {attribute.name: attribute for attribute in side} for side in (self.household, self.person)
+            )
+            self.structure.check(household, person, self.max_persons)
+            check_possible(self.search)
+
+    @cached_property
+    def search(self) -> Search:
+        """The search for households that keep the rules."""
+        return Search(self.structure or Structure(), self.household, self.person, self.max_persons)
+
+    def attribute(self, name: str) -> Attribute:
+        """One attribute by name."""
+        for attribute in (*self.household, *self.person):
+            if attribute.name == name:
+                return attribute
+        known = [attribute.name for attribute in (*self.household, *self.person)]
+        raise SpecError(f"the schema has no attribute {name!r}; {did_you_mean(name, known, 'it has')}")
+
+    @property
+    def domain_size(self) -> int:
+        """How many different households there can be, persons in order and at least one: HQR's d."""
+        persons = prod(attribute.codes for attribute in self.person)
+        homes = prod(attribute.codes for attribute in self.household)
+        return int(homes * sum(persons**number for number in range(1, self.max_persons + 1)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` reads them back. A schema without structure has no word of one."""
+        return {
+            "household": [attribute.to_json() for attribute in self.household],
+            "person": [attribute.to_json() for attribute in self.person],
+            "max_persons": self.max_persons,
+            **({} if self.structure is None else {"structure": self.structure.to_json()}),
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Schema:
+        """What `to_json` wrote."""
+        return cls(
+            tuple(Attribute.from_json(attribute) for attribute in values["household"]),
+            tuple(Attribute.from_json(attribute) for attribute in values["person"]),
+            values["max_persons"],
+            Structure.from_json(values["structure"]) if "structure" in values else None,
+        )
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """A table of counts over the values of some attributes.
+
+    `of` "households" counts the households that have the values of `household` and, where `person` is not empty,
+    contain at least one person who has the values of `person` (the same person has them all). `of` "persons" counts
+    the persons who have the values of `person` and live in a household with those of `household`. With `size` the
+    number of persons in the household, 0 … max_persons, is one more attribute of the household.
+
+    `roles` are pairs of a role (of one person) and an attribute of whoever is in it: further attributes of the
+    household. A household in which nobody is in a named role is not counted, and neither are the persons in the named
+    roles: of "persons", and of `person`, the others are meant.
+    The axes are size (if any), then `household`, then `roles`, then `person`, in the order given.
+    """
+
+    of: Counted
+    household: tuple[str, ...] = ()
+    person: tuple[str, ...] = ()
+    size: bool = False
+    roles: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.of not in ("households", "persons"):
+            raise SpecError(f"a table counts households or persons, not {self.of!r}")
+        for side in ("household", "person"):
+            expect(getattr(self, side), several(TEXT), f"{side} of a table")
+            object.__setattr__(self, side, tuple(getattr(self, side)))
+        expect(self.size, FLAG, "size of a table")
+        if not several(several(TEXT)).holds(self.roles) or any(len(pair) != 2 for pair in self.roles):
+            raise SpecError("roles of a table are pairs of a role and an attribute of persons")
+        object.__setattr__(self, "roles", tuple((role, name) for role, name in self.roles))
+        if len(set(self.roles)) != len(self.roles):
+            raise SpecError("a table names an attribute of a role twice")
+        names = (*self.household, *self.person)
+        if len(set(names)) != len(names):
+            raise SpecError(f"the table over {', '.join(names)} names an attribute twice")
+
+    def check(self, schema: Schema) -> None:
+        """Refuse attributes that the schema does not have, or has on the other side."""
+        for names, side, which in (
+            (self.household, schema.household, "households"),
+            (self.person, schema.person, "persons"),
+        ):
+            known = [attribute.name for attribute in side]
+            for name in names:
+                if name not in known:
+                    raise SpecError(f"{which} have no attribute {name!r}; {did_you_mean(name, known, 'they have')}")
+        if self.roles:
+            self._check_roles(schema)
+
+    def _check_roles(self, schema: Schema) -> None:
+        structure = schema.structure or Structure()
+        known = [attribute.name for attribute in schema.person]
+        for role, name in self.roles:
+            if not structure.role(role).single:
+                raise SpecError(f"a table by {name} of {role} needs a role of one person, and {role!r} may be several")
+            if name not in known:
+                raise SpecError(f"persons have no attribute {name!r}; {did_you_mean(name, known, 'they have')}")
+        if (self.of == "persons" or self.person) and schema.max_persons <= len(self.role_names):
+            raise SpecError(f"the table of {self.describe()} counts nobody: a household has no more persons than roles")
+
+    @property
+    def role_names(self) -> tuple[str, ...]:
+        """The roles that are named, each once."""
+        return tuple(dict.fromkeys(role for role, _ in self.roles))
+
+    def shape(self, schema: Schema) -> tuple[int, ...]:
+        """The lengths of the axes."""
+        size = (schema.max_persons + 1,) if self.size else ()
+        return (*size, *(schema.attribute(name).codes for name in self.attributes))
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attribute of each axis but size; those of roles may come more than once."""
+        return (*self.household, *(name for _, name in self.roles), *self.person)
+
+    def cells(self, schema: Schema) -> int:
+        """How many counts there are."""
+        return prod(self.shape(schema))
+
+    def describe(self) -> str:
+        """In words, for messages and reports."""
+        axes = [*([SIZE] if self.size else []), *self.household, *(f"{name} of {role}" for role, name in self.roles)]
+        where = f" by {', '.join(axes)}" if axes else ""
+        others = f" other than {' and '.join(self.role_names)}" if self.roles else ""
+        if not self.person:
+            return f"persons{others}{where}" if self.of == "persons" else f"{self.of}{where}"
+        who = " and ".join(self.person)
+        if self.of == "households":
+            return f"{self.of}{where} with a person{others} of each {who}"
+        return f"persons{others}{where} by {who}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` reads them back."""
+        named = {"of": self.of, "household": list(self.household), "person": list(self.person), "size": self.size}
+        return {**named, "roles": [list(pair) for pair in self.roles]} if self.roles else named
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Marginal:
+        """What `to_json` wrote."""
+        roles = tuple(tuple(pair) for pair in values.get("roles", ()))
+        return cls(values["of"], tuple(values["household"]), tuple(values["person"]), values["size"], roles)
+
+
+def check_all(marginals: Iterable[Marginal], schema: Schema) -> None:
+    """Refuse the first marginal that does not fit the schema."""
+    for marginal in marginals:
+        marginal.check(schema)

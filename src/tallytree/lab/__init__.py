@@ -1,0 +1,17 @@
+"""NOT PRIVATE: made-up data and comparisons with the truth. Seeds exist here and nowhere else."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+# Loaded when first used: the command imports this folder just to know its options.
+_HOME = {"compare": "runner", "Results": "results", "Truth": "truth"}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tallytree.lab' has no attribute {name!r}")
+    return getattr(import_module(f"tallytree.lab.{_HOME[name]}"), name)

@@ -1,0 +1,483 @@
+"""NOT PRIVATE: a recorder at the privacy border, on pairs of neighbouring tables.
+
+This audit draws no conclusions from chance. `Recorder` takes the place of the noise. The border adds private numbers to
+the noise that it is given, in place; so the recorder, which keeps that noise, knows each private number, and chooses
+noise so that each *answer* is a fixed public number, whatever the private one is. Then, for two neighbouring tables:
+
+1. Each query's private numbers differ by no more than the sensitivity that its noise is scaled to, in L1 and in L2; and
+   all queries together lose no more than the budget pays for, by the noise that was really asked for.
+2. Both tables are accepted, or both are refused. All that a release gives out is identical: every byte of every file,
+   and every message. The answers are identical, so what differs reached the output by another way than they.
+
+It runs the real path: files, `read`, `decided`, the border and the command. If the border took its noise from elsewhere
+or did not add to it in place, answers would not be the fixed ones, and that is flagged. Rounds of synthesis are
+recorded in the same way, for (1).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
+from tallytree.core.notebook import briefly
+from tallytree.domain.schema import Attribute, Marginal, Schema
+from tallytree.domain.structure.roles import Role
+from tallytree.domain.structure.structure import Structure
+from tallytree.lab.audit.releases import BUDGETS, UNITS, Setting, settings, spec
+from tallytree.lab.audit.results import BorderRow
+from tallytree.lab.audit.worlds import BY_GROUP, BY_MEMBERS, State, random_pair
+from tallytree.lab.truth import SeededWords, seeded
+from tallytree.privacy.accounting import NoiseKind
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
+from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy.households.selection import Candidates
+from tallytree.privacy.measure import measure_with
+from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.privacy.neighbours import Neighbours, Sensitivity
+from tallytree.privacy.noise.randomness import Randomness
+from tallytree.privacy.plan import FIRST
+from tallytree.tables.households import households_from_codes
+
+TRIES = 20  # tables for each pair that is accepted
+STAGES = 4  # an adaptive plan has two; one more run shows that the answers are as wanted
+PUBLISHED = "published"  # the folder that a release is written to
+USUAL_ANSWER = 2  # noise is added to it
+MeasureWith = Callable[[Randomness], Measurements]
+ReleaseFrom = Callable[[Path], str]  # the folder of spec and files to messages; writes the folder PUBLISHED there
+
+
+# -------------------------------------------------------------------- the recorder
+
+
+@dataclass
+class Draw:
+    """Noise that the border asked for, and what became of it: noise plus private numbers."""
+
+    kind: NoiseKind
+    scale: Fraction
+    noise: Integers
+    answers: Integers
+
+    __repr__ = briefly
+
+    @property
+    def private(self) -> Integers:
+        """The private numbers."""
+        found: Integers = self.answers - self.noise
+        return found
+
+
+@dataclass
+class Recorder:
+    """Noise by a script (zeros where it ends), and a record of it."""
+
+    script: Sequence[Integers] = ()
+    draws: list[Draw] = field(default_factory=list)
+
+    __repr__ = briefly
+
+    def randomness(self) -> Randomness:
+        """What the border draws from. A run of the recorder is no release, and its name says so."""
+        laplace, gaussian = (partial(self._draw, kind) for kind in ("discrete_laplace", "discrete_gaussian"))
+        return replace(seeded(0), name="a recorder: NOT PRIVATE", laplace=laplace, gaussian=gaussian)
+
+    def _draw(self, kind: NoiseKind, scale: Fraction, count: int) -> Integers:
+        number = len(self.draws)
+        written = self.script[number] if number < len(self.script) else None
+        noise = np.zeros(count, np.int64) if written is None or len(written) != count else written
+        self.draws.append(Draw(kind, scale, noise, noise.copy()))
+        return self.draws[-1].answers
+
+
+def fix_answers(measured: MeasureWith, *seed: object) -> tuple[Recorder, Measurements]:
+    """A recorder whose noise makes all answers what the seed says, and the measurements.
+
+    Later questions may depend on earlier answers. Each run makes the answers of one more stage the wanted ones.
+    """
+    script: list[Integers] = []
+    for _ in range(STAGES):
+        recorder = Recorder(script)
+        found = measured(recorder.randomness())
+        wanted = [_answers(draw, *seed, number) for number, draw in enumerate(recorder.draws)]
+        if all(np.array_equal(draw.answers, want) for draw, want in zip(recorder.draws, wanted, strict=True)):
+            return recorder, found
+        script = [want - draw.private for draw, want in zip(recorder.draws, wanted, strict=True)]
+    raise ReleaseError("the border's answers are not its noise plus private numbers, added in place")
+
+
+def _answers(draw: Draw, *seed: object) -> Integers:
+    """Public numbers that look like answers: a usual value with noise of the scale that was asked for."""
+    answers: Integers = USUAL_ANSWER + seeded("answers", *seed).draw(draw.kind, draw.scale, len(draw.noise))
+    return answers
+
+
+@contextmanager
+def injected(randomness: Randomness) -> Iterator[None]:
+    """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `lots.bounded`)."""
+    border: Any = import_module("tallytree.privacy.measure")
+    reading: Any = import_module("tallytree.tables.reading")
+    own = border.cryptographic, reading.fresh_key
+    border.cryptographic, reading.fresh_key = (lambda _: randomness), (lambda: "0" * 64)
+    try:
+        yield
+    finally:
+        border.cryptographic, reading.fresh_key = own
+
+
+# -------------------------------------------------------------------- what is compared
+
+
+class Query(NamedTuple):
+    """One query at the border: its noise, the sensitivity that is claimed, and the private numbers."""
+
+    name: str
+    noise: NoiseKind
+    scale: Fraction
+    sensitivity: Sensitivity
+    private: Integers
+
+
+class Observed(NamedTuple):
+    """What one table gave at the border, and what a release of it gave out."""
+
+    queries: tuple[Query, ...]
+    outputs: dict[str, bytes]
+
+
+class Compared(NamedTuple):
+    """What was found for one pair."""
+
+    change: float  # the largest change of a query, as a part of its sensitivity
+    loss: float  # of all queries together, as a part of the budget
+    flags: tuple[str, ...]  # without private values: names of queries and files
+
+
+def compare(here: Observed, there: Observed, budget: Budget) -> Compared:
+    """Compare two neighbouring tables. Noise that is not there, or is too small for its sensitivity, is a flag too."""
+    flags, change, loss = [], 0.0, Fraction(0)
+    asked = [
+        [(query.name, query.noise, query.scale, len(query.private)) for query in one.queries] for one in (here, there)
+    ]
+    if asked[0] != asked[1]:
+        return Compared(0.0, 0.0, ("the queries themselves depend on private data",))
+    for one, two in zip(here.queries, there.queries, strict=True):
+        apart = np.abs(one.private - two.private)
+        l1, l2_squared = int(apart.sum()), int((apart**2).sum())
+        if l1 > one.sensitivity.l1 or l2_squared > one.sensitivity.l2_squared:
+            flags.append(f"{one.name} changes by more than its sensitivity")
+        if one.noise == "discrete_laplace":
+            loss += l1 / one.scale
+            change = max(change, l1 / max(one.sensitivity.l1, 1))
+        else:
+            loss += l2_squared / (2 * one.scale)
+            change = max(change, (l2_squared / max(one.sensitivity.l2_squared, 1)) ** 0.5)
+    if loss > budget.amount:
+        flags.append("all queries together lose more than the budget")
+    for name in sorted({*here.outputs, *there.outputs}):
+        if here.outputs.get(name) != there.outputs.get(name):
+            flags.append(f"{name} depends on private data")
+    return Compared(change, float(loss / budget.amount), tuple(flags))
+
+
+# -------------------------------------------------------------------- releases
+
+
+def border_settings(mechanisms: list[str] | None = None) -> list[Setting]:
+    """The settings of the audit from outputs; for the default also its own shares of the budget, and listed groups."""
+    found = list(settings(mechanisms))
+    found += [
+        replace(one, own_shares=True) for one in found if one.mechanism == "tallytree" and "bands" not in one.options
+    ]
+    if mechanisms is None or "tallytree" in mechanisms:
+        for kind, unit, budget in product((BY_GROUP, BY_MEMBERS), UNITS, BUDGETS):
+            found.append(Setting("tallytree", unit, "public by region", budget, kind, own_shares=True))
+    return found
+
+
+def audit_border(setting: Setting, *, pairs: int, published: int, release: ReleaseFrom) -> BorderRow:
+    """Compare `pairs` pairs of random neighbours at the border, and all outputs of `published` of them."""
+    found: list[Compared] = []
+    queries = 0
+    about = setting.mechanism, setting.unit, setting.words(), str(setting.budget)
+    with tempfile.TemporaryDirectory() as folder:  # the same for all, so that messages name the same one
+        for number in range(TRIES * pairs):
+            states = 2 - number % 2
+            pair = random_pair(setting.kind, setting.unit, setting.totals, *about, number, states=states)
+            run = release if len(found) < published else None
+            here, there = (observe(setting, one, Path(folder), run, *about, number) for one in (pair.here, pair.there))
+            if here is None and there is None:
+                continue  # refused by public facts, such as a public list that is too long
+            if here is None or there is None:
+                found.append(Compared(0.0, 0.0, ("whether the data are accepted depends on private data",)))
+            else:
+                queries += len(here.queries)
+                found.append(compare(here, there, setting.budget))
+            if len(found) == pairs:
+                return border_row(found, *about, published=min(pairs, published), queries=queries)
+    raise ReleaseError(f"too few made-up tables are accepted: {', '.join(about)}")
+
+
+def border_row(
+    found: Sequence[Compared], name: str, unit: str, setting: str, budget: str, *, published: int, queries: int
+) -> BorderRow:
+    """The row of some pairs."""
+    return BorderRow(
+        name=name,
+        unit=unit,
+        setting=setting,
+        budget=budget,
+        pairs=len(found),
+        published=published,
+        queries=queries,
+        change=max(one.change for one in found),
+        loss=max(one.loss for one in found),
+        flagged=sum(bool(one.flags) for one in found),
+        flags=tuple(dict.fromkeys(flag for one in found for flag in one.flags)),
+    )
+
+
+def observe(
+    setting: Setting, states: Sequence[State], folder: Path, release: ReleaseFrom | None, *seed: object
+) -> Observed | None:
+    """Record what one table gives at the border, and with `release` all that the release gives out.
+
+    None if reading or planning refuses the table.
+    """
+    setting.write(states, folder)
+    try:
+        with injected(seeded(0)):
+            private = setting.read(folder)
+        mechanism, plan = setting.decide(private)
+    except TallytreeError:
+        return None
+    recorder, measured = fix_answers(
+        lambda randomness: measure_with(randomness, private, plan, settle=mechanism.settle), *seed
+    )
+    outputs = {} if release is None else _published(setting, recorder, folder, len(states), release)
+    return Observed(tuple(_queries(measured, recorder)), outputs)
+
+
+def _published(
+    setting: Setting, recorder: Recorder, folder: Path, states: int, release: ReleaseFrom
+) -> dict[str, bytes]:
+    """Every file and message of a release whose answers are those of the recorder."""
+    (folder / "release.toml").write_text(spec(setting, states, ledger=False), encoding="utf-8")
+    replayed = Recorder([draw.noise for draw in recorder.draws])
+    # Saving refuses any other name; the folder is deleted here.
+    with injected(replace(replayed.randomness(), name="tallytree")):
+        messages = release(folder)
+    answers = [[draw.answers.tolist() for draw in one.draws] for one in (recorder, replayed)]
+    if answers[0] != answers[1]:
+        raise ReleaseError("the command did not ask the border what the plan asks")
+    root = folder / PUBLISHED
+    files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    shutil.rmtree(root)
+    return {**files, "messages": messages.encode()}
+
+
+def _queries(measured: Measurements, recorder: Recorder) -> Iterator[Query]:
+    """Each measurement with the draw that it was made of: first those before a fork, and lists last in each stage."""
+    order = sorted(measured.measured, key=lambda part: (part.view not in FIRST, part.view == "sorted_sizes"))
+    parts = [part for part in order if part.values.size]
+    for part, draw in zip(parts, recorder.draws, strict=True):
+        if draw.scale != part.scale or draw.kind != part.noise or not np.array_equal(part.values.ravel(), draw.answers):
+            raise ReleaseError("a measurement is not the answer that was recorded for it")
+        yield Query(_name(part), draw.kind, draw.scale, part.sensitivity, draw.private)
+
+
+def _name(part: Measurement) -> str:
+    band = "" if part.sizes is None else f", {part.sizes.in_words()}"
+    return f"{part.view} of level {part.level}{' over all categories' if part.summed else ''}{band}"
+
+
+# -------------------------------------------------------------------- rounds of synthesis
+
+Home = tuple[int, tuple[tuple[int, int], ...]]  # the area, and each person's age and relation
+BY_POSITION = Structure((Role("head", position=1),))
+BY_ATTRIBUTE = Structure((Role("head", attribute="relation", values=("0",), number="at most one"),))
+HOUSEHOLD_UNITS: tuple[HouseholdUnitKind, ...] = ("one_group", "one_group_added_or_removed", "one_person_attributes")
+MOST_PERSONS = 3
+RHO, EPSILON = Fraction(1, 4), Fraction(1)
+
+
+def household_schema(structure: Structure) -> Schema:
+    """Areas, and persons with an age and a relation to the head."""
+    area, age = Attribute("area", ("0", "1", "2")), Attribute("age", ("0", "1"))
+    return Schema((area,), (age, Attribute("relation", ("0", "1"))), MOST_PERSONS, structure)
+
+
+def tables_of(schema: Schema) -> list[Marginal]:
+    """All tables of households and persons, by each set of attributes, by size, and by the head's age."""
+    sides = product(("households", "persons"), ((), ("area",)), ((), ("age",), ("age", "relation")))
+    return [
+        Marginal(of, home, person, size, roles)  # type: ignore[arg-type]  # one of two words
+        for (of, home, person), size, roles in product(sides, (False, True), ((), (("head", "age"),)))
+    ]
+
+
+def random_homes(unit: str, *seed: object) -> tuple[tuple[Home, ...], tuple[Home, ...]]:
+    """Random households, and a random neighbour of them."""
+    words = iter(SeededWords("random homes", *seed).words(400).tolist())
+
+    def pick(number: int) -> int:
+        return int(next(words)) % number
+
+    def home() -> Home:
+        return pick(3), tuple((pick(2), pick(2)) for _ in range(pick(MOST_PERSONS + 1)))
+
+    here = [home() for _ in range(2 + pick(4))]
+    here[0] = (pick(3), ((pick(2), pick(2)), *here[0][1][:-1]))  # somebody is in it
+    there = list(here)
+    if unit == "one_group":
+        there[0] = home()
+    elif unit == "one_group_added_or_removed":
+        del there[0]
+    else:
+        area, persons = here[0]
+        at = pick(len(persons))
+        there[0] = area, (*persons[:at], (pick(2), pick(2)), *persons[at + 1 :])
+    return tuple(here), tuple(there)
+
+
+def audit_rounds(unit: HouseholdUnitKind, structure: Structure, *, pairs: int) -> BorderRow:
+    """Compare pairs of random neighbouring households: every table measured, some of its cells, and a selection."""
+    found, queries = [], 0
+    how = "told by an attribute" if structure is BY_ATTRIBUTE else "told by position"
+    for number in range(pairs):
+        homes = random_homes(unit, unit, how, number)
+        observed = [_observe_rounds(one, unit, structure) for one in homes]
+        queries += len(observed[0].queries)
+        paid = Budget(rho=RHO * len(observed[0].queries))
+        found.append(compare(observed[0], observed[1], paid))
+    return border_row(
+        found, "rounds of synthesis", unit, f"the head {how}", f"ρ = {RHO} a round", published=0, queries=queries
+    )
+
+
+def _observe_rounds(homes: Sequence[Home], unit: HouseholdUnitKind, structure: Structure) -> Observed:
+    """All tables as queries. What the unit makes public is an output: it must be the same for neighbours."""
+    schema, recorder = household_schema(structure), Recorder()
+    neighbours = HouseholdNeighbours(HouseholdUnit(unit), MOST_PERSONS)
+    persons = [person for _, members in homes for person in members]
+    private = households_from_codes(
+        schema,
+        {"area": np.array([area for area, _ in homes], np.int64)},
+        {name: np.array([one[at] for one in persons], np.int64) for at, name in enumerate(("age", "relation"))},
+        np.array([number for number, (_, members) in enumerate(homes) for _ in members], np.int64),
+        len(homes),
+    )
+    tables = PrivateTables(private, neighbours, Budget(rho=1000), randomness=recorder.randomness())
+    queries, outputs, offered = [], {}, []
+    if neighbours.number_is_public:
+        outputs["number of households"] = str(tables.number).encode()
+    for table in tables_of(schema):
+        try:
+            known = tables.sensitivity(table).l1 == 0
+        except SpecError:
+            continue  # refused under this unit
+        if known:
+            outputs[table.describe()] = tables.public_counts(table).tobytes()
+            continue
+        offered.append(table)
+        cells = table.cells(schema)
+        for places in (None, sorted({0, cells // 2, cells - 1})):
+            noisy = tables.measure(table, RHO) if places is None else tables.measure_cells(table, places, RHO)
+            assert noisy is not None  # without a journal no round is lost
+            draw = recorder.draws[-1]
+            if draw.scale != noisy.scale or not np.array_equal(noisy.values.ravel(), draw.answers):
+                raise ReleaseError("a measured table is not the answer that was recorded for it")
+            name = table.describe() if places is None else f"some cells of {table.describe()}"
+            queries.append(Query(name, draw.kind, draw.scale, noisy.sensitivity, draw.private))
+    queries += _scores(tables, offered, schema)
+    tables.close()
+    return Observed(tuple(queries), outputs)
+
+
+def _scores(tables: PrivateTables, offered: Sequence[Marginal], schema: Schema) -> Iterator[Query]:
+    """The scores of a selection, each as a query: a score changes by at most 1 ÷ rate, and the choice costs ε²/8.
+
+    As a query with Gaussian noise that costs as much, so that the joint loss stays within the rounds' budget.
+    """
+    selection: Any = import_module("tallytree.privacy.households.selection")
+    seen: list[Candidates] = []
+    own = selection.choose
+
+    def choose(candidates: Candidates, _: object) -> int:
+        seen.append(candidates)
+        return 0
+
+    selection.choose = choose
+    try:
+        tables.select(offered, [np.ones(table.shape(schema), np.int64) for table in offered], EPSILON)
+    finally:
+        selection.choose = own
+    for place, table in enumerate(offered):
+        bound = int(EPSILON / (2 * seen[0].rates[int(seen[0].kinds[place])]))
+        score = np.array([seen[0].scores[place]], np.int64)
+        scale = Fraction(bound**2) / (2 * RHO)
+        yield Query(f"score of {table.describe()}", "discrete_gaussian", scale, Sensitivity(bound, bound**2), score)
+
+
+# -------------------------------------------------------------------- planted defects
+
+
+@contextmanager
+def halved_sensitivities() -> Iterator[None]:
+    """NOT PRIVATE: a planted defect. Every sensitivity of 2 or more is halved, in L1 and in L2."""
+    own = Neighbours.sensitivity
+
+    def halved(self: Neighbours, *about: Any, **more: Any) -> Sensitivity:
+        found = own(self, *about, **more)
+        return Sensitivity(-(-found.l1 // 2), -(-found.l2_squared // 2))
+
+    Neighbours.sensitivity = halved  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Neighbours.sensitivity = own  # type: ignore[method-assign]
+
+
+def telling_message(release: ReleaseFrom, folder: Path) -> str:
+    """NOT PRIVATE: a planted defect. The release, with a message that says how many rows were read."""
+    rows = (folder / "people.csv").read_text(encoding="utf-8").count("\n") - 1
+    return f"{release(folder)}{rows} rows were read\n"
+
+
+def telling_file(release: ReleaseFrom, folder: Path) -> str:
+    """NOT PRIVATE: a planted defect. The release, with the size of the largest group in one of its files."""
+    messages = release(folder)
+    lines = (folder / "people.csv").read_text(encoding="utf-8").splitlines()[1:]
+    groups = [line.split(",")[0] for line in lines]
+    largest = max((groups.count(group) for group in groups), default=0)
+    with (folder / PUBLISHED / "privacy.json").open("a", encoding="utf-8") as file:
+        file.write(f"{largest}\n")
+    return messages
+
+
+def audit_planted(release: ReleaseFrom, *, pairs: int) -> list[BorderRow]:
+    """Each planted defect at the border; `flagged` pairs show it."""
+    group = Setting("tallytree", "one_group", own_shares=True)
+    entity = Setting("tallytree", "one_entity", own_shares=True)
+    with halved_sensitivities():
+        halved = audit_border(group, pairs=pairs, published=0, release=release)
+    message = audit_border(entity, pairs=pairs, published=pairs, release=partial(telling_message, release))
+    file = audit_border(group, pairs=pairs, published=pairs, release=partial(telling_file, release))
+    names = "a sensitivity halved", "a message with the number of rows", "a file with the largest group's size"
+    return [
+        replace(row, part="planted", name=name, setting="")
+        for name, row in zip(names, (halved, message, file), strict=True)
+    ]

@@ -1,0 +1,177 @@
+"""From outputs on two neighbouring data sets to a lower confidence bound on ε.
+
+If a mechanism is (ε, δ)-differentially private, each set S of outputs has P(S) ≤ e^ε Q(S) + δ for neighbours with
+output distributions P and Q. So ε ≥ log((P(S) − δ) / Q(S)), and a set that a distinguisher picks out gives a bound:
+P(S) is bounded from below and Q(S) from above by the exact binomial bounds of Clopper and Pearson. S is "the score is
+at least t" or "at most t"; which, and t, is chosen on one half of the scores and the bound is computed on the other
+half, so that the choice costs no confidence.
+
+`lower_bound` takes scores of a distinguisher that knows the noise. `bound_of_events` assumes nothing about the noise: S
+is "this number has this value", "these two numbers differ by this" or "these two numbers have these values". It shows
+defects that no score for the right noise sees: a number without noise, or noise that two numbers share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf, log, log1p
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+
+CONFIDENCE = 0.999
+THRESHOLDS = 400  # at most so many are tried
+EVENT_RUNS = 2000  # outputs on each data set from which an event is chosen
+APART = (
+    1 << 24
+)  # a factor by which two numbers are kept apart in one; of few runs it may mix some up, which costs power
+MOST_NUMBERS = 24  # of an output, that events are about
+STEPS = 60  # of a bisection
+
+
+@dataclass(frozen=True)
+class Bound:
+    """`epsilon` is at most the real ε, but for a chance of 1 − confidence; and what it was counted from."""
+
+    epsilon: float
+    likely: int  # scores in S where S is likely
+    unlikely: int  # scores in S on the other data set
+    runs: int  # on each of the two, in the half that was counted
+
+
+def lower_bound(here: Floats, there: Floats, *, delta: float = 0.0, confidence: float = CONFIDENCE) -> Bound:
+    """A bound on ε from independent scores on one data set and on its neighbour; scores may be infinite."""
+    if min(len(here), len(there)) < 4 or not 0 < confidence < 1:
+        raise SpecError("an audit needs at least 4 runs on each data set, and a confidence between 0 and 1")
+    scores = np.asarray(here, float), np.asarray(there, float)
+    place, sign, threshold = _chosen([some[::2] for some in scores], delta, confidence)
+    likely, unlikely = (sign * scores[which][1::2] >= sign * threshold for which in (1 - place, place))
+    return _bound(likely, unlikely, delta, confidence)
+
+
+def _bound(likely: NDArray[np.bool_], unlikely: NDArray[np.bool_], delta: float, confidence: float) -> Bound:
+    # Both rates are bounded with half of the error each, so that both hold together with the confidence asked for.
+    each = 1 - (1 - confidence) / 2
+    low = rate_at_least(int(likely.sum()), len(likely), each) - delta
+    high = rate_at_most(int(unlikely.sum()), len(unlikely), each)
+    epsilon = log(low / high) if low > 0 else 0.0
+    return Bound(max(0.0, epsilon), int(likely.sum()), int(unlikely.sum()), min(len(likely), len(unlikely)))
+
+
+def bound_of_events(here: Integers, there: Integers, *, delta: float = 0.0, confidence: float = CONFIDENCE) -> Bound:
+    """A bound on ε from independent outputs `[runs, numbers]` on each data set, by the event that tells the most."""
+    firsts = [numbers[::2][:EVENT_RUNS] for numbers in (here, there)]
+    deviations = _deviations(confidence)
+    best: tuple[float, int, tuple[int, int, int], int] = (-inf, 0, (0, 0, 0), 0)
+    for feature in _features(here.shape[1]):
+        columns = [_feature(numbers, feature) for numbers in firsts]
+        values, which = np.unique(np.concatenate(columns), return_inverse=True)
+        split = len(columns[0])
+        hits = [np.bincount(part, minlength=len(values)) for part in (which[:split], which[split:])]
+        for place in (0, 1):
+            low = _rough(hits[1 - place], len(columns[1 - place]), -deviations) - delta
+            high = _rough(hits[place], len(columns[place]), deviations)
+            gains = np.log(np.maximum(low, 1e-300) / high)
+            at = int(np.argmax(gains))
+            best = max(best, (float(gains[at]), place, feature, int(values[at])))
+    _, place, feature, value = best
+    seen = [_feature(numbers[1::2], feature) == value for numbers in (here, there)]
+    return _bound(seen[1 - place], seen[place], delta, confidence)
+
+
+def _features(numbers: int) -> Iterator[tuple[int, int, int]]:
+    """Each number, each difference of two, and each pair of two: (i, j, k) stands for number i + k · number j."""
+    for one in range(min(numbers, MOST_NUMBERS)):
+        yield one, one, 0
+        for other in range(one):
+            yield one, other, -1
+            yield one, other, APART
+
+
+def _feature(numbers: Integers, feature: tuple[int, int, int]) -> Integers:
+    one, other, factor = feature
+    found: Integers = numbers[:, one] + factor * numbers[:, other]
+    return found
+
+
+def rate_at_most(hits: int, runs: int, confidence: float) -> float:
+    """The upper end for the rate behind `hits` of `runs`: a larger one would give as few with less than 1 − confidence.
+
+    >>> round(rate_at_most(0, 1000, 0.999), 6)
+    0.006884
+    """
+    if hits >= runs:
+        return 1.0
+    below = _log_binomials(runs)[: hits + 1], np.arange(hits + 1)
+    return _bisected(lambda rate: _mass(*below, runs, rate) > 1 - confidence)
+
+
+def rate_at_least(hits: int, runs: int, confidence: float) -> float:
+    """The lower end, by symmetry: misses are at most so many."""
+    return 1 - rate_at_most(runs - hits, runs, confidence)
+
+
+def _bisected(is_low: Callable[[float], bool]) -> float:
+    """The upper end of an interval that holds the place where `is_low` ends."""
+    low, high = 0.0, 1.0
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_low(middle) else (low, middle)
+    return high
+
+
+def _log_binomials(runs: int) -> Floats:
+    """log of "runs choose k" for k from 0."""
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, runs + 1)))])
+    found: Floats = logs[-1] - logs - logs[::-1]
+    return found
+
+
+def _mass(binomials: Floats, hits: Integers, runs: int, rate: float) -> float:
+    """The probability of any of these numbers of hits."""
+    if rate <= 0 or rate >= 1:
+        return float(rate <= 0 and hits[0] == 0)
+    return float(np.exp(binomials + hits * log(rate) + (runs - hits) * log1p(-rate)).sum())
+
+
+def _chosen(halves: list[Floats], delta: float, confidence: float) -> tuple[int, int, float]:
+    """On which data set S is unlikely, the sign of the comparison, and the threshold, by approximate bounds."""
+    together = np.concatenate(halves)
+    ranks = np.unique(np.linspace(0, len(together) - 1, THRESHOLDS).astype(int))
+    thresholds = np.unique(np.sort(together)[ranks])
+    deviations = _deviations(confidence)
+    best = (-inf, 0, 1, float(thresholds[0]))
+    for place, sign in ((0, 1), (1, 1), (0, -1), (1, -1)):
+        unlikely, likely = halves[place], halves[1 - place]
+        low = _rough(_hits(likely, sign, thresholds), len(likely), -deviations) - delta
+        high = _rough(_hits(unlikely, sign, thresholds), len(unlikely), deviations)
+        values = np.log(np.maximum(low, 1e-300) / high)
+        at = int(np.argmax(values))
+        best = max(best, (float(values[at]), place, sign, float(thresholds[at])))
+    return best[1:]
+
+
+def _deviations(confidence: float) -> float:
+    """About how far a rate may be off; it guides the choice of an event and nothing else."""
+    return float(1.5 + abs(log(1 - confidence)) ** 0.5 / 1.5)
+
+
+def _hits(scores: Floats, sign: int, thresholds: Floats) -> Integers:
+    """For each threshold, how many scores are on its side."""
+    rising = np.sort(scores)
+    if sign > 0:
+        return len(rising) - np.searchsorted(rising, thresholds, side="left")
+    return np.searchsorted(rising, thresholds, side="right")
+
+
+def _rough(hits: Integers, runs: int, deviations: float) -> Floats:
+    """Wilson's end of the interval for a rate, upper or lower by the sign of `deviations`."""
+    square = deviations**2
+    middle = hits + square / 2
+    reach = deviations * np.sqrt(hits * (1 - hits / runs) + square / 4)
+    found: Floats = np.clip((middle + reach) / (runs + square), 1e-12, 1)
+    return found

@@ -1,0 +1,236 @@
+"""NOT PRIVATE: defects planted on purpose, which an audit must catch from outputs, each against the ε that it claims.
+
+Each is a way in which noise, sensitivities, budgets or the selection of rows have gone wrong in published code, or
+could in ours. Everything but the defect is what a release runs, and the distinguishers are those of the audit: none
+knows the defect that it looks for. Noise is seeded, so that a planted defect is caught every time or never; another
+`seed` shows how often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from statistics import median
+
+import numpy as np
+
+from tallytree.core.arrays import Integers
+from tallytree.lab.audit.as_printed import CHAIN_AS_PRINTED
+from tallytree.lab.audit.bounds import CONFIDENCE, lower_bound
+from tallytree.lab.audit.loss import total_log_ratio
+from tallytree.lab.audit.releases import BUDGETS, Setting, sampled, worst_pairs
+from tallytree.lab.audit.results import Row, stated
+from tallytree.lab.audit.rounds import CASES, EPSILON, halved_selection
+from tallytree.lab.audit.worlds import MAX_SIZE, PEOPLE, QUANTITIES, Kind, pairs, tree
+from tallytree.lab.truth import SeededWords, measured_without_noise, seeded
+from tallytree.mechanisms import Mechanism
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.measure import measure_with
+from tallytree.privacy.measurements import Measurements
+from tallytree.privacy.neighbours import one_entity
+from tallytree.privacy.noise.randomness import Randomness
+from tallytree.privacy.plan import Plan, every_level
+from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.sealed import Sealed
+
+RUNS_OF_GADGETS, RUNS_OF_RELEASES = 30_000, 800  # runs: many gadgets in one release are cheap
+COUNTIES_AS_PRINTED = 40
+PURE, CONCENTRATED = BUDGETS
+Seed = tuple[object, ...]
+Bound = Callable[[Seed, int, float, float], float]  # seed, runs, δ and confidence to a bound on ε
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A planted defect, and how to bound ε from its outputs on two neighbours."""
+
+    name: str
+    budget: Budget
+    neighbours: str
+    bound: Bound
+    runs: int  # on each of the two data sets
+    unit: str = "one_entity"
+
+    def audited(self, confidence: float = CONFIDENCE, tries: int = 1) -> Row:
+        """The claim, the median bound from outputs over some tries, and in which part of them it is above the claim."""
+        epsilon, delta = stated(self.budget)
+        bounds = [self.bound((self.name, seed), self.runs, delta, confidence) for seed in range(tries)]
+        return Row(
+            part="planted",
+            name=self.name,
+            unit=self.unit,
+            setting="",
+            budget=str(self.budget),
+            neighbours=self.neighbours,
+            delta=delta,
+            claimed=epsilon,
+            measurements=median(bounds),
+            runs=self.runs,
+            power=sum(bound > epsilon for bound in bounds) / tries,
+        )
+
+
+def defects() -> list[Defect]:
+    """All of them."""
+    many, few, worst = RUNS_OF_GADGETS, RUNS_OF_RELEASES, "those that the audit of the default takes"
+
+    def released(name: str, altered: Altered, runs: int, budget: Budget = PURE) -> Defect:
+        return Defect(name, budget, worst, partial(bound_of_releases, altered, budget), runs)
+
+    return [
+        released("noise halved", Altered(_halved), many),
+        released("noise halved", Altered(_halved), many, CONCENTRATED),
+        released("no noise on zero cells of at_least", Altered(zeros_keep=True), many),
+        released("the same noise on two levels", Altered(_repeated, gadgets=1), few),
+        released("the same noise in all regions", Altered(_shared, gadgets=1), few),
+        released("noise from a fixed seed", Altered(_fixed, gadgets=1), few),
+        released("sensitivity of 1, quantities up to 3", Altered(kind=QUANTITIES, declared=PEOPLE), many),
+        released("shares that add up to 2", Altered(doubled_shares=True), many),
+        Defect("chain as printed in the paper", PURE, "somebody in a group of 1 others leaves", _printed, few),
+        Defect("rows selected by file position", PURE, "somebody in the first line leaves", _by_position, few),
+        Defect(
+            "selection with sensitivity halved",
+            Budget(epsilon=EPSILON),
+            CASES[0].what,
+            _halved_selection,
+            4 * few,
+            CASES[0].unit,
+        ),
+    ]
+
+
+# -------------------------------------------------------------------- releases
+
+
+@dataclass(frozen=True)
+class Altered:
+    """A release of the default mechanism with a defect."""
+
+    noise: Callable[[Randomness, Seed], Randomness] = lambda own, seed: own  # of each release
+    zeros_keep: bool = False  # a true value of 0 is published as it is
+    doubled_shares: bool = False  # each question spends twice its share
+    kind: Kind = PEOPLE
+    declared: Kind | None = None  # other public bounds than the rows keep
+    gadgets: int | None = None  # in a release, if not as many as the audit takes
+
+    def measure(self, private: GroupSizes, _: Mechanism, plan: Plan, number: int, seed: Seed) -> Iterator[Measurements]:
+        """`number` sets of measurements."""
+        if self.doubled_shares:  # a `Plan` refuses that, so it is forged
+            doubled = tuple(replace(question, share=2 * question.share) for question in plan.questions)
+            object.__setattr__(plan, "questions", doubled)
+        truth = measured_without_noise(private, plan).measured
+        own = seeded(*seed)
+        for run in range(number):
+            found = measure_with(self.noise(own, (*seed, run)), private, plan)
+            if self.zeros_keep:
+                kept = (
+                    np.where(true.values == 0, 0, one.values) for one, true in zip(found.measured, truth, strict=True)
+                )
+                parts = zip(found.measured, kept, strict=True)
+                found = replace(found, measured=tuple(replace(one, values=values) for one, values in parts))
+            yield found
+
+
+def bound_of_releases(
+    altered: Altered, budget: Budget, seed: Seed, runs: int, delta: float, confidence: float
+) -> float:
+    """A bound on ε from outputs, as the audit of a setting finds it."""
+    setting = Setting("tallytree", "one_entity", "private", budget, altered.kind)
+    worst = worst_pairs(setting)
+    found = []
+    for pair, _ in worst:
+        outputs = sampled(
+            setting,
+            pair,
+            runs // len(worst),
+            lambda states: setting.count(states, altered.declared),
+            partial(altered.measure, seed=seed),
+            gadgets=altered.gadgets,
+        )
+        found.append(outputs.bound(delta, 1 - (1 - confidence) / (2 * len(worst))))
+    return max(found)
+
+
+def _halved(own: Randomness, seed: Seed) -> Randomness:
+    """Laplace noise of half the scale, Gaussian of half the standard deviation."""
+
+    def laplace(scale: Fraction, count: int) -> Integers:
+        return own.laplace(scale / 2, count)
+
+    def gaussian(variance: Fraction, count: int) -> Integers:
+        return own.gaussian(variance / 4, count)
+
+    return replace(own, laplace=laplace, gaussian=gaussian)
+
+
+def _repeated(own: Randomness, seed: Seed) -> Randomness:
+    """Every draw of a release begins with the same numbers, so an upper level has the noise of the level below it."""
+    return replace(own, laplace=lambda scale, count: seeded(*seed).laplace(scale, count))
+
+
+def _shared(own: Randomness, seed: Seed) -> Randomness:
+    """The regions of a level have the same row of noise, and other levels have another one."""
+
+    def laplace(scale: Fraction, count: int) -> Integers:
+        return np.resize(own.laplace(scale, MAX_SIZE), count)
+
+    return replace(own, laplace=laplace)
+
+
+def _fixed(own: Randomness, seed: Seed) -> Randomness:
+    """The same noise in every release."""
+    return seeded("fixed")
+
+
+# -------------------------------------------------------------------- others
+
+
+def _printed(seed: Seed, runs: int, delta: float, confidence: float) -> float:
+    """The paper's noise on chains over the regions of each level."""
+    setting = Setting("pgsr-chain", "one_entity")
+    _, pair, *_ = pairs(PEOPLE, "one_entity")
+    others = [pair.here[0]] * (COUNTIES_AS_PRINTED // 2 - 1)
+    worlds = [setting.count([*states, *others]) for states in (pair.here, pair.there)]
+    plan = CHAIN_AS_PRINTED.plan(worlds[0].hierarchy, PURE, one_entity())
+    return _bound_by_likelihood(worlds, plan, seed, runs, delta, confidence)
+
+
+def _by_position(seed: Seed, runs: int, delta: float, confidence: float) -> float:
+    """Of each person's two rows one is kept, by a lot that belongs to the line of the file: a seeded engine does so.
+
+    Without the first line all lots fall on other rows: one person moves the rows of all. (To keep each person's first
+    row would be no such defect: it depends on nobody else's rows.)
+    """
+    lots = SeededWords("lots").words(200).tolist()
+    rows = [(person, county) for person in range(40) for county in (0, 1)]
+    worlds = [_kept_by_lot(some, lots) for some in (rows, [(-1, 0), *rows])]
+    plan = every_level("at_least", tree(1), PURE, one_entity())
+    return _bound_by_likelihood(worlds, plan, seed, runs, delta, confidence)
+
+
+def _kept_by_lot(rows: Sequence[tuple[int, int]], lots: Sequence[int]) -> GroupSizes:
+    """The groups of the rows with the smallest lot of each person; each row's group is its own, of size 1."""
+    kept: dict[int, tuple[int, int]] = {}
+    for line, (person, county) in enumerate(rows):
+        kept[person] = min(kept.get(person, (2**64, 0)), (lots[line], county))
+    counts = np.zeros((2, MAX_SIZE), np.int64)
+    for _, county in kept.values():
+        counts[county, 0] += 1
+    return GroupSizes(tree(1), MAX_SIZE, Sealed(counts), entity_column=True, rows_were_bounded=True)
+
+
+def _bound_by_likelihood(
+    worlds: Sequence[GroupSizes], plan: Plan, seed: Seed, runs: int, delta: float, confidence: float
+) -> float:
+    views = [measured_without_noise(world, plan) for world in worlds]
+    random = seeded(*seed)
+    here, there = (
+        np.array([total_log_ratio(measure_with(random, world, plan), *views) for _ in range(runs)]) for world in worlds
+    )
+    return lower_bound(here, there, delta=delta, confidence=confidence).epsilon
+
+
+def _halved_selection(seed: Seed, runs: int, delta: float, confidence: float) -> float:
+    return lower_bound(*halved_selection(runs, *seed), delta=delta, confidence=confidence).epsilon

@@ -1,0 +1,250 @@
+"""NOT PRIVATE: the rounds of synthesis audited: selections, measurements, and both together, under each unit.
+
+One `PrivateTables` with a budget for many rounds answers the same question again and again: each answer is one output,
+with randomness of its own, and what is claimed of a round is its price. A selection is made among ten tables, one
+whose score rises by its sensitivity between the neighbours and nine whose score falls by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import exp, log
+
+import numpy as np
+
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.domain.schema import Attribute, Marginal, Schema
+from tallytree.domain.structure.roles import Role
+from tallytree.domain.structure.structure import Structure
+from tallytree.lab.audit.bounds import CONFIDENCE, lower_bound
+from tallytree.lab.audit.loss import exact_epsilon
+from tallytree.lab.audit.results import Row, stated
+from tallytree.lab.truth import SeededWords
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
+from tallytree.privacy.households.rounds import NoisyTable, PrivateTables
+from tallytree.privacy.households.selection import candidates, choose
+from tallytree.privacy.measurements import Measurement
+from tallytree.tables.contingency import grouped, marginal_counts
+from tallytree.tables.households import Households, households_from_codes
+
+SCHEMA = Schema(
+    (Attribute("area", ("0", "1")),),
+    (Attribute("age", ("0", "1")),),
+    2,
+    Structure((Role("head", position=1),)),
+)
+ROUNDS = ("measure a table", "measure a table by role", "select a table", "select, then measure")
+DELTA = Fraction(1, 100)
+RHO = Fraction(1, 2)  # of a measurement
+EPSILON = Fraction(2)  # of a selection; in ρ it costs ε²/8 = 1/2 too
+FALLING = 9  # candidates whose scores fall where one rises: the more, the nearer a choice comes to its ε
+AT_A_TIME = 250  # rounds of one `PrivateTables`, which adds up what was spent before each
+
+Home = tuple[int, tuple[int, ...]]  # the area, and each person's age
+KEPT: tuple[Home, ...] = ((0, (0, 1)), (1, (1,)))
+TABLE = Marginal("persons", ("area",), ("age",))
+OTHER = Marginal("households", ("area",), ("age",))
+BY_ROLE = Marginal("households", ("area",), roles=(("head", "age"),))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A unit, and two neighbours that differ as much as it allows."""
+
+    unit: HouseholdUnitKind
+    what: str
+    here: tuple[Home, ...]
+    there: tuple[Home, ...]
+
+    @property
+    def neighbours(self) -> HouseholdNeighbours:
+        """The relation."""
+        return HouseholdNeighbours(HouseholdUnit(self.unit), SCHEMA.max_persons)
+
+
+CASES = (
+    Case("one_group", "a household is replaced", ((0, (0, 0)), *KEPT), ((1, (1, 1)), *KEPT)),
+    Case("one_group_added_or_removed", "a household leaves", ((0, (0, 0)), *KEPT), KEPT),
+    Case("one_person_attributes", "a person changes", ((0, (0,)), *KEPT), ((0, (1,)), *KEPT)),
+)
+
+
+def audited_round(kind: str, case: Case, runs: int, confidence: float = CONFIDENCE) -> Row:
+    """The claim of a kind of round under a unit, and the bounds."""
+    if kind == "select a table":
+        budget, scores, exact = Budget(epsilon=EPSILON), _selected(case, runs), _exact_choice(case)
+    elif kind.startswith("measure"):
+        table = BY_ROLE if "role" in kind else TABLE
+        budget, scores, exact = Budget(rho=RHO, delta=DELTA), _measured(case, runs, table), _exact_measure(case, table)
+    else:
+        budget, scores, exact = Budget(rho=RHO + EPSILON**2 / 8, delta=DELTA), _both(case, runs), None
+    epsilon, delta = stated(budget)
+    return Row(
+        part="synthesis",
+        name=kind,
+        unit=case.unit,
+        setting="",
+        budget=str(budget),
+        neighbours=case.what,
+        delta=delta,
+        claimed=epsilon,
+        exact=exact,
+        measurements=lower_bound(*scores, delta=delta, confidence=confidence).epsilon,
+        runs=runs,
+    )
+
+
+# -------------------------------------------------------------------- exactly
+
+
+def _exact_measure(case: Case, table: Marginal) -> float:
+    def as_measured(homes: tuple[Home, ...]) -> list[Measurement]:
+        sensitivity = case.neighbours.sensitivity(table, SCHEMA)
+        scale = sensitivity.l2_squared / (2 * RHO)
+        values = _counts(homes, table)
+        return [Measurement("counts", 0, Fraction(1), sensitivity, "discrete_gaussian", scale, 0.0, values)]
+
+    return exact_epsilon(as_measured(case.here), as_measured(case.there), float(DELTA))
+
+
+def _exact_choice(case: Case) -> float:
+    """The largest log ratio of a place's chances on the two data sets, from the definition."""
+    return max(abs(log(one / two)) for one, two in zip(*choice_chances(case), strict=True))
+
+
+def choice_chances(
+    case: Case, sensitivity_factor: Fraction = Fraction(1), falling: int = FALLING
+) -> tuple[list[float], list[float]]:
+    """The chances of each place, on either data set: P ∝ exp(ε u / 2) with u the score over its sensitivity."""
+    estimates = _estimates(case, falling)
+    bound = float(case.neighbours.sensitivity(TABLE, SCHEMA).l1 * sensitivity_factor)
+    found = []
+    for homes in (case.here, case.there):
+        counts = _counts(homes, TABLE)
+        weights = [exp(float(EPSILON) * float(np.abs(counts - one).sum()) / (2 * bound)) for one in estimates]
+        found.append([weight / sum(weights) for weight in weights])
+    return found[0], found[1]
+
+
+def _estimates(case: Case, falling: int = FALLING) -> list[Integers]:
+    """An estimate that is right here, so that its score rises, and others that are right there."""
+    return [_counts(case.here, TABLE), *(_counts(case.there, TABLE) for _ in range(falling))]
+
+
+def choice_rho(case: Case, falling: int) -> float:
+    """A ρ below which the choice is not ρ-zCDP on these two data sets: the worst D_α/α over many orders α."""
+    one, two = (np.array(chances) for chances in choice_chances(case, falling=falling))
+    orders = 1 + np.geomspace(1e-3, 1e4, 400)
+    logs = [np.logaddexp.reduce(order * np.log(one) + (1 - order) * np.log(two)) / (order - 1) for order in orders]
+    return float(max(np.array(logs) / orders))
+
+
+# -------------------------------------------------------------------- from outputs
+
+
+def _measured(case: Case, runs: int, table: Marginal) -> tuple[Floats, Floats]:
+    views = [_counts(homes, table) for homes in (case.here, case.there)]
+
+    def score(tables: PrivateTables) -> float:
+        return _ratio(_given(tables.measure(table, RHO)), *views)
+
+    return _scores(case, runs, RHO, score)
+
+
+def _selected(case: Case, runs: int) -> tuple[Floats, Floats]:
+    here, there = choice_chances(case)
+    estimates = _estimates(case)
+
+    def score(tables: PrivateTables) -> float:
+        place = tables.select([TABLE] * len(estimates), estimates, EPSILON)
+        assert place is not None
+        return log(there[place] / here[place])
+
+    return _scores(case, runs, EPSILON**2 / 8, score)
+
+
+def _both(case: Case, runs: int) -> tuple[Floats, Floats]:
+    """A table is selected and then measured, as a method of synthesis does it; the ratios of both outputs add up."""
+    tables_of = (TABLE, OTHER)
+    views = {table: [_counts(homes, table) for homes in (case.here, case.there)] for table in tables_of}
+    bounds = [case.neighbours.sensitivity(table, SCHEMA).l1 for table in tables_of]
+    estimates = [views[TABLE][0], views[OTHER][1]]
+    chances = []
+    for world in (0, 1):
+        scores = [float(np.abs(views[t][world] - e).sum()) for t, e in zip(tables_of, estimates, strict=True)]
+        weights = [exp(float(EPSILON) * one / (2 * bound)) for one, bound in zip(scores, bounds, strict=True)]
+        chances.append([weight / sum(weights) for weight in weights])
+
+    def score(tables: PrivateTables) -> float:
+        place = tables.select(list(tables_of), estimates, EPSILON)
+        assert place is not None
+        chosen = tables_of[place]
+        return log(chances[1][place] / chances[0][place]) + _ratio(_given(tables.measure(chosen, RHO)), *views[chosen])
+
+    return _scores(case, runs, RHO + EPSILON**2 / 8, score)
+
+
+def _scores(case: Case, runs: int, price: Fraction, score: Callable[[PrivateTables], float]) -> tuple[Floats, Floats]:
+    """`runs` scores on each data set; every round is paid for with its price."""
+    found = []
+    for homes in (case.here, case.there):
+        private = _households(homes)
+        mine: list[float] = []
+        while len(mine) < runs:
+            number = min(AT_A_TIME, runs - len(mine))
+            tables = PrivateTables(private, case.neighbours, Budget(rho=number * price))
+            mine += [score(tables) for _ in range(number)]
+            tables.close()
+        found.append(np.array(mine))
+    return found[0], found[1]
+
+
+def halved_selection(runs: int, *seed: object) -> tuple[Floats, Floats]:
+    """A planted defect: the selection above with sensitivities halved. Seeded."""
+    case, words = CASES[0], SeededWords("halved selection", *seed)
+    estimates = _estimates(case)
+    bound = case.neighbours.sensitivity(TABLE, SCHEMA).l1 // 2
+    here, there = choice_chances(case, Fraction(1, 2))
+    found = []
+    for homes in (case.here, case.there):
+        counts = _counts(homes, TABLE)
+        scores = np.array([int(np.abs(counts - one).sum()) for one in estimates], np.int64)
+        offered = candidates(scores, bound, EPSILON)
+        places = [choose(offered, words) for _ in range(runs)]
+        found.append(np.array([log(there[place] / here[place]) for place in places]))
+    return found[0], found[1]
+
+
+def _ratio(noisy: NoisyTable, here: Integers, there: Integers) -> float:
+    """The log-likelihood ratio of a measured table."""
+    return float(((noisy.values - here) ** 2 - (noisy.values - there) ** 2).sum() / (2 * float(noisy.scale)))
+
+
+def _given(noisy: NoisyTable | None) -> NoisyTable:
+    if noisy is None:
+        raise ReleaseError("a round was lost in an audit, which keeps no journal: please report this as a defect")
+    return noisy
+
+
+# -------------------------------------------------------------------- households
+
+
+def _columns(homes: tuple[Home, ...]) -> tuple[dict[str, Integers], dict[str, Integers], Integers]:
+    areas = np.array([area for area, _ in homes], np.int64)
+    ages = np.array([age for _, persons in homes for age in persons], np.int64)
+    home = np.array([number for number, (_, persons) in enumerate(homes) for _ in persons], np.int64)
+    return {"area": areas}, {"age": ages}, home
+
+
+def _households(homes: tuple[Home, ...]) -> Households:
+    household, person, home = _columns(homes)
+    return households_from_codes(SCHEMA, household, person, home, len(homes))
+
+
+def _counts(homes: tuple[Home, ...], table: Marginal) -> Integers:
+    household, person, home = _columns(homes)
+    return marginal_counts(grouped(SCHEMA, household, person, home, len(homes)), table)

@@ -1,0 +1,216 @@
+"""A made-up country down to its blocks: persons in households on six levels, streamed to the files that a user has.
+
+At scale 1 it has the outline of the United States: 1 nation, 51 states, 3,143 counties, 85,000 tracts, 240,000 block
+groups and 8,100,000 blocks, of which 28 % are empty; 117 million households of 300 million persons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.notebook import briefly
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.lab.nation import (
+    checked_scale,
+    checked_size,
+    shares_around,
+    size_shares,
+    with_size_zero,
+)
+from tallytree.lab.truth import Truth
+
+LEVELS = ("nation", "state", "county", "tract", "block_group", "block")
+NATION = "Tallia"
+STATES, COUNTIES, TRACTS, BLOCK_GROUPS, BLOCKS = 51, 3_143, 85_000, 240_000, 8_100_000
+DIGITS = (2, 3, 6, 2, 4)  # of each level's number within the one above, from states down
+EMPTY = 0.28  # the share of blocks where nobody lives
+HOUSEHOLDS = 117_000_000
+AT_A_TIME = 400_000  # households, about a million persons
+MAX_SIZE = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Every block's place on the levels above, as numbers of regions from 0, and its expected share of households."""
+
+    above: tuple[Integers, ...]  # for each level below the nation: the region of every block
+    weights: Floats
+    shares: Floats  # of each size in every county, [counties, sizes]
+
+    __repr__ = briefly
+
+    @property
+    def county_of(self) -> Integers:
+        """Every block's county."""
+        return self.above[1]
+
+    def codes(self, level: int) -> Any:
+        """Codes of a level's regions, such as 07 and 07013, as an Arrow array of texts; `level` is 1 for states."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        firsts = np.flatnonzero(np.diff(self.above[level - 1], prepend=-1))  # one block of each region
+        number, width = np.zeros(len(firsts), np.int64), 0
+        for upper in range(level):
+            region = self.above[upper][firsts]
+            within = region - (0 if upper == 0 else _first_child(self.above[upper - 1], self.above[upper])[firsts])
+            number = number * 10 ** DIGITS[upper] + 1 + within
+            width += DIGITS[upper]
+        return pc.utf8_lpad(pc.cast(pa.array(number), pa.string()), width, "0")
+
+    def table(self) -> Any:
+        """The public table of regions, one row per block: a pyarrow Table with a column for each level."""
+        import pyarrow as pa
+
+        nation = pa.DictionaryArray.from_arrays(np.zeros(len(self.weights), np.int8), [NATION])
+        columns = [
+            pa.DictionaryArray.from_arrays(self.above[at - 1].astype(np.int32), self.codes(at)) for at in range(1, 5)
+        ]
+        return pa.table([nation, *columns, self.codes(5)], names=list(LEVELS))
+
+    def households(self, total: int, rng: np.random.Generator) -> Iterator[tuple[Integers, Integers]]:
+        """About `AT_A_TIME` households at a time, from neighbouring blocks: the block and the size of each."""
+        ladder = np.cumsum(self.shares, axis=1)
+        homes = rng.multinomial(total, self.weights)
+        through = np.cumsum(homes)
+        start = 0
+        while start < len(homes):
+            before = through[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(through, before + AT_A_TIME, side="right")))
+            block = np.repeat(np.arange(start, stop), homes[start:stop])
+            chance = rng.random(len(block))
+            size = np.ones(len(block), np.int64)
+            for column in ladder[self.county_of[block], :-1].T:
+                size += chance > column
+            start = stop
+            if len(block):
+                yield block, size
+
+
+def country(scale: float, seed: int, max_size: int = MAX_SIZE) -> tuple[Blocks, int, np.random.Generator]:
+    """The places of a country, its number of households, and where their chances go on from.
+
+    Recipe. Each region has one region of the next level at least, the others go where chance has it: counties by
+    states of uneven numbers, tracts and block groups evenly, blocks by block groups of uneven numbers. Of all blocks
+    28 % are empty, wherever they are. The households of the others are log-normal (0.9), times a log-normal weight of
+    their county (0.6). Sizes have the shares of 2010, tilted and bent by state and county as in `census`.
+    """
+    scale, rng = checked_scale(scale), np.random.default_rng([seed, 2020])
+    counts = [max(1, round(each * scale)) for each in (COUNTIES, TRACTS, BLOCK_GROUPS, BLOCKS)]
+    states = min(STATES, counts[0])
+    county_of_state = _children(rng.dirichlet(np.full(states, 2.0)), max(states, counts[0]), rng)
+    tracts = _children(np.full(len(county_of_state), 1 / len(county_of_state)), counts[1], rng)
+    groups = _children(np.full(len(tracts), 1 / len(tracts)), counts[2], rng)
+    uneven = rng.gamma(3.0, size=len(groups))
+    blocks = _children(uneven / uneven.sum(), counts[3], rng)
+    county = tracts[groups[blocks]]
+    above = county_of_state[county], county, groups[blocks], blocks, np.arange(len(blocks))
+    weights = rng.lognormal(0, 0.9, len(blocks)) * rng.lognormal(0, 0.6, len(county_of_state))[county]
+    weights[rng.permutation(len(blocks))[: round(EMPTY * len(blocks))]] = 0
+    if not weights.any():  # one block alone
+        weights[0] = 1
+    weights /= weights.sum()
+    of_county: Floats = np.bincount(county, weights, minlength=len(county_of_state)).astype(np.float64)
+    shares = size_shares(shares_around(county_of_state, of_county, rng), checked_size(max_size, 2))
+    return Blocks(above, weights, shares), max(1, round(HOUSEHOLDS * scale)), rng
+
+
+def blocks(*, scale: float = 1.0, seed: int = 0, max_size: int = MAX_SIZE, public_totals: bool = False) -> Truth:
+    """What `write_country` would write, counted but not written.
+
+    1 → 51 → 3,143 → 85,000 → 240,000 → 8,100,000 regions; a scale below 1 keeps that share of the counties and of all
+    below them. Recipe: that of `country`.
+    """
+    places, total, rng = country(scale, seed, max_size)
+    counts = np.zeros((len(places.weights), max_size), np.int64)
+    for block, size in places.households(total, rng):
+        np.add.at(counts, (block, size - 1), 1)
+    tree = Hierarchy.from_levels(places.table(), LEVELS)
+    return Truth("blocks", tree, with_size_zero(counts, public_totals), public_totals)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where the files of a made-up country are, and how large it is."""
+
+    people: Path
+    regions: Path
+    spec: Path
+    households: int
+    persons: int
+
+
+def write_country(folder: str | Path, *, scale: float = 1.0, seed: int = 0, progress: Progress = silent) -> Written:
+    """Write people.parquet (person_id, household_id, block), regions.parquet and release.toml into `folder`.
+
+    Persons come in lots of about a million from neighbouring blocks, as files of a census do that come state by state;
+    within a lot they are shuffled, so that a household's persons are seldom next to each other. Memory stays within a
+    gigabyte or so at any scale. The spec has no column of entities: each row is a person.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    places, total, rng = country(scale, seed)
+    people, regions, spec = (folder / name for name in ("people.parquet", "regions.parquet", "release.toml"))
+    pq.write_table(places.table(), regions)
+    spec.write_text(SPEC, encoding="utf-8")
+    codes = places.codes(5)
+    schema = pa.schema(
+        {"person_id": pa.int64(), "household_id": pa.int64(), "block": pa.dictionary(pa.int32(), pa.string())}
+    )
+    persons = households = 0
+    with pq.ParquetWriter(people, schema, use_dictionary=["block"]) as sheet:
+        for block, size in places.households(total, rng):
+            order = rng.permutation(np.repeat(np.arange(len(size), dtype=np.int32), size))
+            first = int(block[0])
+            some = pa.DictionaryArray.from_arrays(
+                (block[order] - first).astype(np.int32), codes.slice(first, int(block[-1]) + 1 - first)
+            )
+            ids = np.arange(persons, persons + len(order))
+            sheet.write_table(pa.table([ids, households + order.astype(np.int64), some], schema=schema))
+            persons, households = persons + len(order), households + len(size)
+            progress(Stage("making up a country", households, total))
+    return Written(people, regions, spec, households, persons)
+
+
+SPEC = f"""\
+[regions]                      # public
+table = "regions.parquet"
+levels = {list(LEVELS)!r}
+
+[data]                         # private: each row is a person
+source = "people.parquet"
+group = "household_id"
+region = "block"
+max_size = {MAX_SIZE}
+
+[privacy]
+unit = "one_entity"
+epsilon = 1
+
+[release]
+title = "Households of Tallia by block and size"
+intervals = "guaranteed"       # typical ones take 25 estimates more
+""".replace("'", '"')
+
+
+def _children(weights: Floats, count: int, rng: np.random.Generator) -> Integers:
+    """The parent of each of `count` regions, in order: one for each parent at least, the others by weight."""
+    parents = len(weights)
+    extra = rng.multinomial(max(0, count - parents), weights)
+    return np.repeat(np.arange(parents), 1 + extra)
+
+
+def _first_child(parent_of: Integers, region_of: Integers) -> Integers:
+    """For each block the first region of a level that lies in the same region of the level above."""
+    begins = np.flatnonzero(np.diff(parent_of, prepend=-1))
+    return np.repeat(region_of[begins], np.diff([*begins, len(parent_of)]))

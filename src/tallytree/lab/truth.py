@@ -1,0 +1,105 @@
+"""`Truth`: counts that are public or made up, so that estimates may be compared with them; and measuring by seed."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from tallytree.core.arrays import Integers
+from tallytree.core.notebook import briefly
+from tallytree.domain.categories import Categories
+from tallytree.domain.category_trees import by_category
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.privacy.measure import measure_with
+from tallytree.privacy.measurements import Measurements, Settle, Settled
+from tallytree.privacy.noise.draws import checked_scale, checked_variance
+from tallytree.privacy.noise.keystream import KeyedWords
+from tallytree.privacy.noise.randomness import Randomness
+from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
+from tallytree.privacy.plan import Plan
+from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.sealed import Sealed
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """A data set whose counts may be seen: `[leaves, sizes]`, from size 0 if totals are public, otherwise from 1."""
+
+    name: str
+    hierarchy: Hierarchy
+    counts: Integers
+    public_totals: bool
+    quantity_bound: int = 1
+
+    __repr__ = briefly
+
+    @property
+    def first_size(self) -> int:
+        """0 with public totals, 1 with private ones."""
+        return 0 if self.public_totals else 1
+
+    @property
+    def max_size(self) -> int:
+        """The largest size; it stands for all larger ones too."""
+        return int(self.counts.shape[1]) - 1 + self.first_size
+
+    def group_sizes(self) -> GroupSizes:
+        """The same counts as a data holder would hand them to `release`."""
+        return GroupSizes(
+            hierarchy=self.hierarchy,
+            max_size=self.max_size,
+            counts=Sealed(self.counts),
+            leaf_totals=self.counts.sum(axis=1) if self.public_totals else None,
+            name=self.name,
+            quantity_bound=self.quantity_bound,
+        )
+
+    def by_category(self, categories: Categories, counts: Integers) -> Truth:
+        """The same data told apart by categories, with the counts `[cells, leaves, sizes]` of each of their cells."""
+        parts = np.ascontiguousarray(counts.reshape(-1, counts.shape[-1]))
+        return replace(self, hierarchy=by_category(self.hierarchy, categories), counts=parts)
+
+    def all_levels(self) -> Integers:
+        """The true counts of every region, `[regions, sizes]`."""
+        return self.hierarchy.aggregate(self.counts)
+
+
+class SeededWords(KeyedWords):
+    """The words of a `Keystream`, but the same every time for the same seed. Not private: for experiments only."""
+
+    def __init__(self, *seed: object) -> None:
+        super().__init__(hashlib.sha256(repr(seed).encode()).digest())
+
+
+def seeded(*seed: object) -> Randomness:
+    """NOT PRIVATE: draws of the same distributions as a release's, which the seed determines."""
+    words = SeededWords(*seed)
+    return Randomness(
+        "seeded: not private",
+        laplace=lambda scale, count: laplace_sampler(scale).draw(words, count),
+        gaussian=lambda variance, count: gaussian_sampler(variance).draw(words, count),
+        usable_scale=checked_scale,
+        usable_variance=checked_variance,
+        words=lambda: words,
+    )
+
+
+def seeded_measurements(truth: Truth, plan: Plan, *seed: object, settle: Settle | None = None) -> Measurements:
+    """NOT PRIVATE: what `measure` would give, with noise of the same distribution that the seed determines."""
+    return measure_with(seeded(*seed), truth.group_sizes(), plan, settle=settle)
+
+
+def measured_without_noise(group_sizes: GroupSizes, plan: Plan, settled: Settled | None = None) -> Measurements:
+    """NOT PRIVATE: what `measure` adds its noise to, with the scale of that noise: the very code that a release runs.
+
+    `settled` stands for an outcome of what is measured first.
+    """
+
+    def silence(scale: Fraction, count: int) -> Integers:
+        return np.zeros(count, dtype=np.int64)
+
+    quiet = replace(seeded(0), name="no noise: NOT PRIVATE", laplace=silence, gaussian=silence)
+    return measure_with(quiet, group_sizes, plan, settle=None if settled is None else lambda known: settled)
