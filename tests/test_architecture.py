@@ -394,10 +394,7 @@ REPEATED_NAMES = {
     "verification",
 }
 PRIVACY_SHOWS = {
-    "privacy.accounts",
     "privacy.households.rounds",
-    "privacy.measurements",
-    "privacy.plan",
 }
 COMPLEX = {
     "domain.categories.__post_init__",

@@ -114,12 +114,17 @@ _HOME = {
     "verify": "publish.verify",
 }
 
+# What shows the values of a module in a notebook, where the module itself has no display code.
+_PAGES = {"privacy.ledger": "publish.account_page"}
+
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'tallytree' has no attribute {name!r}")
+    if (page := _PAGES.get(_HOME[name])) is not None:
+        import_module(f"tallytree.{page}")
     return getattr(import_module(f"tallytree.{_HOME[name]}"), name)
 
 

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from tallytree.core.arguments import FLAG, TEXT, expect, instance, optional, several
 from tallytree.core.errors import SpecError
-from tallytree.core.names import did_you_mean
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly, did_you_mean
 from tallytree.core.numbers import short
 from tallytree.domain.attributes import Attribute as Attribute
 from tallytree.domain.structure.possible import Search, check_possible

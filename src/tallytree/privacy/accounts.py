@@ -6,15 +6,13 @@ A pure function of the entries (`books_of`): nothing is kept that could disagree
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from tallytree.core.charts import inline, stacked_bar
 from tallytree.core.errors import BudgetError
-from tallytree.core.notebook import page, paragraph, quoted, table
+from tallytree.core.names import quoted
 from tallytree.privacy.budget import Budget, Currency, as_decimal
 from tallytree.privacy.chain import Entry, Values
 from tallytree.privacy.households.neighbours import HOUSEHOLDS, HouseholdNeighbours
@@ -99,31 +97,6 @@ class Account:
     def __repr__(self) -> str:
         spent, left = amount(self.spent, self.currency), as_decimal(self.left, up=False)
         return f"Account({quoted(self.name)}, {spent} spent in {len(self.spendings)} reservations, {left} left)"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                str(each.number),
-                amount(each.cost, self.currency),
-                each.reserved,
-                (each.release_id or "none recorded")[:16],
-            )
-            for each in self.spendings
-        ]
-        facts = {
-            "may spend": amount(self.total, self.currency, up=False),
-            "has spent": amount(self.spent, self.currency),
-            "left": amount(self.left, self.currency, up=False),
-            **{
-                f"with {' and '.join(link.names)}": f"{link.left_in_words} left of the joint total"
-                for link in self.links
-            },
-            "protects": self.neighbours.describe(),
-        }
-        parts = {f"reservation {each.number}": float(each.cost) for each in self.spendings} | {"left": float(self.left)}
-        listed = table(("", "cost", "reserved", "release id"), rows[::-1], right=(0,), rest="spendings has all of them")
-        told = paragraph("Confidential: for the data holder.")
-        return page(self.name, facts, listed, inline(lambda: stacked_bar(parts, rest="left")), told)
 
     def refuse_beyond(self, costs: Sequence[Budget], what: str = "this release") -> None:
         """Raise unless all these costs together fit into what is left, here and in every joint total."""
@@ -251,31 +224,12 @@ def relation_to_json(neighbours: Relation) -> Values:
 
 
 def relation_of(values: Values) -> Relation:
-    """What `relation_to_json` wrote. Before there were two kinds none was named: those are of group sizes."""
+    """What `relation_to_json` wrote."""
     facts = dict(values)
-    kind = facts.pop("kind", GROUP_SIZES)
+    kind = facts.pop("kind")
     if kind not in (GROUP_SIZES, HOUSEHOLDS):
         raise BudgetError(f"the ledger holds a neighbour relation of kind {kind!r}, which this version does not know")
     return Neighbours.from_json(facts) if kind == GROUP_SIZES else HouseholdNeighbours.from_json(facts)
-
-
-def of_version_0_1_0(database: sqlite3.Connection) -> list[tuple[str, Values]]:
-    """What version 0.1.0 kept in two tables, as entries; what had been reserved keeps its number."""
-    found: list[tuple[str, Values]] = []
-    fingerprints = {}
-    opened = "SELECT name, neighbours, currency, total, fingerprint, opened FROM data_set ORDER BY opened, name"
-    for name, neighbours, currency, total, fingerprint, time in database.execute(opened):
-        budget = Budget(epsilon=total) if currency == "epsilon" else Budget(rho=total)
-        fingerprints[name] = fingerprint
-        body = {"name": name, "neighbours": json.loads(neighbours), "budget": budget.to_json(), "time": time}
-        found.append(("opened", {**body, "taken_over_from": "0.1.0"}))
-    spent = "SELECT number, name, cost, budget, reserved, release_id FROM spending ORDER BY number"
-    for number, name, cost, spending, time, release_id in database.execute(spent):
-        body = {"name": name, "receipt": number, "cost": str(Fraction(cost)), "budget": json.loads(spending)}
-        found.append(("reserved", {**body, "token": None, "fingerprint": fingerprints[name], "time": time}))
-        if release_id is not None:
-            found.append(("recorded", {"receipt": number, "release_id": release_id, "time": time}))
-    return found
 
 
 def amount(value: Fraction, currency: Currency, *, up: bool = True) -> str:

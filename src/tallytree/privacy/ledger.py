@@ -27,7 +27,6 @@ from tallytree.privacy.accounts import (
     Spending,
     amount,
     books_of,
-    of_version_0_1_0,
     relation_to_json,
     reservation,
 )
@@ -69,7 +68,7 @@ class Ledger:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         expect(path, PATH, "the ledger's path")
-        self._chain = Chain(path, of_version_0_1_0)
+        self._chain = Chain(path)
         self.path, self.anchor_path = self._chain.path, self._chain.anchor_path
 
     def __repr__(self) -> str:
