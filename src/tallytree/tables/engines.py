@@ -35,6 +35,10 @@ def ibis() -> Any:
             "rows on other engines than DuckDB are read through Ibis, which is not installed: pip install "
             "'tallytree[engines]'"
         ) from None
+    import pyarrow
+
+    with suppress(ImportError):
+        pyarrow.lib._pandas_api.pd  # noqa: B018  (Ibis hands it data frames: it looks again, if it found no pandas)
     return ibis
 
 
