@@ -10,17 +10,63 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any, Protocol
 
 from tallytree.core.errors import BudgetError
 from tallytree.core.names import quoted
 from tallytree.privacy.budget import Budget, Currency, as_decimal
 from tallytree.privacy.chain import Entry, Values
-from tallytree.privacy.households.neighbours import HOUSEHOLDS, HouseholdNeighbours
-from tallytree.privacy.neighbours import Neighbours
-
-Relation = Neighbours | HouseholdNeighbours
+from tallytree.tables.options import Columns
 
 GROUP_SIZES = "group_sizes"  # the kind of relation that `Neighbours` is; `HouseholdNeighbours` names its own
+NOT_COMPARED = ("columns", "same_unit_as", "rows_were_bounded")  # these do not say what a neighbour is
+
+
+class Relation(Protocol):
+    """A neighbour relation that can be charged: `Neighbours` or `HouseholdNeighbours`."""
+
+    @property
+    def unit(self) -> Any:
+        """What it protects."""
+
+    @property
+    def columns(self) -> Columns | None:
+        """Which columns say what that is, where they are known."""
+
+    def to_json(self) -> Values:
+        """Plain values."""
+
+    def describe(self) -> str:
+        """The relation in words."""
+
+
+@dataclass(frozen=True)
+class OpenedRelation:
+    """A neighbour relation as the ledger keeps it: the facts that tell it from others, its columns and its words."""
+
+    facts: Values
+    columns: Columns | None
+    words: str
+
+    @classmethod
+    def from_json(cls, values: Values, words: str) -> OpenedRelation:
+        """What `relation_to_json` wrote."""
+        facts = {name: value for name, value in values.items() if name not in NOT_COMPARED}
+        return cls(facts, Columns.of(values.get("columns")), words)
+
+    def is_same(self, asked: Relation) -> bool:
+        """Are these the same neighbours, so that costs under both relations add up? Columns are compared apart."""
+        return self.facts == OpenedRelation.from_json(relation_to_json(asked), "").facts
+
+    def describe(self) -> str:
+        """The relation in words, as it was opened."""
+        return self.words
+
+
+def relation_to_json(relation: Relation) -> Values:
+    """A relation with its kind, as JSON gives it back."""
+    found: Values = json.loads(json.dumps({"kind": GROUP_SIZES, **relation.to_json()}))
+    return found
 
 
 @dataclass(frozen=True)
@@ -69,7 +115,7 @@ class Account:
     """A data set's account."""
 
     name: str
-    neighbours: Relation
+    neighbours: OpenedRelation
     budget: Budget  # as it was opened
     spendings: tuple[Spending, ...] = ()
     links: tuple[Link, ...] = ()
@@ -172,7 +218,8 @@ def books_of(entries: Iterable[Entry]) -> Books:
 def _take(books: Books, kind: str, body: Values) -> None:
     if kind == "opened":
         budget = _budget(json.dumps(body["budget"]))
-        books.accounts[body["name"]] = Account(body["name"], relation_of(body["neighbours"]), budget)
+        relation = OpenedRelation.from_json(body["neighbours"], body["protects"])
+        books.accounts[body["name"]] = Account(body["name"], relation, budget)
     elif kind == "linked":
         books.joint.append((tuple(body["names"]), _budget(json.dumps(body["budget"]))))
     elif kind == "reserved":
@@ -213,23 +260,6 @@ def reservation(books: Books, number: int) -> tuple[Account, Spending]:
 @lru_cache(maxsize=1024)
 def _budget(text: str) -> Budget:
     return Budget.from_json(json.loads(text))
-
-
-# -------------------------------------------------------------------- bodies of entries
-
-
-def relation_to_json(neighbours: Relation) -> Values:
-    """A relation with its kind."""
-    return {"kind": GROUP_SIZES, **neighbours.to_json()}
-
-
-def relation_of(values: Values) -> Relation:
-    """What `relation_to_json` wrote."""
-    facts = dict(values)
-    kind = facts.pop("kind")
-    if kind not in (GROUP_SIZES, HOUSEHOLDS):
-        raise BudgetError(f"the ledger holds a neighbour relation of kind {kind!r}, which this version does not know")
-    return Neighbours.from_json(facts) if kind == GROUP_SIZES else HouseholdNeighbours.from_json(facts)
 
 
 def amount(value: Fraction, currency: Currency, *, up: bool = True) -> str:

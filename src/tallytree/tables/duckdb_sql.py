@@ -174,11 +174,6 @@ class Column:
         """A text followed by another; missing if either is."""
         return self._with("({0} || {1})", other)
 
-    def hexdigest(self, how: str) -> Column:
-        """A hash in hexadecimal digits."""
-        assert how == "sha256"
-        return self._with("sha256({0})")
-
     def min(self) -> Column:
         """The least in a group."""
         return self._with("min({0})")
@@ -368,6 +363,15 @@ class DuckDB:
     def row_number(self) -> Column:
         """The place of a row, `over` an order."""
         return Column("row_number()")
+
+    def text_as_number(self, text: Column) -> Column:
+        """A text as a floating-point number; null if it is none."""
+        # DuckDB 2.0 hands a bare TRY_CAST to its CSV reader, which then fails on the first text; `strip` is in its way.
+        return text.strip().try_cast("float64")
+
+    def sha256(self, text: Column) -> Column:
+        """A hash of a text, in hexadecimal digits."""
+        return text._with("sha256({0})")
 
     def to_pyarrow(self, table: Table) -> Any:
         """The rows of a small result; sums, which DuckDB keeps in 128 bits, as whole numbers of 64."""

@@ -127,15 +127,15 @@ def _answers(draw: Draw, *seed: object) -> Integers:
 
 @contextmanager
 def injected(randomness: Randomness) -> Iterator[None]:
-    """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `lots.bounded`)."""
+    """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `truncated`)."""
     border: Any = import_module("tallytree.privacy.measure")
-    reading: Any = import_module("tallytree.tables.reading")
-    own = border.cryptographic, reading.fresh_key
-    border.cryptographic, reading.fresh_key = (lambda _: randomness), (lambda: "0" * 64)
+    counting: Any = import_module("tallytree.tables.count")
+    own = border.cryptographic, counting.fresh_key
+    border.cryptographic, counting.fresh_key = (lambda _: randomness), (lambda: "0" * 64)
     try:
         yield
     finally:
-        border.cryptographic, reading.fresh_key = own
+        border.cryptographic, counting.fresh_key = own
 
 
 # -------------------------------------------------------------------- what is compared
