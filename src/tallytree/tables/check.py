@@ -22,7 +22,7 @@ from tallytree.tables.count import (
     number,
 )
 from tallytree.tables.options import Options
-from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in
+from tallytree.tables.problems import OF_LIST, Problem, columns_text, missing_columns, problem, problems_in
 from tallytree.tables.regions import AMBIGUOUS, NOWHERE, place
 from tallytree.tables.source import Opened
 
@@ -133,7 +133,7 @@ def category_problems(opened: Opened, counting: Counting, *, of_groups: bool) ->
         )
 
     unknown = _one_row(opened, "Checking the categories", query)
-    kind = "groups_unknown_category" if of_groups else "unknown_category"
+    kind = f"{OF_LIST if of_groups else ''}unknown_category"
     found = [
         problem(kind, unknown[f"unknown_{at}"], column=columns_text([column.name]), values=len(column.values))
         for at, column in enumerate(by.columns)
@@ -166,7 +166,7 @@ def groups_problems(opened: Opened, counting: Counting) -> list[Problem]:
     def query() -> Any:
         listed = _located(counting, of_groups=True, region=True)
         counts = {"no_group": _count(is_missing(listed[GROUP])), **_region_counts(listed)}
-        return listed.agg(rows=listed.count(), **{f"groups_{kind}": count for kind, count in counts.items()})
+        return listed.agg(rows=listed.count(), **{f"{OF_LIST}{kind}": count for kind, count in counts.items()})
 
     def repeats() -> Any:
         by = _listings(counting)
