@@ -24,8 +24,8 @@ from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text,
 from tallytree.tables.count import is_missing, may_be_number, number
 from tallytree.tables.guard import from_outside, guarded
 from tallytree.tables.options import Columns
-from tallytree.tables.plausible import Rows, broken, holders
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
+from tallytree.tables.rule_checks import Rows, broken, holders
 from tallytree.tables.sealed import Bound, Sealed
 from tallytree.tables.source import KINDS, Opened, as_text, open_in_order, paths_of, stem, workspace
 

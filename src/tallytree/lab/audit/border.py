@@ -33,9 +33,8 @@ import numpy as np
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
 from tallytree.core.notebook import briefly
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.lab.audit.releases import BUDGETS, UNITS, Setting, settings, spec
 from tallytree.lab.audit.results import BorderRow
 from tallytree.lab.audit.worlds import BY_GROUP, BY_MEMBERS, State, random_pair
