@@ -26,7 +26,7 @@ from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.core.errors import BudgetError, ReleaseError, SpecError, TallytreeError
 from tallytree.core.progress import Progress, Stage
-from tallytree.lab.people import make_country
+from tallytree.demo.country import make_country
 from tallytree.mechanisms import Mechanism
 from tallytree.planning.prior import Prior
 from tallytree.privacy.accounts import amount
