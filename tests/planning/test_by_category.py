@@ -21,7 +21,7 @@ def test_errors_are_predicted_by_category_and_over_all(who, listed, most_cells):
         by_category(TREE, by),
         Neighbours("one_entity", 8, False, categories=by, groups_listed=listed),
         budgets=[Budget(epsilon=1)],
-        prior=Prior.named("households", groups=60_000),
+        prior=Prior.of("households", groups=60_000),
         mechanisms=["tallytree"],
         replicates=3,
         most_cells=most_cells,

@@ -233,7 +233,7 @@ def test_errors_are_predicted_from_an_older_table_of_other_regions(public_file, 
         newer.hierarchy,
         Neighbours.of(newer.group_sizes(), ENTITY),
         budgets=[Budget(epsilon="0.5")],
-        prior=Prior.from_table(as_table(older)),
+        prior=Prior.of(as_table(older)),
         leaf_totals=newer.counts.sum(axis=1),
         mechanisms=mechanisms,
         splits={"balanced": [1] * newer.hierarchy.depth},
@@ -248,7 +248,7 @@ def test_errors_are_predicted_from_an_older_table_of_other_regions(public_file, 
 )
 def test_errors_of_made_up_data_are_predicted_with_private_totals(unit, mechanism):
     tree = grown([20, 9, 14, 30])
-    shape = Prior.named("households", groups=30_000).fitted(tree, first_size=1, max_size=9)
+    shape = Prior.of("households", groups=30_000).fitted(tree, first_size=1, max_size=9)
     rng = np.random.default_rng(0)
     truth = Truth("made up", tree, rng.poisson(shape.expected(np.arange(tree.leaf_count))), False)
     report = plan(
@@ -292,7 +292,7 @@ def test_a_plan_names_what_it_tried_and_what_not():
 def test_a_large_tree_is_simulated_in_part_and_says_so():
     tree = grown([40] * 40)
     neighbours = Neighbours(ENTITY, 5, False)
-    prior = Prior.named("households", groups=40_000)
+    prior = Prior.of("households", groups=40_000)
     asked = {"budgets": [ONE], "prior": prior, "mechanisms": ["joint-cumulative", "bottom-up"], "replicates": 4}
     part = planned(tree, neighbours, **asked, most_cells=1500)
     whole = planned(tree, neighbours, **asked)
@@ -425,7 +425,7 @@ def test_goals_are_read_or_refused():
 def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions():
     tree = grown([12] * 6)
     neighbours = Neighbours(ENTITY, 8, False)
-    prior = Prior.named("households", groups=7_000)
+    prior = Prior.of("households", groups=7_000)
     assert choose("auto", neighbours).name == "tallytree"
     # Entities of five: sensitivities tip it to counts, and errors in entities are smaller by cumulative counts.
     fives = Neighbours(ENTITY, 12, False, quantity_bound=5)
@@ -437,7 +437,7 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
 
 
 def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_path):
-    tree, prior = grown([12] * 6), Prior.named("households", groups=7000)
+    tree, prior = grown([12] * 6), Prior.of("households", groups=7000)
     counts = prior.fitted(tree, first_size=1, max_size=12).sample(np.arange(tree.leaf_count))
     data = Truth("made up", tree, counts, False, quantity_bound=5).group_sizes()
     options = {"budget": ONE, "unit": ENTITY, "prior": prior}

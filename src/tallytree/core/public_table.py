@@ -90,13 +90,19 @@ def text(cell: Any) -> str:
     return "" if cell is None else str(cell).strip()
 
 
-def numbers(texts: Sequence[str], what: str, *, whole: bool = False) -> Floats:
-    """Texts of a column as numbers of at least 0, or a SpecError."""
-    values = np.array([_number(cell, what) for cell in texts], dtype=np.float64)
+def numbers(column: Any, what: str, *, whole: bool = False) -> Floats:
+    """A column of a pyarrow Table as numbers of at least 0, or a SpecError."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type) and not column.null_count:
+        cells, values = column, column.to_numpy().astype(np.float64)
+    else:
+        cells = [text(cell) for cell in column.to_pylist()]
+        values = np.array([_number(cell, what) for cell in cells], dtype=np.float64)
     bad = ~np.isfinite(values) | (values < 0) | (whole & (values != np.floor(values)))
     if bad.any():
         expected = "whole numbers" if whole else "numbers"
-        wrong = texts[int(bad.argmax())]
+        wrong = str(cells[int(bad.argmax())])
         raise SpecError(f"the column {what!r} of the public table holds {wrong!r}; expected {expected} of at least 0")
     return values
 
