@@ -95,7 +95,8 @@ def numbers(column: Any, what: str, *, whole: bool = False) -> Floats:
     import pyarrow as pa
 
     if pa.types.is_integer(column.type) and not column.null_count:
-        cells, values = column, column.to_numpy().astype(np.float64)
+        cells = column
+        values: Floats = column.to_numpy().astype(np.float64)
     else:
         cells = [text(cell) for cell in column.to_pylist()]
         values = np.array([_number(cell, what) for cell in cells], dtype=np.float64)
