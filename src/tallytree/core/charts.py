@@ -99,7 +99,7 @@ def log_axis(field: str, rows: list[dict[str, Any]], title: str | None, *, horiz
     high = max(row.get("high", row[field]) for row in rows)
     scale = alt.Scale(type="log" if low > 0 else "symlog", nice=False, padding=36 if horizontal else 16)
     marks = round_numbers(low / 1.5, high * 1.5) if low > 0 else [0.0, *round_numbers(1, high)]
-    axis = alt.Axis(values=marks, format="~s" if low >= 1 or high >= 10 else "~g", grid=True)
+    axis = alt.Axis(values=marks, format="~g" if 0 < low < 1 else "~s", grid=True)
     return (alt.X if horizontal else alt.Y)(f"{field}:Q", title=title, scale=scale, axis=axis)
 
 
@@ -120,14 +120,14 @@ def line_panels(
     panels = []
     width = PANEL if len(parts) > 1 else 2 * PANEL
     for place, (name, rows) in enumerate(parts.items()):
-        y = log_axis(field, rows, title if place % IN_A_ROW == 0 else None)  # the others of a row have the same
+        named = title if place % IN_A_ROW == 0 else None  # the others of a row have the same
+        y = log_axis(field, rows, named)
         base = alt.Chart(alt.Data(values=rows)).encode(
             x=x, color=colors(places), tooltip=tooltip(facts, tuple({field, "standard_error"} & set(rows[0])))
         )
         layers = base.mark_line(strokeWidth=1.6).encode(y=y)
         if "low" in rows[0]:
-            low = alt.Y("low:Q", title=y.title, scale=y.scale, axis=y.axis)
-            layers += base.mark_rule(strokeWidth=1.5).encode(y=low, y2="high:Q")
+            layers += base.mark_rule(strokeWidth=1.5).encode(y=log_axis("low", rows, named), y2="high:Q")
         layers += base.mark_point(filled=True, size=50, opacity=1).encode(y=y, shape=shapes(places))
         panels.append(layers.properties(title=panel_title(name), width=width, height=PANEL * 0.8))
     return side_by_side(panels)
