@@ -325,16 +325,16 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_385,
+    "core and domain": 2_450,
     "tables": 3_131,
     "privacy": 3_256,
     "estimate": 5_588,
     "mechanisms": 1_846,
     "synthesis": 3_412,
     "planning": 1_664,
-    "publish": 9_661,
+    "publish": 9_690,
     "demo": 200,
-    "lab": 4_033,
+    "lab": 5_200,
     "command": 3_507,
 }
 MOST_MODULES = 315

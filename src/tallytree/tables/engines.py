@@ -37,7 +37,7 @@ def ibis() -> Any:
         ) from None
     import pyarrow
 
-    with suppress(ImportError):
+    with suppress(ImportError, AttributeError):
         pyarrow.lib._pandas_api.pd  # noqa: B018  (Ibis hands it data frames: it looks again, if it found no pandas)
     return ibis
 
