@@ -35,6 +35,7 @@ from experiments.accuracy_tables import (
 )
 from experiments.named_files import load
 from tallytree.core import charts
+from tallytree.core.panels import colors, tooltip
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.lab import Results, Truth, compare
 from tallytree.lab.datasets import make
