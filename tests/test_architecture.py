@@ -325,21 +325,21 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_385,
+    "core and domain": 2_450,
     "tables": 3_131,
     "privacy": 3_256,
     "estimate": 5_588,
     "mechanisms": 1_846,
     "synthesis": 3_412,
     "planning": 1_664,
-    "publish": 9_661,
+    "publish": 9_690,
     "demo": 200,
-    "lab": 4_033,
+    "lab": 5_200,
     "command": 3_507,
 }
 MOST_MODULES = 315
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
-READING_LIST = ("privacy.measure", "tables.reading")
+READING_LIST = ("privacy.measure", "tables.count")
 MOST_TO_READ = (61, 6_892)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
@@ -403,10 +403,7 @@ REPEATED_NAMES = {
     "verification",
 }
 PRIVACY_SHOWS = {
-    "privacy.accounts",
     "privacy.households.rounds",
-    "privacy.measurements",
-    "privacy.plan",
 }
 COMPLEX = {
     "domain.categories.__post_init__",
@@ -418,7 +415,6 @@ COMPLEX = {
     "domain.hierarchy.from_edges",
     "publish.microdata.verification._privacy_adds_up",
     "publish.release.verification._privacy_adds_up",
-    "tables.counting._listed_groups",
 }
 MANY_PARAMETERS = {
     "command.audit.run_audit",

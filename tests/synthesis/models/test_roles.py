@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.attributes import Attribute
+from tallytree.domain.edit_rules import Below, Has, Role, Structure
+from tallytree.domain.feasibility import possible_sizes
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.domain.structure.possible import possible_sizes
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.rules import Below, Has
-from tallytree.domain.structure.structure import Structure
 from tallytree.lab.rivals.hgem import Generator
 from tallytree.lab.rivals.mwem import Histogram
 from tallytree.lab.truth import SeededWords

@@ -33,9 +33,8 @@ import numpy as np
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
 from tallytree.core.notebook import briefly
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.lab.audit.releases import BUDGETS, UNITS, Setting, settings, spec
 from tallytree.lab.audit.verdicts import BorderRow
 from tallytree.lab.audit.worlds import BY_GROUP, BY_MEMBERS, Home, State, households_of, random_pair
@@ -126,15 +125,15 @@ def _answers(draw: Draw, *seed: object) -> Integers:
 
 @contextmanager
 def injected(randomness: Randomness) -> Iterator[None]:
-    """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `lots.bounded`)."""
+    """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `truncated`)."""
     border: Any = import_module("tallytree.privacy.measure")
-    reading: Any = import_module("tallytree.tables.reading")
-    own = border.cryptographic, reading.fresh_key
-    border.cryptographic, reading.fresh_key = (lambda _: randomness), (lambda: "0" * 64)
+    counting: Any = import_module("tallytree.tables.count")
+    own = border.cryptographic, counting.fresh_key
+    border.cryptographic, counting.fresh_key = (lambda _: randomness), (lambda: "0" * 64)
     try:
         yield
     finally:
-        border.cryptographic, reading.fresh_key = own
+        border.cryptographic, counting.fresh_key = own
 
 
 # -------------------------------------------------------------------- what is compared

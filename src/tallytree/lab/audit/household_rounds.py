@@ -16,9 +16,8 @@ import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import ReleaseError
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.lab.audit.bounds import CONFIDENCE, lower_bound
 from tallytree.lab.audit.loss import exact_epsilon
 from tallytree.lab.audit.verdicts import Row, stated
