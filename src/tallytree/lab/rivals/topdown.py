@@ -8,8 +8,8 @@ its children's are sought. Each such program is a projection, which has a closed
 BlueDown (Ghazi, Kamath, Kumar, Manurangsi and Sealfon, arXiv 2603.10099) replaces the noisy numbers that TopDown works
 on by what all measurements below a region say of it too. Here one question is asked of a cell, its count, so each size
 is a tree of numbers. Upwards, a region's own measurement and the sum of its children's estimates are weighed by their
-precision: `subtree_estimates`, in time linear in the number of cells. From the top, with the parent whole and fixed, its children
-are
+precision: `subtree_estimates`, in time linear in the number of cells. From the top, with the parent whole and fixed,
+its children are
 
     min Σ precision · (x − estimate)²   subject to   Σ x = parent, x ≥ 0,
 
