@@ -389,9 +389,7 @@ REPEATED_NAMES = {
     "rounds",
     "settling",
     "statement",
-    "stored",
     "value",
-    "verification",
 }
 PRIVACY_SHOWS = {
     "privacy.accounts",
@@ -408,8 +406,6 @@ COMPLEX = {
     "estimate.tree.runs.share",
     "domain.hierarchy.from_edges",
     "planning.report.planned",
-    "publish.microdata.verification._privacy_adds_up",
-    "publish.release.verification._privacy_adds_up",
     "tables.counting._listed_groups",
 }
 MANY_PARAMETERS = {
