@@ -51,7 +51,7 @@ from tallytree.synthesis.models.keeping import part
 from tallytree.synthesis.models.model import Codes, Measured, Model, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import CHUNK
 from tallytree.tables.households import NOT_CUT, OnBrokenRules
-from tallytree.tables.plausible import broken
+from tallytree.tables.rule_checks import broken
 
 
 @dataclass(frozen=True, eq=False)
