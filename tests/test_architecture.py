@@ -398,9 +398,7 @@ REPEATED_NAMES = {
     "report",
     "settling",
     "statement",
-    "stored",
     "value",
-    "verification",
 }
 PRIVACY_SHOWS = {
     "privacy.households.rounds",
@@ -413,8 +411,6 @@ COMPLEX = {
     "estimate.tree.relaxation._step",
     "estimate.tree.runs.share",
     "domain.hierarchy.from_edges",
-    "publish.microdata.verification._privacy_adds_up",
-    "publish.release.verification._privacy_adds_up",
 }
 MANY_PARAMETERS = {
     "command.audit.run_audit",

@@ -71,7 +71,7 @@ def test_a_paid_release_is_written_verified_and_queried_whatever_its_regions_are
     prepare(folder, typed, STATES[kind])
     typed("release", "release.toml", "--out", "out")
     check_names(folder / "out")
-    assert "keeps all its promises" in typed("verify", "out")
+    assert "All checks passed" in typed("verify", "out")
     made = tt.Release.load(folder / "out")
     assert set(made.hierarchy.names[made.hierarchy.level_slice(1)]) == set(STATES[kind])
     for region, of_region in zip(made.hierarchy.ids, made.counts, strict=True):
@@ -84,7 +84,7 @@ def test_levels_are_called_as_the_user_likes_too(level, folder, typed):
     prepare(folder, typed, ["a", "b"], level)
     typed("release", "release.toml", "--out", "out")
     check_names(folder / "out")
-    assert "keeps all its promises" in typed("verify", "out")
+    assert "All checks passed" in typed("verify", "out")
 
 
 def test_a_directory_whose_name_is_too_long_to_be_written_is_refused_before_anything_is_spent(folder, typed):
@@ -104,6 +104,6 @@ def test_a_run_whose_folder_names_could_not_be_written_finishes_from_its_measure
         patch.setattr("tallytree.command.make.try_names", lambda *_: None)
         assert "--resume" in typed("release", "release.toml", "--out", "out", code=2)
     typed("release", "release.toml", "--out", "out", "--resume")
-    assert "keeps all its promises" in typed("verify", "out")
+    assert "All checks passed" in typed("verify", "out")
     (account,) = json.loads(typed("ledger", "show", "ledger.db", "--json"))
     assert [spending["cost"] for spending in account["spendings"]] == ["1"]

@@ -62,7 +62,7 @@ def test_from_a_spec_to_a_directory_that_verifies(folder, typed):
     assert all(len(line) <= 80 for line in out.splitlines()), out
     saved = out.split("\nid ")[1].split()[0]
     assert not (folder / "first.partial").exists()
-    assert "keeps all its promises" in typed("verify", "first", "--id", saved[:16])
+    assert "All checks passed" in typed("verify", "first", "--id", saved[:16])
     account = json.loads(typed("ledger", "show", "ledger.db", "--json"))[0]
     assert [spending["release_id"] for spending in account["spendings"]] == [saved]
     assert "Nothing was spent" in typed("synthesize", "synth.toml", "--out", "second", code=3)

@@ -207,8 +207,8 @@ def test_a_release_knows_its_id_once_it_is_saved_or_loaded_and_a_changed_copy_do
 
 
 def test_the_line_of_a_broken_verification_has_its_first_fault(values):
-    assert "1 of 2 promises broken, first:" in repr(values["broken verification"])
-    assert "promises kept" in repr(values["verification"])
+    assert "1 of 2 checks failed, first:" in repr(values["broken verification"])
+    assert "checks passed" in repr(values["verification"])
 
 
 @pytest.mark.parametrize(

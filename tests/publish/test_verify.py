@@ -10,12 +10,23 @@ import pyarrow.parquet as pq
 import pytest
 
 import tallytree.publish.release.files
-from tallytree import Budget, Release, ReleaseError, SpecError, one_entity, release, save_measurements, verify
+from tallytree import (
+    Budget,
+    Release,
+    ReleaseError,
+    SpecError,
+    one_entity,
+    one_group,
+    release,
+    save_measurements,
+    verify,
+)
 from tallytree.privacy.measurements import Settled
-from tallytree.publish.folder import MANIFEST, digest
-from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV
+from tallytree.publish.folder import MANIFEST
 from tallytree.publish.release.files import FILES
+from tallytree.publish.release.making import estimated
 from tests.oracles.example import made_up
+from tests.publish.forging import claim_another_version, failed, forge_statistics, remade, sign_again
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["private totals", "public totals"])
@@ -29,12 +40,6 @@ def original(request, tmp_path_factory):
 @pytest.fixture
 def folder(original, tmp_path):
     return shutil.copytree(original, tmp_path / "release")
-
-
-def sign_again(folder):
-    """What a forger would do: bring the manifest up to date."""
-    files = {name: digest(folder / name) for name in FILES}
-    (folder / MANIFEST).write_text(json.dumps({"files": files}))
 
 
 def rewrite(folder, change, *, also_csv=True):
@@ -55,7 +60,7 @@ def edit(folder, name, change):
     sign_again(folder)
 
 
-def test_a_fresh_release_keeps_all_its_promises(folder):
+def test_a_fresh_release_passes_all_checks(folder):
     verification = verify(folder)
     assert verification.faults == ()
     assert verification.ok
@@ -116,12 +121,12 @@ def test_what_is_not_enough_of_an_id_asks_for_more(folder, text):
 
 def test_a_missing_region_is_named(folder):
     rewrite(folder, lambda rows: [row for row in rows if row["region"] != "4"])
-    assert "counts.parquet: region '4' is missing" in verify(folder).faults
+    found(folder, "region '4' is missing")
 
 
 def test_a_missing_row_is_named(folder):
     rewrite(folder, lambda rows: [row for row in rows if (row["region"], row["size"]) != ("4", 2)])
-    assert "counts.parquet: the row of region '4', size 2 is missing" in verify(folder).faults
+    found(folder, "the row of region '4', size 2 is missing")
 
 
 def test_an_added_row_is_named(folder):
@@ -142,14 +147,14 @@ def test_a_negative_count_is_named(folder):
 
 def test_a_wrong_level_is_named(folder):
     rewrite(folder, lambda rows: [{**rows[0], "level": "county"}, *rows[1:]])
-    assert "counts.parquet: the level of region 'total' is wrong" in verify(folder).faults
+    found(folder, "the level of region 'total' is wrong")
 
 
 def test_a_count_that_breaks_the_sums_is_named(folder):
     rewrite(folder, lambda rows: [{**row, "count": row["count"] + (row["region"] == "4")} for row in rows])
-    faults = verify(folder).faults
-    assert any("region 'C', size" in fault and "add up to" in fault for fault in faults)
-    assert any("level 'county' adds up to" in fault for fault in faults)
+    found(folder, "does not add up over the regions")
+    found(folder, "counts.parquet: region '4', size")
+    found(folder, "count is ")
 
 
 def test_counts_that_add_up_but_were_not_estimated_are_found(folder):
@@ -158,45 +163,51 @@ def test_counts_that_add_up_but_were_not_estimated_are_found(folder):
         return [{**row, "count": row["count"] + (row["region"] in chain and row["size"] == 3)} for row in rows]
 
     rewrite(folder, one_more_everywhere)
-    faults = verify(folder).faults
-    assert any("is not what tallytree estimates" in fault for fault in faults)
+    found(folder, "counts.parquet: region 'total', size 3: count is ")
     public = json.loads((folder / "privacy.json").read_text())["grand_total"] is not None
-    assert any("not to the public grand total" in fault for fault in faults) == public
+    assert any("does not keep the totals" in fault for fault in verify(folder).faults) == public
 
 
 def test_csv_and_parquet_that_differ_are_found(folder):
     rewrite(folder, lambda rows: [{**rows[0], "count": rows[0]["count"] + 1}, *rows[1:]], also_csv=False)
-    assert any("counts.csv and counts.parquet differ" in fault for fault in verify(folder).faults)
+    assert remade("counts.parquet") in failed(verify(folder))
+    assert remade("counts.csv") not in failed(verify(folder))
 
 
 def test_csv_and_parquet_of_different_length_are_found(folder):
     rewrite(folder, lambda rows: rows[:-1], also_csv=False)
-    assert any("differ in their number of rows" in fault for fault in verify(folder).faults)
+    found(folder, "counts.parquet: it has")
 
 
 def test_other_columns_are_found(folder):
     table = pq.read_table(folder / "counts.parquet")
     pq.write_table(table.append_column("extra", table["count"]), folder / "counts.parquet")
     sign_again(folder)
-    assert any("its columns are" in fault for fault in verify(folder).faults)
+    found(folder, "counts.parquet: its columns have other names, types or descriptions")
 
 
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (lambda value: value["measurements"][0].update(scale="1/1000"), "costs"),
-        (lambda value: value["measurements"][0].update(share="1/2"), "is not charged what it costs"),
-        (lambda value: value["measurements"].pop(), "the charges add up to"),
-        (lambda value: value["measurements"][0].update(sensitivity={"l1": 0, "l2_squared": 0}), "another sensitivity"),
-        (lambda value: value["measurements"][0].update(noise="discrete_gaussian"), "noise that does not fit"),
-        (lambda value: value["budget"].update(epsilon="1/10"), "is not charged what it costs"),
-        (lambda value: value["neighbours"].update(rows_per_entity=4), "does not fit the neighbour relation"),
-        (lambda value: value.update(unit="one_group"), "does not fit the neighbour relation"),
-        (lambda value: value.update(statement="Trust us."), "does not give the stated budget"),
-        (lambda value: value.update(max_size_means="6"), "does not say that size 6 means 6 or more"),
-        (lambda value: value.pop("budget"), "'budget' is missing"),
-        (lambda value: value["measurements"][0].update(scale="1/0"), "'1/0' is not a finite number"),
-        (lambda value: value.update(measurements=[3]), "not subscriptable"),
+        (lambda value: value["measurements"][0].update(scale="1/1000"), "measurements.0.scale is '1/1000'"),
+        (lambda value: value["measurements"][0].update(share="1/2"), "measurements.0.share is '1/2'"),
+        (lambda value: value["measurements"].pop(), "privacy.json: measurements is "),
+        (
+            lambda value: value["measurements"][0].update(sensitivity={"l1": 0, "l2_squared": 0}),
+            "measurements.0.sensitivity.l1 is 0",
+        ),
+        (
+            lambda value: value["measurements"][0].update(noise="discrete_gaussian"),
+            "noise is 'discrete_gaussian'",
+        ),
+        (lambda value: value["budget"].update(epsilon="1/10"), "budget.epsilon is '1/10'"),
+        (lambda value: value["neighbours"].update(rows_per_entity=4), "neighbours.rows_per_entity is 4"),
+        (lambda value: value.update(unit="one_group"), "unit is 'one_group'"),
+        (lambda value: value.update(statement="Trust us."), "statement is 'Trust us.'"),
+        (lambda value: value.update(max_size_means="6"), "max_size_means is '6'"),
+        (lambda value: value.pop("budget"), "budget is missing"),
+        (lambda value: value["measurements"][0].update(scale="1/0"), "measurements.0.scale is '1/0'"),
+        (lambda value: value.update(measurements=[3]), "measurements.0 is 3"),
     ],
 )
 def test_a_forged_privacy_statement_is_found(folder, change, found):
@@ -209,14 +220,14 @@ def test_a_data_package_that_hides_the_open_last_size_is_found(folder):
         value["resources"][0]["schema"]["fields"][3]["description"] = "size"
 
     edit(folder, "datapackage.json", hide)
-    assert "datapackage.json: counts does not say that size 6 means 6 or more" in verify(folder).faults
+    found(folder, "datapackage.json: resources.0.schema.fields.3.description is 'size'")
 
 
 def test_changed_regions_are_found(folder):
     lines = (folder / "regions.csv").read_text().splitlines()
     (folder / "regions.csv").write_text("\n".join(lines[:-1]) + "\n")
     sign_again(folder)
-    assert any("regions.csv cannot be used" in fault for fault in verify(folder).faults)
+    found(folder, "regions.csv: row 12 is missing")
 
 
 def test_forged_public_totals_are_found(folder):
@@ -226,15 +237,14 @@ def test_forged_public_totals_are_found(folder):
     with open(folder / "regions.csv", "w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
     sign_again(folder)
-    faults = verify(folder).faults
-    assert any("public total of" in fault or "although they are private" in fault for fault in faults)
+    found(folder, "regions.csv: row ")
 
 
 def test_measurements_of_another_release_are_found(folder, tmp_path):
     other = release(made_up(12, public_totals=False), budget=Budget(epsilon=2), unit=one_entity())
     save_measurements(other.measurements, folder / "measurements.parquet")
     sign_again(folder)
-    assert any("measurements.parquet state different privacy" in fault for fault in verify(folder).faults)
+    found(folder, "budget.epsilon is '1'; what follows from the other files is '2'")
 
 
 def test_large_releases_leave_their_zero_cells_out(tmp_path, monkeypatch):
@@ -353,7 +363,7 @@ def test_options_of_another_kind_are_found(settled, options):
 
 def test_another_way_to_merge_gives_other_counts_and_is_found(settled):
     edit(settled, "privacy.json", lambda value: value["mechanism"]["options"].update(merge="plain"))
-    found(settled, "is not what coc-matching estimates")
+    found(settled, "counts.parquet: region")
 
 
 def test_changed_totals_in_the_measurements_are_found(settled):
@@ -362,7 +372,6 @@ def test_changed_totals_in_the_measurements_are_found(settled):
         totals[Release.load(settled).hierarchy.ids.index(region)] += 1
     forge_measurements(settled, totals=totals)
     found(settled, "the totals or the largest size in measurements.parquet do not follow")
-    found(settled, "region '4': the counts do not add up to the total that was measured first")
 
 
 @pytest.mark.parametrize("largest", [3, 5, 7])
@@ -370,7 +379,7 @@ def test_a_changed_largest_size_in_the_measurements_is_found(settled, largest):
     assert Release.load(settled).measurements.max_size == 6
     forge_measurements(settled, max_size=largest)
     found(settled, "the totals or the largest size in measurements.parquet do not follow")
-    found(settled, "privacy.json does not say that size 6 means 6 or more")
+    found(settled, "privacy.json: max_size is 6")
 
 
 def test_a_largest_size_that_was_not_measured_but_settled_is_found(folder):
@@ -384,25 +393,97 @@ def test_a_largest_size_that_was_not_measured_but_settled_is_found(folder):
 @pytest.mark.parametrize("told", [[], ["nothing was measured first"]])
 def test_a_statement_that_hides_what_was_measured_first_is_found(settled, told):
     edit(settled, "privacy.json", lambda value: value.update(measured_first=told))
-    found(settled, "privacy.json does not say what was measured first")
+    found(settled, "privacy.json: measured_first")
 
 
-def test_a_release_from_before_there_were_options_still_verifies(folder):
-    def older(value):
-        value["format"] = 1
-        value.pop("truncation")
-        value.pop("measured_first")
-        value["neighbours"].pop("rows_were_bounded")
-        value["mechanism"].pop("options")
+# -------------------------------------------------------------------- what readers use in place of the rows
 
-    edit(folder, "privacy.json", older)
-    assert any("entities.csv is there, and releases of format 1 had none" in one for one in verify(folder).faults)
-    package = json.loads((folder / "datapackage.json").read_text())
-    package["resources"] = [one for one in package["resources"] if not one["name"].startswith("entities")]
-    (folder / "datapackage.json").write_text(json.dumps(package))
-    for name in (ENTITIES, ENTITIES_CSV):
-        (folder / name).unlink()
-    files = {name: digest(folder / name) for name in FILES if name not in (ENTITIES, ENTITIES_CSV)}
-    (folder / MANIFEST).write_text(json.dumps({"files": files}))
+
+@pytest.mark.parametrize("version", ["the same", "another"])
+def test_forged_column_statistics_are_found_although_all_rows_are_right(folder, version):
+    path = folder / "counts.parquet"
+    largest = forge_statistics(path, "count")
+    assert pq.read_table(path, filters=[("count", ">=", largest)]).num_rows == 0  # what readers would believe
+    assert pq.read_table(path)["count"].to_pylist().count(largest) > 0
+    sign_again(folder)
+    if version == "another":
+        claim_another_version(folder)
+    assert failed(verify(folder)) == [remade("counts.parquet")]
+    found(folder, "counts.parquet: the statistics of column count do not fit its rows")
+
+
+@pytest.mark.parametrize("how", [{"write_page_index": True}, {"sorting_columns": [pq.SortingColumn(4)]}])
+def test_an_index_or_an_order_that_nobody_checks_is_found(folder, how):
+    path = folder / "counts.parquet"
+    pq.write_table(pq.read_table(path), path, **how)
+    claim_another_version(folder)
+    assert failed(verify(folder)) == [remade("counts.parquet")]
+
+
+def test_bytes_after_the_rows_are_found(folder):
+    path = folder / "counts.parquet"
+    content, footer = path.read_bytes(), pq.ParquetFile(path).metadata.serialized_size + 8
+    path.write_bytes(content[:-footer] + b"a filter" + content[-footer:])
+    claim_another_version(folder)
+    found(folder, "counts.parquet: it holds something besides its rows")
+
+
+def test_other_bytes_with_the_same_content_pass_for_another_version_only(folder):
+    path = folder / "counts.parquet"
+    pq.write_table(pq.read_table(path), path, compression="none", row_group_size=7)
+    sign_again(folder)
+    found(folder, "counts.parquet: its content is right, and its bytes are not those")
+    claim_another_version(folder)
     assert verify(folder).faults == ()
-    assert Release.load(folder).options == {"borrow": True}  # which it has unless it is told otherwise
+
+
+# -------------------------------------------------------------------- forms and versions
+
+
+@pytest.mark.parametrize("form", [None, 2, True, "1"])
+def test_a_folder_of_another_form_names_the_version_that_can_verify_it(folder, form):
+    edit(folder, "privacy.json", lambda value: value["software"].update(tallytree="0.2.9"))
+    manifest = json.loads((folder / MANIFEST).read_text())
+    if form is None:  # as up to 0.3.0
+        manifest = {"files": manifest["files"]}
+    else:
+        manifest["form"] = form
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    outcome = verify(folder)
+    assert outcome.faults == ("made by 0.2.9: verify it with that version",)
+    assert outcome.release_id is not None
+
+
+def test_versions_that_differ_within_a_folder_are_found(folder):
+    manifest = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps({**manifest, "tallytree": "9.9"}))
+    found(folder, "manifest.json and privacy.json name different versions")
+
+
+def test_another_optimum_of_another_version_passes_and_one_of_this_version_does_not(tmp_path):
+    how = {"budget": Budget(epsilon=1), "unit": one_group(), "mechanism": "pgsr-hierarchical-dp", "intervals": "none"}
+    made = release(made_up(3, public_totals=False), **how)
+    tree, noisy = made.measurements.hierarchy, np.zeros_like(made.counts)
+    above = int(np.argmax(np.diff(tree.child_starts)[tree.level_slice(tree.depth - 2)])) + tree.level_starts[-3]
+    noisy[[*path_to(tree, above)], 0] = 1  # one group in one leaf or another below: these are as near
+    parts = tuple(
+        replace(part, values=np.ascontiguousarray(noisy[tree.level_slice(part.level)]))
+        for part in made.measurements.measured
+    )
+    one = estimated(replace(made.measurements, measured=parts, receipt=None), made.made_by, intervals="none")
+    other, worse = np.zeros_like(one.counts), np.zeros_like(one.counts)
+    first, last = tree.child_starts[above : above + 2]
+    taken = first + int(np.argmax(one.counts[first:last, 0]))
+    other[[*path_to(tree, first if taken > first else last - 1)], 0] = 1
+    worse[[*path_to(tree, first)], 0] = 2
+    for name, counts, ok in (("other", other, True), ("worse", worse, False)):
+        replace(one, counts=counts).save(tmp_path / name)
+        assert not verify(tmp_path / name).ok
+        claim_another_version(tmp_path / name)
+        assert verify(tmp_path / name).ok == ok
+
+
+def path_to(tree, leaf):
+    while leaf >= 0:
+        yield leaf
+        leaf = int(tree.parents[leaf])

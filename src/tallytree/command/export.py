@@ -11,8 +11,8 @@ from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Stage
 from tallytree.publish.export.writing import FORMATS
 from tallytree.publish.folder import write_whole
+from tallytree.publish.microdata.files import is_microdata
 from tallytree.publish.microdata.population import FORMS, population_files
-from tallytree.publish.microdata.verification import is_microdata
 from tallytree.publish.release.value import Release
 
 

@@ -255,11 +255,11 @@ def verify(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recompute everything a release promises from its files alone. Exit code 2 if anything is wrong.
+    """Make a release again from its measurements and settings, and compare every file. Exit code 2 if one differs.
 
-    What cannot be told from the files is listed at the end.
+    What the files alone cannot prove is listed at the end.
     """
-    if not _keeps_its_promises(directory, id, typical=not no_typical, as_json=as_json, quiet=quiet):
+    if not _passes_all_checks(directory, id, typical=not no_typical, as_json=as_json, quiet=quiet):
         raise typer.Exit(2)
     if ledger is not None:
         from tallytree.command import screen
@@ -270,7 +270,7 @@ def verify(
         screen.show(f"{ledger}: reservation {number} paid for it.", quiet=quiet)
 
 
-def _keeps_its_promises(
+def _passes_all_checks(
     directory: Path, release_id: str | None = None, *, typical: bool = True, as_json: bool = False, quiet: bool
 ) -> bool:
     from dataclasses import asdict

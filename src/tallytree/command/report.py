@@ -11,7 +11,7 @@ from tallytree.command.screen import show
 from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
 from tallytree.core.progress import Progress, Stage
 from tallytree.publish.folder import REPORT, put_report
-from tallytree.publish.microdata.verification import is_microdata
+from tallytree.publish.microdata.files import is_microdata
 from tallytree.publish.release.value import Release
 from tallytree.publish.report.page import Page
 from tallytree.publish.report.words import Words

@@ -428,20 +428,20 @@ def _plus_minus(value: float) -> str:
 
 
 def outcome(verification: Verification) -> RenderableType:
-    """Every promise with a tick or what was found against it."""
+    """Every check with a tick or its faults, and what the files alone cannot prove."""
     lines: list[RenderableType] = []
     for check in verification.checks:
         sign = Text("✗ ", style="bold red") if check.faults else Text("✓ ", style="bold green")
-        lines.append(sign + words(check.promise))
+        lines.append(sign + words(check.what))
         lines.extend(below(below(words(fault, style="red"))) for fault in check.faults)
     verdict = (
-        Text("\nThe release keeps all its promises.", style="bold green")
+        Text("\nAll checks passed.", style="bold green")
         if verification.ok
         else Text(f"\n{len(verification.faults)} faults were found: do not use this release.", style="bold red")
     )
-    if verification.unchecked:
-        lines.append(Text("\nIt cannot be told from the files:"))
-        lines.extend(below(Text(f"· {each.what}", style="dim")) for each in verification.unchecked)
+    if verification.assumptions:
+        lines.append(Text("\nThe files alone cannot prove:"))
+        lines.extend(below(Text(f"· {each.what}", style="dim")) for each in verification.assumptions)
     return Group(*lines, verdict, Text(f"release id {verification.release_id}", style="dim"))
 
 

@@ -18,14 +18,15 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tallytree.core.disk import exchange, lock, rename_new, sync
 from tallytree.core.errors import ReleaseError, TallytreeError
 from tallytree.core.numbers import short
 from tallytree.publish.reading import opened, read_json
-from tallytree.publish.statement import Unchecked
+from tallytree.version import VERSION
 
+FORM = 1  # of all files of a folder: what `verify` of this version can make again
 MEASUREMENTS, PRIVACY, PACKAGE, MANIFEST = "measurements.parquet", "privacy.json", "datapackage.json", "manifest.json"
 REPORT = "report.html"  # a page for people: no part of what the manifest lists
 PAGE_MARK = b"<!doctype html>\n<!-- a page of tallytree -->"  # how every such page begins
@@ -50,8 +51,6 @@ UNUSABLE = (
     csv.Error,
 )
 
-T = TypeVar("T")
-
 
 def write_whole(
     target: Path,
@@ -69,7 +68,8 @@ def write_whole(
     target.parent.mkdir(parents=True, exist_ok=True)
     with _staging(target) as staging:
         names = fill(staging)
-        write_json(staging / MANIFEST, {"files": {name: digest(staging / name) for name in names}})
+        files = {name: digest(staging / name) for name in names}
+        write_json(staging / MANIFEST, {"form": FORM, "tallytree": VERSION, "files": files})
         identity = digest(staging / MANIFEST)
         for path in [*staging.rglob("*"), staging]:
             sync(path)
@@ -182,62 +182,45 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class Stored:
-    """A directory's files, each read once and when first asked for. The two kinds of directory add their own."""
+def manifest_faults(folder: Path) -> Iterator[str]:
+    """What is not as the manifest says. Only files that are in the folder are opened: a name may lead out of it."""
+    listed = listed_files(folder)
+    there = set(files_in(folder))
+    for name in sorted(listed):
+        if name not in there:
+            yield f"{plain_name(name)} is missing"
+        elif digest(folder / name) != listed[name]:
+            yield f"{name} was changed: its digest is not the one in {MANIFEST}"
+    if read_json(folder / MANIFEST)["tallytree"] != read_json(folder / PRIVACY)["software"]["tallytree"]:
+        yield f"{MANIFEST} and {PRIVACY} name different versions of tallytree"
+    for name in sorted(there - {*listed, MANIFEST}):
+        if not is_report(folder / name, folder):
+            yield f"{name} was added: it is not in {MANIFEST}"
 
-    expected: tuple[str, ...] = ()  # names of files that the manifest must list
-    optional: tuple[str, ...] = ()  # and of those that it may list
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._known: dict[str, Any] = {}
+def plain_name(name: str) -> str:
+    """A file's name as a stranger's manifest has it, for messages: short, and without control characters."""
+    return short(name).strip("'\"")
 
-    @property
-    def statement(self) -> dict[str, Any]:
-        """privacy.json."""
-        return self.once(PRIVACY, lambda: read_json(self.directory / PRIVACY))
 
-    def once(self, name: str, read: Callable[[], T]) -> T:
-        """What `read` gave when it was first called for this file; where it failed, a ReleaseError every time."""
-        if name not in self._known:
-            try:
-                self._known[name] = read()
-            except UNUSABLE as error:
-                self._known[name] = error
-        found: Any = self._known[name]
-        if isinstance(found, Exception):
-            raise ReleaseError(f"{name} cannot be used: {reason(found)}")
-        return found  # type: ignore[no-any-return]
+def listed_files(folder: Path) -> dict[str, str]:
+    """The digests of files by name, from a manifest of this form; a ReleaseError names the version that can read it."""
+    manifest = read_json(folder / MANIFEST)
+    form, files = manifest.get("form"), manifest.get("files")
+    if form is True or form != FORM:
+        raise ReleaseError(f"made by {_maker(folder, manifest)}: verify it with that version")
+    if set(manifest) != {"form", "tallytree", "files"} or not isinstance(files, dict):
+        raise ReleaseError(f"{MANIFEST} holds something else than its form, a version and the digests of files")
+    return files
 
-    def forget(self, name: str) -> None:
-        """Let go of what `once` keeps under this name."""
-        self._known.pop(name, None)
 
-    def unchecked(self) -> Iterator[Unchecked]:
-        """What is said and cannot be checked from the files."""
-        yield from ()
-
-    def changes(self) -> Iterator[str]:
-        """What is not as the manifest says, and what a manifest of ours does not say."""
-        manifest = read_json(self.directory / MANIFEST)
-        files = manifest["files"]
-        if set(manifest) != {"files"} or not isinstance(files, dict):
-            yield f"{MANIFEST} holds something else than the digests of files"
-            return
-        known = {*self.expected, *self.optional}
-        for name in sorted({*files, *self.expected}):
-            path = self.directory / name
-            if name not in known:  # so it is not opened: its name may lead out of the folder
-                yield f"{MANIFEST} lists {short(name)}, which is no file of a release"
-            elif name not in files:
-                yield f"{name} is not in {MANIFEST}"
-            elif not path.is_file():
-                yield f"{name} is missing"
-            elif digest(path) != files[name]:
-                yield f"{name} was changed: its digest is not the one in {MANIFEST}"
-        for name in sorted(files_in(self.directory)):
-            if name not in files and name != MANIFEST and not is_report(self.directory / name, self.directory):
-                yield f"{name} was added: it is not in {MANIFEST}"
+def _maker(folder: Path, manifest: dict[str, Any]) -> str:
+    """The version in a manifest; up to 0.3.0 it is in the privacy statement only."""
+    version = manifest.get("tallytree")
+    if version is None:
+        with contextlib.suppress(*UNUSABLE):
+            version = read_json(folder / PRIVACY)["software"]["tallytree"]
+    return plain_name(version) if isinstance(version, str) else "an unknown version"
 
 
 def files_in(folder: Path) -> Iterator[str]:

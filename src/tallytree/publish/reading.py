@@ -25,6 +25,7 @@ DEEPEST_FOLDERS = 3  # within each other
 DEEPEST = 64  # brackets within brackets
 MOST_UNPACKED, FREE = 64, 1 << 20  # how many times as large as it is a file may become, beyond a megabyte
 MOST_GROUPS = 1_000_000  # of rows
+MOST_ROWS = 1 << 40  # of any table; memory is looked at beside
 TEXT_PER_ROW = 1000  # bytes of text that a row has at most, on the average and beyond the first MOST_TEXT
 BYTES_PER_CELL = 40  # that checking takes of memory
 
@@ -136,7 +137,7 @@ class ParquetRows:
         import pyarrow.parquet as pq
 
         check_regular(path)
-        self.name, self._bytes = path.name, path.stat().st_size
+        self.name, self.bytes = path.name, path.stat().st_size
         try:
             self.schema = pq.read_schema(path)
             self._texts = [field.name for field in self.schema if pa.types.is_string(field.type)]
@@ -160,6 +161,16 @@ class ParquetRows:
     def rows(self) -> int:
         """How many rows there are."""
         return int(self._file.metadata.num_rows)
+
+    @property
+    def metadata(self) -> Any:
+        """What the footer says."""
+        return self._file.metadata
+
+    @property
+    def columns(self) -> Any:
+        """The columns as Parquet has them."""
+        return self._file.schema
 
     @property
     def groups(self) -> range:
@@ -194,8 +205,8 @@ class ParquetRows:
             raise ReleaseError(f"{self.name} does not have as many rows as it says")
         # Columns are not looked at one by one: on a damaged one Arrow ends the process, where reading it is an error.
         unpacked = sum(group.total_byte_size for group in groups)
-        if any(group.total_byte_size < 0 for group in groups) or unpacked > MOST_UNPACKED * self._bytes + FREE:
-            raise ReleaseError(f"{self.name}: {self._bytes:,} bytes would become {unpacked:,}; not unpacked")
+        if any(group.total_byte_size < 0 for group in groups) or unpacked > MOST_UNPACKED * self.bytes + FREE:
+            raise ReleaseError(f"{self.name}: {self.bytes:,} bytes would become {unpacked:,}; not unpacked")
 
     def _check_length(self, column: Any, rows: int) -> None:
         """Refuse texts that would take far more memory than rows of a release do, before each row gets its own."""
@@ -233,7 +244,7 @@ def _memory() -> int | None:
         return None
 
 
-def all_rows(path: Path, *, most: int = 1 << 40) -> Any:
+def all_rows(path: Path, *, most: int = MOST_ROWS) -> Any:
     """A Parquet table that is read at once, if it fits into memory."""
     import pyarrow as pa
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
+from importlib.metadata import version
 from typing import Any
 
 from tallytree.core.errors import ReleaseError
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.version import VERSION
 
-FORMAT = 2  # 1: amounts were rounded to the nearest decimal
 SOURCES = {
     "tallytree": "tallytree's exact samplers on ChaCha20 keystreams keyed by the operating system",
     "opendp": "OpenDP's exact samplers",
@@ -22,8 +21,8 @@ NO_LEDGER = "none: what else was released about these data was not checked, and 
 
 
 @dataclass(frozen=True)
-class Unchecked:
-    """Something that a release says and that its files do not tell the truth of: where it is said, and what it is."""
+class Assumption:
+    """Something that a folder states and that its files alone cannot prove: where it is stated, and what it is."""
 
     place: str  # a file, and a path in it
     what: str
@@ -39,20 +38,17 @@ def noise_in_words(source: str) -> str:
     return SOURCES[source]
 
 
-def guarantee(budget: Budget, shown: Callable[[Fraction], str] = as_decimal) -> str:
-    """The kind and strength of the promise, with amounts rounded up (or as `shown` does, for older statements)."""
+def guarantee(budget: Budget) -> str:
+    """The kind and strength of the guarantee, with amounts rounded up."""
     if budget.currency == "epsilon":
-        return f"differentially private with ε = {shown(budget.amount)}"
-    text = f"zero-concentrated differentially private with ρ = {shown(budget.amount)}"
+        return f"differentially private with ε = {as_decimal(budget.amount)}"
+    text = f"zero-concentrated differentially private with ρ = {as_decimal(budget.amount)}"
     if budget.delta is not None:
         epsilon = budget.epsilon if budget.epsilon is not None else epsilon_of(budget.amount, budget.delta)
-        text += f", hence (ε, δ)-differentially private with ε = {shown(epsilon)} at δ = {shown(budget.delta)}"
+        text += (
+            f", hence (ε, δ)-differentially private with ε = {as_decimal(epsilon)} at δ = {as_decimal(budget.delta)}"
+        )
     return text
-
-
-def shown_in(statement: dict[str, Any]) -> Callable[[Fraction], str]:
-    """How a stored statement writes amounts: up, but for those of format 1, which wrote the nearest six digits."""
-    return as_decimal if statement["format"] != 1 else lambda value: f"{float(value):.6g}"
 
 
 def same_data_in_words(names: Sequence[str]) -> str:
@@ -76,4 +72,6 @@ def resource(path: str, described: dict[str, Any], *, name: str | None = None) -
 
 def software() -> dict[str, str]:
     """What the statement was made with."""
-    return {"tallytree": VERSION, "python": platform.python_version()}
+    versions = {name: version(name) for name in ("numpy", "numba", "pyarrow")}
+    where = f"{platform.system()} {platform.machine()}"
+    return {"tallytree": VERSION, "python": platform.python_version(), **versions, "platform": where}

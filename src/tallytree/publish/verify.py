@@ -1,51 +1,57 @@
-"""`verify`: recompute everything that a directory promises, from its files alone."""
+"""`verify`: make again what a folder holds, from its measurements and declared settings, and compare every file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from tallytree.core.arguments import FLAG, PATH, TEXT, expecting, optional
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.notebook import page, quoted, table
 from tallytree.core.numbers import short
 from tallytree.core.progress import Progress, Stage, silent
+from tallytree.publish.comparison import compare_folders
 from tallytree.publish.folder import (
     MANIFEST,
     MOST_FAULTS,
     PARTITIONED,
+    PRIVACY,
     REPORT,
     UNUSABLE,
-    Stored,
     digest,
     is_report,
+    listed_files,
+    manifest_faults,
+    plain_name,
     reason,
 )
 from tallytree.publish.reading import strange_files
-from tallytree.publish.release import verification as release
-from tallytree.publish.release.interval_checks import typical_follow
-from tallytree.publish.release.large.layout import is_partitioned
-from tallytree.publish.release.stored import StoredRelease
-from tallytree.publish.statement import Unchecked
+from tallytree.publish.statement import Assumption, software
+
+if TYPE_CHECKING:
+    from tallytree.publish.microdata.synthesis_checks import SynthesisChecks
+    from tallytree.publish.release.release_checks import ReleaseChecks
 
 FEWEST_DIGITS = 8  # of an id
-REGULAR = "all files are regular ones of a sensible size"
-PAGE = "what the page shows: it is for people, and no part of the release; `tallytree report` makes it again"
-TYPICAL = "typical intervals follow from the measurements"
+REGULAR = "all files are regular files of a plausible size"
+LISTED = "the files are those that the manifest lists, unchanged"
+REMADE = "all files can be made again from the measurements and the declared settings"
+PAGE = "the report: it is for people, and no part of the release; `tallytree report` makes it again"
 
-MOST_FAULTS_SHOWN = 3  # of one promise, in a notebook
+MOST_FAULTS_LISTED = 100  # of one check
+MOST_FAULTS_SHOWN = 3  # of one check, in a notebook
 
 
 @dataclass(frozen=True)
 class Check:
-    """One promise, and what was found against it; nothing if it holds."""
+    """What was checked, and the faults that were found."""
 
-    promise: str
+    what: str
     faults: tuple[str, ...]
 
 
@@ -55,39 +61,35 @@ class Verification:
 
     checks: tuple[Check, ...]
     release_id: str | None
-    unchecked: tuple[Unchecked, ...] = ()  # what is said there and cannot be checked from the files
+    assumptions: tuple[Assumption, ...] = ()  # what the files state and alone cannot prove
 
     @property
     def ok(self) -> bool:
-        """Do all promises hold?"""
+        """Did all checks pass?"""
         return all(not check.faults for check in self.checks)
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Everything that was found."""
+        """All faults that were found."""
         return tuple(fault for check in self.checks for fault in check.faults)
 
     def __repr__(self) -> str:
         broken = sum(bool(check.faults) for check in self.checks)
-        told = f"{broken} of {len(self.checks)} promises broken" if broken else f"all {len(self.checks)} promises kept"
+        told = f"{broken} of {len(self.checks)} checks failed" if broken else f"all {len(self.checks)} checks passed"
         first = "".join(f", first: {quoted(fault)}" for fault in self.faults[:1])
         return f"Verification({told}{first}, {'no id' if self.release_id is None else f'id {self.release_id[:16]}'})"
 
     def _repr_html_(self) -> str:
         rows = [
-            ("✗" if check.faults else "✓", check.promise, "; ".join(check.faults[:MOST_FAULTS_SHOWN]))
+            ("✗" if check.faults else "✓", check.what, "; ".join(check.faults[:MOST_FAULTS_SHOWN]))
             for check in sorted(self.checks, key=lambda check: not check.faults)
         ]
-        verdict = (
-            "The release keeps all its promises."
-            if self.ok
-            else f"{len(self.faults)} faults were found: do not use this release."
-        )
+        verdict = "All checks passed." if self.ok else f"{len(self.faults)} faults were found: do not use this release."
         facts = {"id": self.release_id or "none"}
-        promises = table(("", "promise", "found against it"), rows, rest="checks has all of them")
-        beyond = [(one.place, one.what) for one in self.unchecked]
-        unchecked = table(("where", "what cannot be told from the files"), beyond, rest="unchecked has all of it")
-        return page(verdict, facts, promises + unchecked if beyond else promises)
+        checks = table(("", "check", "faults"), rows, rest="checks has all of them")
+        beyond = [(one.place, one.what) for one in self.assumptions]
+        assumptions = table(("where", "the files alone cannot prove"), beyond, rest="assumptions has all of it")
+        return page(verdict, facts, checks + assumptions if beyond else checks)
 
 
 @expecting(directory=PATH, id=optional(TEXT), typical=FLAG)
@@ -100,8 +102,12 @@ def verify(
 ) -> Verification:
     """Check the directory of a release or of synthetic households; with `id`, also that it is that very one.
 
+    A release is made again from its measurements and declared settings, and every file is compared: by its bytes, if
+    it was made by the same versions on the same platform, and by its content otherwise. Of synthetic households all is
+    made again but the fit of the model.
+
     `id` is the id printed at release or its first 8 or more digits. `typical=False` leaves out typical intervals, which
-    take 25 estimates to compute again; they are then listed among what was not checked.
+    take 25 estimates to compute again; they are then listed as an assumption.
     """
     folder = Path(directory)
     if not folder.is_dir():
@@ -109,28 +115,24 @@ def verify(
     wanted = None if id is None else _checked_id(id)
     if strange := tuple(islice(strange_files(folder, PARTITIONED), MOST_FAULTS)):
         return Verification((Check(REGULAR, strange),), None)
-    stored, promises = _stored(folder, progress)
-    checks = [Check(REGULAR, ())]
-    for number, (promise, check) in enumerate(promises.items()):
-        progress(Stage("checking", number, len(promises), about=promise))
-        checks.append(Check(promise, tuple(_found(partial(check, stored)))))
-    unchecked = list(_listed(stored))
-    sound = not any(check.faults for check in checks)
-    if sound and isinstance(stored, StoredRelease) and stored.typical_can_follow:
-        if typical:
-            checks.append(Check(TYPICAL, tuple(_found(partial(_typical_check(folder), stored, progress)))))
-        else:
-            counts = "counts" if is_partitioned(folder) else "counts.parquet"
-            tables = [counts, *(["areas.parquet"] if stored.areas else [])]
-            columns = "typical_lower, typical_upper"
-            unchecked += [Unchecked(f"{table}: {columns}", "typical intervals, as asked") for table in tables]
+    checks, assumptions = [Check(REGULAR, ())], list[Assumption]()
+    what = LISTED
+    try:
+        listed_files(folder)
+        checks.append(Check(LISTED, _found(lambda: manifest_faults(folder))))
+        what = REMADE
+        subject = _opened(folder, progress, typical=typical)
+        assumptions += _assumptions(subject)
+        checks += _checks(subject, progress)
+    except UNUSABLE as error:
+        checks.append(Check(what, (reason(error),)))
     manifest = folder / MANIFEST
     release_id = digest(manifest) if manifest.is_file() else None
     if wanted is not None:
         same = release_id is not None and release_id.startswith(wanted)
         fault = f"the release's id is {release_id}, not {wanted}"
         checks.insert(0, Check("the release is the one with the given id", () if same else (fault,)))
-    return Verification(tuple(checks), release_id, tuple(unchecked))
+    return Verification(tuple(checks), release_id, tuple(assumptions))
 
 
 def _checked_id(text: str) -> str:
@@ -144,42 +146,55 @@ def _checked_id(text: str) -> str:
     return wanted
 
 
-def _stored(folder: Path, progress: Progress) -> tuple[Stored, dict[str, Callable[[Any], Iterator[str]]]]:
-    """The directory, and what it promises: that depends on what it holds."""
-    from tallytree.publish.microdata import verification as microdata
+def _opened(folder: Path, progress: Progress, *, typical: bool) -> ReleaseChecks | SynthesisChecks:
+    from tallytree.publish.microdata.files import is_microdata
 
-    if microdata.is_microdata(folder):
-        return microdata.StoredMicrodata(folder), microdata.PROMISES
-    if is_partitioned(folder):
-        from tallytree.publish.release.large import stored as large
+    if is_microdata(folder):
+        from tallytree.publish.microdata.synthesis_checks import SynthesisChecks
 
-        return large.StoredLarge(folder, progress), large.PROMISES
-    stored = StoredRelease(folder, progress)
-    return stored, release.promises_of(stored)
+        return SynthesisChecks(folder, progress)
+    from tallytree.publish.release.release_checks import ReleaseChecks
+
+    return ReleaseChecks(folder, progress, typical=typical)
 
 
-def _typical_check(folder: Path) -> Callable[[Any, Progress], Iterator[str]]:
-    """How typical intervals are checked: with all cells at hand, or file by file."""
-    if is_partitioned(folder):
-        from tallytree.publish.release.large import stored as large
+def _checks(subject: ReleaseChecks | SynthesisChecks, progress: Progress) -> Iterator[Check]:
+    """The checks that follow from no other; then every file, by its first name; then what the files hold."""
+    for what, check in subject.checks.items():
+        progress(Stage("checking", about=what))
+        yield Check(what, _found(check))
+    with TemporaryDirectory(prefix="tallytree-verify-") as home:
+        try:
+            subject.write(Path(home, "remade"))
+        except UNUSABLE as error:
+            yield Check(REMADE, (reason(error),))
+            faults: dict[str, tuple[str, ...]] = {"": ("",)}
+        else:
+            progress(Stage("comparing files"))
+            faults = compare_folders(subject.folder, Path(home, "remade"), exact=subject.same_software)
+    for name in dict.fromkeys(name.partition("/")[0] for name in faults if name):
+        wrong = [fault for one, each in faults.items() if one.partition("/")[0] == name for fault in each]
+        yield Check(f"{plain_name(name)} is what tallytree makes again", tuple(wrong[: 2 * MOST_FAULTS]))
+    same = not any(faults.values())
+    yield Check(subject.content, _found(lambda: subject.count_faults(same=same)))
 
-        return large.typical_follow
-    return typical_follow
 
-
-def _found(check: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """What a check finds; a file that cannot even be read is a fault too."""
+def _found(check: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+    """The faults that a check finds; a file that cannot even be read is one too."""
+    faults: list[str] = []
     try:
-        yield from check()
+        faults.extend(islice(check(), MOST_FAULTS_LISTED))
     except UNUSABLE as error:
-        yield reason(error)
+        faults.append(reason(error))
+    return tuple(faults)
 
 
-def _listed(stored: Stored) -> Iterator[Unchecked]:
-    """What cannot be checked, as far as the files can be read at all."""
-    try:
-        if is_report(stored.directory / REPORT, stored.directory):
-            yield Unchecked(REPORT, PAGE)
-        yield from stored.unchecked()
-    except UNUSABLE:
-        return
+def _assumptions(subject: ReleaseChecks | SynthesisChecks) -> Iterator[Assumption]:
+    if is_report(subject.folder / REPORT, subject.folder):
+        yield Assumption(REPORT, PAGE)
+    yield from subject.assumptions()
+    stated, ours = subject.statement["software"], software()
+    for name in ours:
+        if stated.get(name) != ours[name]:
+            what = f"made with {name} {short(stated.get(name))} and checked with {ours[name]}: compared by content"
+            yield Assumption(f"{PRIVACY}: software.{name}", what)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import csvw
 import pyarrow as pa
@@ -208,12 +207,3 @@ def test_large_tables_leave_their_zeros_out_of_csvw_and_say_so(monkeypatch, tmp_
 def test_a_directory_that_is_there_is_left_alone(to, tmp_path):
     with pytest.raises(tt.ReleaseError, match="is there already"):
         plain(intervals="none").export(tmp_path, to=to)
-
-
-def test_a_release_of_the_first_version_can_be_exported(tmp_path):
-    older = next(
-        path for path in sorted((Path(__file__).parents[2] / "fixtures/version_0_1_0").rglob("counts.parquet"))
-    )
-    release = tt.Release.load(older.parent)
-    for to in FORMATS:
-        exported(release, to, tmp_path)

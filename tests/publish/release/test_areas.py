@@ -24,7 +24,6 @@ from tallytree import (
     verify,
 )
 from tallytree.domain.long_table import for_spreadsheets
-from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.release import areas as areas_module
 from tallytree.publish.release import files
 from tallytree.publish.release.area_files import AREA_FILES
@@ -32,6 +31,7 @@ from tallytree.publish.release.areas import CountedOnce, read_areas
 from tallytree.publish.release.keeping import Kept
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
+from tests.publish.forging import sign_again
 
 AREAS = {"North": ["1", "4"], "=1+1": ["B", "5"], "State A": ["1", "2"], "All but 3": ["A", "C", "DC"]}
 OPTIONS = {"budget": Budget(epsilon=1), "unit": one_entity()}
@@ -94,21 +94,15 @@ def test_an_area_that_is_a_region_has_the_regions_own_intervals(made):
 def test_a_release_with_areas_verifies_and_is_read_back(made, saved):
     found = verify(saved)
     assert found.ok, found.faults
-    assert any("area_leaves.csv" in one.place for one in found.unchecked)
+    assert any("area_leaves.csv" in one.place for one in found.assumptions)
     again = Release.load(saved)
     assert again.areas == made.areas
     assert again.area_table().equals(made.area_table())
     quick = verify(saved, typical=False)
-    assert any("areas.parquet: typical" in one.place for one in quick.unchecked)
+    assert any("typical" in one.place for one in quick.assumptions)
     statement = json.loads((saved / "privacy.json").read_text())
     assert statement["areas"]["kinds"] == {"districts": 4, "more": 1}
     assert {f"{name}" for name in AREA_FILES} <= set(json.loads((saved / "manifest.json").read_text())["files"])
-
-
-def resealed(folder):
-    """What a forger would do: bring the manifest up to date."""
-    names = sorted(path.name for path in folder.iterdir() if path.name != MANIFEST)
-    (folder / MANIFEST).write_text(json.dumps({"files": {name: digest(folder / name) for name in names}}))
 
 
 def changed(path, column, add):
@@ -126,7 +120,7 @@ def test_a_forged_total_or_interval_is_found(tmp_path, column, add):
     changed(tmp_path / "release" / "areas.parquet", column, add)
     rows = for_spreadsheets(pq.read_table(tmp_path / "release" / "areas.parquet"))
     pa_csv.write_csv(rows, tmp_path / "release" / "areas.csv")
-    resealed(tmp_path / "release")
+    sign_again(tmp_path / "release")
     found = verify(tmp_path / "release")
     assert not found.ok
     assert all("areas" in fault for fault in found.faults)
@@ -143,8 +137,12 @@ def test_forged_lists_and_files_without_a_statement_are_found(tmp_path):
     (tmp_path / "kinds" / "privacy.json").write_text(json.dumps(statement))
     del statement["areas"]
     (tmp_path / "dropped" / "privacy.json").write_text(json.dumps(statement))
-    for name, words in {"leaves": "sums of its areas", "kinds": "areas.kinds", "dropped": "names no areas"}.items():
-        resealed(tmp_path / name)
+    for name, words in {
+        "leaves": "areas.parquet: kind 'districts', area 'North', size 1: count is",
+        "kinds": "areas.kinds",
+        "dropped": "areas.csv does not belong here",
+    }.items():
+        sign_again(tmp_path / name)
         found = verify(tmp_path / name)
         assert any(words in fault for fault in found.faults), found.faults
 
@@ -163,7 +161,7 @@ def test_forged_lists_and_files_without_a_statement_are_found(tmp_path):
         ("area_leaves.csv", None, "area_leaves.csv is missing"),
         ("areas.parquet", b"PAR1", "areas.parquet cannot be read"),
         ("areas.parquet", None, "areas.parquet is missing"),
-        ("areas.csv", b"kind,area\n", "areas.csv is not what follows"),
+        ("areas.csv", b"kind,area\n", "areas.csv: row 0 is ['kind', 'area']"),
     ],
 )
 def test_files_of_areas_that_strangers_wrote_are_refused(tmp_path, name, content, message):
@@ -174,7 +172,7 @@ def test_files_of_areas_that_strangers_wrote_are_refused(tmp_path, name, content
         path.unlink()
     else:
         path.write_bytes(content)
-        resealed(tmp_path / "release")
+        sign_again(tmp_path / "release")
     found = verify(tmp_path / "release")
     assert any(message in fault for fault in found.faults), found.faults
     if name != "areas.csv":  # which is not loaded

@@ -33,7 +33,6 @@ for it. For the release:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -63,22 +62,22 @@ class Together:
         """The whole cost."""
         return self.release + self.synthesis
 
-    def in_words(self, delta: Fraction | None, shown: Callable[[Fraction], str] = as_decimal) -> str:
-        """The promise of both together, with amounts rounded up (or as `shown` does, for older statements)."""
+    def in_words(self, delta: Fraction | None) -> str:
+        """The promise of both together, with amounts rounded up."""
         text = (
             f"The released table of sizes and these synthetic households together are zero-concentrated "
-            f"differentially private with ρ = {shown(self.rho)}"
+            f"differentially private with ρ = {as_decimal(self.rho)}"
         )
         if delta is not None:
             text += (
-                f", hence (ε, δ)-differentially private with ε = {shown(epsilon_of(self.rho, delta))} at "
-                f"δ = {shown(delta)}"
+                f", hence (ε, δ)-differentially private with ε = {as_decimal(epsilon_of(self.rho, delta))} at "
+                f"δ = {as_decimal(delta)}"
             )
         moved = [*([] if self.regions_are_public else ["region"]), *self.categories]
         counted = f" (twice the ε, four times the ρ: a household may change its {' and '.join(moved)})"
         counted = "" if self.times == 1 else counted
         return (
-            f"{text}: ρ = {shown(self.release)} for the table{counted} and ρ = {shown(self.synthesis)} for "
+            f"{text}: ρ = {as_decimal(self.release)} for the table{counted} and ρ = {as_decimal(self.synthesis)} for "
             f"the synthesis. {self.relation}"
         )
 

@@ -75,6 +75,11 @@ def write_microdata(
     return write_whole(target, fill, replace=replace, named=lambda saved: note_saved(synthesis.folder, saved))
 
 
+def is_microdata(folder: Path) -> bool:
+    """Does the directory hold synthetic households, rather than a release of group sizes?"""
+    return any((folder / name).exists() for name in (HOUSEHOLDS, PERSONS, SCHEMA))
+
+
 def scale(real: int, drawn: int, *, agrees: bool) -> float:
     """How many real households a synthetic one stands for; one where they agree with a released table."""
     return 1.0 if agrees or drawn == 0 else real / drawn

@@ -16,14 +16,12 @@ from tallytree.privacy.households.together import Together
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.statement import (
-    FORMAT,
     LEDGER,
     NO_LEDGER,
     SOURCES,
     guarantee,
     resource,
     same_data_in_words,
-    shown_in,
     software,
 )
 from tallytree.synthesis.explaining import Explaining
@@ -50,7 +48,6 @@ def privacy_statement(
     neighbours, budget, both = synthesis.neighbours, synthesis.budget, synthesis.together
     spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
     return {
-        "format": FORMAT,
         "kind": KIND,
         "title": synthesis.title,
         "statement": in_words(
@@ -158,23 +155,19 @@ def in_words(
     ledgered: bool,
     left_out: str = "",
     same_data_as: Sequence[str] = (),
-    format: int = FORMAT,  # noqa: A002
 ) -> str:
-    """The guarantee in a few sentences; statements of format 1 wrote amounts otherwise, and nothing of copies.
+    """The guarantee in a few sentences.
 
     Households that agree with a released table depend on that release too, so all that can be promised of them is what
     both promise together.
     """
-    shown = shown_in({"format": format})
-    text = f"These synthetic households are {guarantee(budget, shown)}. {neighbours.describe()}"
+    text = f"These synthetic households are {guarantee(budget)}. {neighbours.describe()}"
     if both is not None:
-        text = f"These synthetic households depend on a released table. {both.in_words(budget.delta, shown)}"
+        text = f"These synthetic households depend on a released table. {both.in_words(budget.delta)}"
     if left_out:
         text += f" {left_out}"
     if not ledgered:
-        text += " They were made without a ledger: other releases about the same data add to their cost."
-        if format != 1:
-            text += f" {COPIES}"
+        text += f" They were made without a ledger: other releases about the same data add to their cost. {COPIES}"
     return text + same_data_in_words(same_data_as)
 
 

@@ -1,17 +1,15 @@
 """The files of published areas: their totals (`areas.csv`, `areas.parquet`) and which leaves they have.
 
-A release has all three or none. They are written from the release's counts and public lists, and read back to be asked
-about and checked: `areas_differ` writes them once more and compares.
+A release has all three or none. They are written from the release's counts and public lists, and read back.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,6 @@ from tallytree.estimate.intervals.unions import largest_regions
 from tallytree.estimate.intervals.value import Intervals, Kind
 from tallytree.publish.folder import UNUSABLE, reason
 from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular
-from tallytree.publish.release.area_bars import area_scopes
 from tallytree.publish.release.areas import MOST_CELLS, Area, check_number
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import (
@@ -32,8 +29,6 @@ from tallytree.publish.release.error_bars import (
     TYPICAL,
     AreaBars,
     ErrorBars,
-    guaranteed_areas,
-    guaranteed_rows,
 )
 
 AREAS, AREAS_CSV, LEAVES = "areas.parquet", "areas.csv", "area_leaves.csv"
@@ -74,15 +69,14 @@ def _write_leaves(release: ReleaseContents, path: Path) -> None:
 def read_published(folder: Path, statement: Mapping[str, Any], tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
     """The areas whose totals a release says it publishes, or a ReleaseError."""
     try:
-        return read_leaves(folder, statement, tree, sizes)
+        return _read_leaves(folder, statement, tree, sizes)
     except ReleaseError:
         raise
     except UNUSABLE as error:
         raise ReleaseError(f"{folder / LEAVES} cannot be used: {reason(error)}") from None
 
 
-def read_leaves(folder: Path, statement: Mapping[str, Any], tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
-    """The same; what is wrong with the file is an error of any kind."""
+def _read_leaves(folder: Path, statement: Mapping[str, Any], tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
     if "areas" not in statement:
         return ()
     check_regular(folder / LEAVES, most=MOST_TEXT)
@@ -132,51 +126,3 @@ def _joined(file: ParquetRows) -> Any:
     import pyarrow as pa
 
     return pa.concat_tables([file.schema.empty_table(), *map(file.group, file.groups)])
-
-
-# -------------------------------------------------------------------- checking
-
-
-def areas_differ(release: ReleaseContents, folder: Path, listed: Mapping[str, Any]) -> Iterator[str]:
-    """The files of the areas against the counts, the measurements and the lists of leaves; `listed` is the manifest.
-
-    Typical intervals are taken as they are: whether they follow is another check.
-    """
-    for name in AREA_FILES:
-        if (name in listed) != bool(release.areas):
-            missing = "is missing from the manifest" if release.areas else "is there, and the statement names no areas"
-            yield f"{name} {missing}"
-            return
-    if not release.areas:
-        return
-    if len({(area.kind, area.name) for area in release.areas}) < len(release.areas):
-        yield f"{LEAVES}: the rows of an area do not stand together"
-    bars = release.error_bars
-    if bars.guaranteed is not None and bars.reach:  # 0.3.0 and before made some shorter: those are taken as they are
-        measurements, counts = release.measurements, release.counts
-        cells = guaranteed_rows(measurements, counts, bars.confidence)
-        sure = guaranteed_areas(measurements, counts, area_scopes(release.areas, release.hierarchy), cells)
-        release = replace(release, error_bars=replace(bars, of_areas=replace(bars.of_areas, guaranteed=sure)))
-    likely = release.error_bars.of_areas.typical
-    sums = release.area_table()["count"].to_numpy()
-    if likely is not None and not np.all((likely.lower.ravel() <= sums) & (sums <= likely.upper.ravel())):
-        yield f"{AREAS}: a typical interval does not hold its count"
-    with TemporaryDirectory() as made:
-        write_areas(release, Path(made))
-        with (
-            ParquetRows(folder / AREAS, most=MOST_CELLS) as stated,
-            ParquetRows(Path(made, AREAS), most=MOST_CELLS) as right,
-        ):
-            if not stated.schema.equals(right.schema, check_metadata=True):
-                yield f"{AREAS}: its columns do not say what they hold in the words of a release"
-            elif not _joined(stated).equals(_joined(right)):
-                yield f"{AREAS} does not hold the sums of its areas' leaves with the intervals that follow"
-        for name in (AREAS_CSV, LEAVES):
-            if _texts(folder / name) != _texts(Path(made, name)):
-                yield f"{name} is not what follows from {LEAVES}, the counts and the measurements"
-
-
-def _texts(path: Path) -> list[list[str]]:
-    check_regular(path, most=MOST_TEXT)
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file))

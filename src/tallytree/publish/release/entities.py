@@ -1,4 +1,4 @@
-"""The number of entities of every region beside its groups by size: entities.csv and entities.parquet, and their check.
+"""The number of entities of every region beside its groups by size: entities.csv and entities.parquet.
 
 It is derived from the released table, Σ size · count, so the two agree whatever was measured. Groups of the last size
 or more count with that size, so the number is a lower bound where there are larger ones: what groups have beyond the
@@ -7,7 +7,6 @@ last size is cut off when data are read, and measured nowhere. `open_groups` say
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,50 +146,3 @@ def read_ends(path: Path, names: tuple[str, ...], rows: TableRows) -> dict[str, 
         if rows.categories:  # the tree's root is the first of the sums, which has the row
             found[name][0] = found[name][len(rows.tree)]
     return found
-
-
-def differences(table: Any, folder: Path) -> Iterator[str]:
-    """How the two files differ from the table that follows from counts and measurements, in one sentence each."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    from tallytree.publish.reading import ParquetRows
-
-    with ParquetRows(folder / ENTITIES, most=2 * table.num_rows + 1000) as file:
-        same = file.schema.equals(table.schema, check_metadata=True)
-        stated = pa.concat_tables([file.group(group) for group in file.groups]) if same and file.groups else None
-    if stated is None:
-        yield f"{ENTITIES}: its columns are not those of a release, or do not say what they hold in its words"
-    else:
-        yield from _first_difference(table, stated, ENTITIES)
-    texts = for_spreadsheets(table)
-    names = texts.schema.names
-    right = pa.table([texts[name].cast(pa.string()).fill_null("") for name in names], names=names)
-    options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-    try:
-        found = csv.read_csv(
-            folder / ENTITIES_CSV,
-            convert_options=options,
-            parse_options=csv.ParseOptions(newlines_in_values=True),
-        )
-    except pa.ArrowException as error:
-        yield f"{ENTITIES_CSV} cannot be read: {error}"
-        return
-    if found.schema.names != names:
-        yield f"{ENTITIES_CSV}: its columns are not {', '.join(names)}"
-    else:
-        yield from _first_difference(right, found, ENTITIES_CSV)
-
-
-def _first_difference(right: Any, stated: Any, file: str) -> Iterator[str]:
-    if right.num_rows != stated.num_rows:
-        yield f"{file} has {stated.num_rows:,} rows, and should have {right.num_rows:,}"
-        return
-    for name in right.schema.names:
-        one, other = right[name].to_pylist(), stated[name].to_pylist()
-        row = next((row for row, (left, also) in enumerate(zip(one, other, strict=True)) if left != also), None)
-        if row is not None:
-            yield (
-                f"{file}, region {right['region'][row].as_py()!r}: {name} is {other[row]}; what follows from counts "
-                f"and measurements is {one[row]}"
-            )

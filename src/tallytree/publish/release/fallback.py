@@ -15,6 +15,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.core.notebook import briefly
 from tallytree.core.progress import Tell, nobody
@@ -83,7 +84,7 @@ def surely_estimated(measurements: Measurements, mechanism: Mechanism, tell: Tel
         start = time.perf_counter()
         try:
             estimate = one.estimated(measurements, tell)
-            _check(estimate, measurements, one)
+            check_counts(estimate.counts, measurements, one)
         except Exception as error:
             failed.append(str(error) or type(error).__name__)
             continue
@@ -99,11 +100,11 @@ def surely_estimated(measurements: Measurements, mechanism: Mechanism, tell: Tel
     )
 
 
-def _check(estimate: Estimate, measurements: Measurements, mechanism: Mechanism) -> None:
-    """Refuse an estimate that breaks what its release would promise."""
+def check_counts(counts: Integers, measurements: Measurements, mechanism: Mechanism) -> None:
+    """Refuse counts that are negative, do not add up, or do not keep the totals that the mechanism keeps."""
     tree, totals, sizes = measurements.hierarchy, measurements.known_totals, measurements.columns("counts")
     if totals is not None and not mechanism.keeps_totals:
         totals = None if measurements.region_totals is None else totals[:1]
-    check_estimate(estimate.counts, tree, sizes, totals)
+    check_estimate(counts, tree, sizes, totals)
     if (listed := measurements.listed_totals) is not None:
-        check_estimate(over_categories(estimate.counts, tree), tree.regions, sizes, listed)
+        check_estimate(over_categories(counts, tree), tree.regions, sizes, listed)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
-from tallytree.core.errors import ReleaseError, SpecError
-from tallytree.core.names import for_a_spreadsheet, from_a_spreadsheet
+from tallytree.core.errors import ReleaseError
+from tallytree.core.names import for_a_spreadsheet
 from tallytree.core.notebook import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
@@ -31,7 +31,7 @@ from tallytree.publish.folder import (
     write_json,
     write_whole,
 )
-from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular, check_room, read_json
+from tallytree.publish.reading import ParquetRows, check_room, read_json
 from tallytree.publish.release.area_files import read_published, with_area_bars, write_areas
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV, read_ends, write_entities
@@ -54,7 +54,6 @@ from tallytree.publish.release.statement import data_package, privacy_statement,
 from tallytree.publish.release.truncation import truncation
 
 COUNTS, COUNTS_CSV, REGIONS = "counts.parquet", "counts.csv", "regions.csv"
-OLDER_FILES = (COUNTS, COUNTS_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)  # of format 1
 FILES = (COUNTS, COUNTS_CSV, ENTITIES, ENTITIES_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
 MOST_CELLS = 1 << 40
 COUNT_COLUMNS = {"level": "string", "region": "string", "name": "string", "size": "int32", "count": "int64"}
@@ -176,9 +175,9 @@ def _read_large(folder: Path, tree: Hierarchy, sizes: range, statement: Mapping[
 
 
 def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
-    """The mechanism that a privacy statement names, with its options; older statements have none."""
+    """The mechanism that a privacy statement names, with its options."""
     stated = statement["mechanism"]
-    return mechanism_named(stated["name"]).configured(stated.get("options", {}))
+    return mechanism_named(stated["name"]).configured(stated["options"])
 
 
 def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
@@ -188,30 +187,6 @@ def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
         return None
     asked = stated["asked_for"]
     return Fallback(mechanism_named(asked["name"]).configured(asked["options"]), stated["failed_because"])
-
-
-def read_regions(path: Path, *, marked: bool) -> tuple[Hierarchy, list[str]]:
-    """The hierarchy in regions.csv and the column of public totals as text; are its formulas `marked` as texts?"""
-    check_regular(path, most=MOST_TEXT)
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.reader(file)
-        if tuple(next(reader, ())) != REGION_COLUMNS:
-            raise SpecError(f"its columns are not {', '.join(REGION_COLUMNS)}")
-        rows = [[from_a_spreadsheet(cell) for cell in row] if marked else row for row in reader]
-    if any(len(row) != len(REGION_COLUMNS) for row in rows):
-        raise SpecError("a row has too many or too few cells")
-    ids = [row[0] for row in rows]
-    place = {region: number for number, region in enumerate(ids)}
-    if unknown := [row[3] for row in rows if row[3] and row[3] not in place]:
-        raise SpecError(f"a parent is missing: {unknown[0]}")
-    hierarchy = Hierarchy.from_layout(
-        levels=list(dict.fromkeys(row[2] for row in rows)),
-        names=[row[1] for row in rows],
-        ids=ids,
-        parents=[place[row[3]] if row[3] else -1 for row in rows],
-        carried=[bool(row[4]) for row in rows],
-    )
-    return hierarchy, [row[5] for row in rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,27 +201,15 @@ class Cells:
     __repr__ = briefly
 
 
-def count_columns(
-    intervals: Mapping[str, Any] | None, *, named: bool = True, categories: tuple[str, ...] = ()
-) -> dict[str, str]:
-    """Name and type of the columns of counts, by what the privacy statement says of intervals (None in older ones).
-
-    Releases of early versions do not have the regions' names beside their ids: they are not `named`.
-    """
+def count_columns(intervals: Mapping[str, Any] | None, categories: tuple[str, ...] = ()) -> dict[str, str]:
+    """Name and type of the columns of counts, by what the privacy statement says of intervals (None without them)."""
     ends = () if intervals is None else COLUMNS[checked_which(intervals["which"])]
     keys: dict[str, str] = {}
     for column, kind in COUNT_COLUMNS.items():
         if column == "size":
             keys |= dict.fromkeys(categories, "string")
-        if named or column != "name":
-            keys[column] = kind
+        keys[column] = kind
     return {**keys, **dict.fromkeys(ends, "int64")}
-
-
-def are_named(path: Path) -> bool:
-    """Do the counts have their regions' names? Then formulas are marked as texts in the CSV files beside them, too."""
-    with ParquetRows(path, most=MOST_CELLS) as file:
-        return "name" in file.schema.names
 
 
 def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mapping[str, Any]) -> Cells:
@@ -260,7 +223,7 @@ def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mappin
     places = TableRows(hierarchy)
     check_room(places.laid_out * len(sizes), path.name)
     dense, intervals = statement["zero_cells"] == "written", statement.get("intervals")
-    expected = count_columns(intervals, named=are_named(path), categories=places.categories)
+    expected = count_columns(intervals, places.categories)
     counts = np.zeros((places.laid_out, len(sizes)), dtype=np.int64)
     seen = np.zeros(counts.shape, dtype=np.bool_)
     keys = {*COUNT_COLUMNS, *places.categories}
@@ -299,7 +262,7 @@ def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: s
 
     (guaranteed, no_guaranteed), (typical, no_typical) = found("guaranteed", GUARANTEED), found("typical", TYPICAL)
     bars = ErrorBars(which, confidence, guaranteed, typical, no_guaranteed, no_typical, told)
-    return replace(bars, reach=_checked_reach(intervals.get("reach", {})))
+    return replace(bars, reach=_checked_reach(intervals["reach"]))
 
 
 def _checked_reach(stated: Any) -> Reach:
@@ -317,15 +280,13 @@ def _checked_reach(stated: Any) -> Reach:
 
 
 def with_entities(bars: ErrorBars, folder: Path, rows: TableRows) -> ErrorBars:
-    """The same error bars with those of numbers of entities, where the release has them: older ones do not."""
+    """The same error bars with those of numbers of entities."""
     if (folder / LARGE_ENTITIES).is_dir():
         from tallytree.publish.release.large.tables import read_entity_ends
 
         ends = read_entity_ends(folder, COLUMNS[bars.which], rows.tree)
-    elif os.path.lexists(folder / ENTITIES):
-        ends = read_ends(folder / ENTITIES, COLUMNS[bars.which], rows)
     else:
-        return bars
+        ends = read_ends(folder / ENTITIES, COLUMNS[bars.which], rows)
 
     def found(given: Intervals | None, kind: Kind, names: tuple[str, str]) -> Intervals | None:
         return None if given is None else Intervals(ends[names[0]], ends[names[1]], bars.confidence, kind)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallytree.core.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional
 from tallytree.core.errors import BudgetError, ReleaseError
@@ -24,7 +24,7 @@ from tallytree.publish.folder import place_of
 from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
-from tallytree.publish.release.fallback import surely_estimated
+from tallytree.publish.release.fallback import Made, surely_estimated
 from tallytree.publish.release.keeping import FIRST_ROOM, MAKING_ROOM, ROOM, Kept, SpentError
 from tallytree.publish.release.measurements_file import regions_beside, room_for, room_for_first
 from tallytree.publish.release.memory import count_listed, refuse_beyond_memory
@@ -148,15 +148,29 @@ def estimated(
 
     Where the mechanism fails another one takes over, and the release says so (`fallback`).
     """
-    intervals, confidence = checked_which(intervals), checked_level(confidence)
+    stated = Stated(title or "Groups by region and size", checked_which(intervals), checked_level(confidence), areas)
     made = surely_estimated(measurements, mechanism, in_percent("estimating", progress))
+    return with_error_bars(measurements, made, stated, progress)
+
+
+class Stated(NamedTuple):
+    """What the data holder chooses of a release beside its mechanism."""
+
+    title: str
+    intervals: Which = "all"
+    confidence: float = CONFIDENCE
+    areas: tuple[Area, ...] = ()
+
+
+def with_error_bars(measurements: Measurements, made: Made, stated: Stated, progress: Progress = silent) -> Release:
+    """The release of an estimate, with the intervals that follow from it."""
     bars = error_bars(
         measurements,
         made.estimate.counts,
         made.by,
-        which=intervals,
-        confidence=confidence,
-        areas=areas,
+        which=stated.intervals,
+        confidence=stated.confidence,
+        areas=stated.areas,
         seconds=made.seconds,
         progress=progress,
     )
@@ -166,9 +180,9 @@ def estimated(
         made_by=made.by,
         certificate=made.certificate,
         fallback=made.fallback,
-        title=title or "Groups by region and size",
+        title=stated.title,
         error_bars=bars,
-        areas=areas,
+        areas=stated.areas,
     )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from fractions import Fraction
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -22,7 +20,6 @@ from tallytree.publish.release.large.layout import COUNTS, ENTITIES, REGIONS, is
 from tallytree.publish.release.rows import category_description
 from tallytree.publish.release.truncation import count_description, truncation
 from tallytree.publish.statement import (
-    FORMAT,
     LEDGER,
     NO_LEDGER,
     guarantee,
@@ -66,7 +63,6 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
     """Everything a privacy reviewer asks for, in plain values."""
     measurements, mechanism = release.measurements, release.made_by
     return {
-        "format": FORMAT,
         "title": release.title,
         "statement": in_words(measurements),
         "unit": measurements.neighbours.unit.kind,
@@ -135,11 +131,11 @@ def bands_in_words(measurements: Measurements) -> str | None:
     )
 
 
-def measured_first(measurements: Measurements, shown: Callable[[Fraction], str] = as_decimal) -> list[str]:
+def measured_first(measurements: Measurements) -> list[str]:
     """What was not public but measured before anything else, in words; nothing for most releases."""
     facts = []
     for part in measurements.measured:
-        paid = f"with {shown(part.share * measurements.budget.amount)} of the budget"
+        paid = f"with {as_decimal(part.share * measurements.budget.amount)} of the budget"
         if part.view == "largest":
             facts.append(
                 f"a largest size was measured {paid}, and raised by the noise it may lack: groups larger than "

@@ -11,12 +11,11 @@ import numpy as np
 
 from tallytree.core.errors import ReleaseError
 from tallytree.core.numbers import exact_number
-from tallytree.domain.schema import SIZE
+from tallytree.domain.schema import SIZE, Schema
 from tallytree.privacy.budget import Budget, as_decimal
-from tallytree.publish.folder import MANIFEST, UNUSABLE, digest, reason
-from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, ID, PERSON, PERSONS, QUESTIONS
-from tallytree.publish.microdata.verification import MOST_ROWS, StoredMicrodata
-from tallytree.publish.reading import ParquetRows, all_rows, opened
+from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest, reason
+from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, ID, PERSON, PERSONS, QUESTIONS, SCHEMA
+from tallytree.publish.reading import MOST_ROWS, ParquetRows, all_rows, opened, read_json
 from tallytree.publish.report.bars import bar
 from tallytree.publish.report.page import Page, rendered
 from tallytree.publish.report.words import about, percent
@@ -37,21 +36,20 @@ REACH = 1.96  # standard deviations of the noise
 
 def microdata_page(directory: Path) -> Page:
     """The page of a directory of synthetic households; a ReleaseError says what is wrong with its files."""
-    stored = StoredMicrodata(directory)
     try:
-        statement = stored.statement
+        statement, schema = read_json(directory / PRIVACY), Schema.from_json(read_json(directory / SCHEMA))
         with opened(directory / QUESTIONS) as file:
             asked = list(csv.DictReader(file.read().decode("utf-8").splitlines()))
         values = {
             "title": statement["title"],
             "stated": statement,
             "budget": guarantee(Budget.from_json(statement["budget"])),
-            "plain": _plain(statement, stored),
+            "plain": _plain(statement, schema),
             "kinds": _kinds(asked),
             "tables": _tables(asked),
             "left_out": max(0, len(asked) - MOST_TABLES),
             "margins": _margins(directory, asked),
-            "examples": _examples(directory, stored),
+            "examples": _examples(directory, schema),
             "spent": _spent(statement),
             "release_id": digest(directory / MANIFEST),
             "directory": str(directory),
@@ -61,9 +59,8 @@ def microdata_page(directory: Path) -> Page:
     return rendered("microdata.html", values)
 
 
-def _plain(statement: dict[str, Any], stored: StoredMicrodata) -> dict[str, str]:
+def _plain(statement: dict[str, Any], schema: Schema) -> dict[str, str]:
     real, drawn = statement["real_households"], statement["synthetic_households"]
-    schema = stored.schema
     what = ", ".join(each.name for each in schema.household) or "nothing more"
     whose = ", ".join(each.name for each in schema.person) or "nothing more"
     budget = Budget.from_json(statement["budget"])
@@ -166,9 +163,8 @@ def _margin_rows(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _examples(directory: Path, stored: StoredMicrodata) -> list[dict[str, Any]]:
+def _examples(directory: Path, schema: Schema) -> list[dict[str, Any]]:
     """The first few households that hold somebody, with their persons."""
-    schema = stored.schema
     most = MOST_ROWS
     with ParquetRows(directory / HOUSEHOLDS, most=most) as homes, ParquetRows(directory / PERSONS, most=most) as people:
         if not homes.groups or not homes.rows:

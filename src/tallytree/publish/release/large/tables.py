@@ -19,7 +19,6 @@ from tallytree.core.kernels import in_threads
 from tallytree.core.progress import Progress, Stage
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import entities
-from tallytree.publish.folder import MOST_FAULTS
 from tallytree.publish.reading import ParquetRows, check_room
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import entity_schema
@@ -113,73 +112,6 @@ class _Told:
         with self._lock:
             self._done += len(part.regions)
             self._progress(Stage(self._doing, self._done, self._of, unit="%"))
-
-
-# -------------------------------------------------------------------- comparing
-
-
-def differences(
-    release: ReleaseContents, folder: Path, table: str, progress: Progress, *, but: tuple[str, ...] = ()
-) -> Iterator[str]:
-    """How the files of a table differ from what the release would write; columns `but` are not looked at."""
-    schema = schema_of(release, table)
-    told = _Told(f"comparing {table}", work := list(parts(release.hierarchy)), progress)
-
-    def compare(start: int, stop: int) -> list[str]:
-        found: list[str] = []
-        for part in work[start:stop]:
-            fault = _difference(release, folder, table, part, schema, but)
-            found += [] if fault is None else [fault]
-            told.done(part)
-        return found
-
-    faults = [fault for some in in_threads(compare, [(at, at + 1) for at in range(len(work))]) for fault in some]
-    yield from faults[:MOST_FAULTS]
-
-
-def _difference(
-    release: ReleaseContents, folder: Path, table: str, part: Part, schema: Any, but: tuple[str, ...]
-) -> str | None:
-    name = part.file(table)
-    most = len(part.regions) * len(release.sizes)
-    with ParquetRows(folder / name, most=most) as file:
-        if not file.schema.equals(schema, check_metadata=True):
-            return f"{name}: its columns are not those of a release, or do not say what they hold in its words"
-        groups, rest = iter(file.groups), None
-        for block in _blocks(part.regions):
-            right = rows_of(release, table, block, schema)
-            while rest is None or len(rest) < len(right):
-                group = next(groups, None)
-                if group is None:
-                    return (
-                        f"{name} has fewer rows than follow from the measurements, from region {right['region'][0]} on"
-                    )
-                rest = file.group(group) if rest is None else _joined(rest, file.group(group))
-            found = rest.slice(0, len(right))
-            rest = rest.slice(len(right))
-            for column in schema.names:
-                if column not in but and not right[column].equals(found[column]):
-                    return _named(name, column, right, found)
-        if (rest is not None and len(rest)) or next(groups, None) is not None:
-            return f"{name} has rows that do not follow from the measurements"
-    return None
-
-
-def _joined(one: Any, other: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.concat_tables([one, other])
-
-
-def _named(file: str, column: str, right: Any, found: Any) -> str:
-    """The first row where a column differs."""
-    expected, stated = right[column].to_pylist(), found[column].to_pylist()
-    row = next(row for row, (one, other) in enumerate(zip(expected, stated, strict=True)) if one != other)
-    size = f", size {right['size'][row]}" if "size" in right.column_names else ""
-    return (
-        f"{file}, region {right['region'][row]}{size}: {column} is {stated[row]}; what follows from the measurements "
-        f"is {expected[row]}"
-    )
 
 
 # -------------------------------------------------------------------- reading

@@ -1,0 +1,376 @@
+"""What `verify` does with synthetic households: it makes all files again from those that others follow from.
+
+Households, measurements, the schema and the declared settings are read; the ordinary writer then writes households,
+errors, statement and data package once more. The fit of the model is not repeated: what it decided (which tables were
+chosen, and the households themselves) is taken as it is, and listed as an assumption.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from tallytree.core.arrays import Integers
+from tallytree.core.errors import ReleaseError
+from tallytree.core.numbers import exact_number, short
+from tallytree.core.progress import Progress
+from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.households.journal import Round
+from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.ledger import Receipt
+from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.noise.draws import gaussian_variance
+from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
+from tallytree.publish.microdata.contents import SynthesisContents
+from tallytree.publish.microdata.files import (
+    HOUSEHOLDS,
+    PERSONS,
+    REGIONS,
+    SCHEMA,
+    SIZES,
+    measured_columns,
+    workload_of,
+    write_microdata,
+)
+from tallytree.publish.microdata.statement import BROKEN
+from tallytree.publish.reading import MOST_ROWS, MOST_TEXT, ParquetRows, all_rows, check_regular, check_room, read_json
+from tallytree.publish.statement import LEDGER, Assumption, software
+from tallytree.synthesis.agreement import SizeTable
+from tallytree.synthesis.country.levels import RegionLevels
+from tallytree.synthesis.methods import method
+from tallytree.synthesis.methods.asking import LEAST_VARIANCE, NUMBER, Fitted, RoundRecord
+from tallytree.synthesis.models.keeping import part
+from tallytree.synthesis.models.model import Codes, Measured, Model, SyntheticHouseholds
+from tallytree.synthesis.models.sampling import CHUNK
+from tallytree.tables.households import NOT_CUT, OnBrokenRules
+from tallytree.tables.rule_checks import broken
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSynthesis(SynthesisContents):
+    """A synthesis whose households are those of a folder: there is no model to draw others from."""
+
+    stored: Callable[[], Iterator[SyntheticHouseholds]] | None = None
+
+    def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[SyntheticHouseholds]:
+        """The households of the folder, in its groups of rows."""
+        assert self.stored is not None
+        return self.stored()
+
+
+class SynthesisChecks:
+    """Synthetic households in a folder, and all that follows from them made again."""
+
+    content = "households keep the rules of the schema, and the released numbers by region and size"
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self.folder, self.progress = folder, progress
+        self.statement: dict[str, Any] = read_json(folder / PRIVACY)
+        self.schema = Schema.from_json(read_json(folder / SCHEMA))
+        self.remade = self._remade()
+        self._faults: list[str] = []  # of households, found while they are written again
+        self._sizes: Integers = np.zeros(0, np.int64)  # households by the attributes of the released table and size
+
+    @property
+    def same_software(self) -> bool:
+        """Were the files made by the same versions on the same platform? Then all bytes have to be the same."""
+        return bool(self.statement["software"] == software())
+
+    def _measured(self) -> tuple[dict[Marginal, Integers], tuple[Measured, ...]]:
+        """Tables that were published exactly, and noisy ones with the variances of the rounds that paid for them."""
+        rows = all_rows(self.folder / MEASUREMENTS)
+        if rows.schema != measured_columns() or any(column.null_count for column in rows.columns):
+            raise ReleaseError(f"{MEASUREMENTS}: its columns are not those of measurements, or have gaps")
+        which, cells, values = (rows[name].to_numpy() for name in ("measurement", "cell", "value"))
+        noisy = [Marginal.from_json(table) for table in self.statement["measured"]]
+        exact = [Marginal.from_json(row["table"]) for row in self.statement["published_exactly"]]
+        paid = [row for row in self.statement["rounds"] if row["kind"] == "measure" and not row["lost"]]
+        published: dict[Marginal, Integers] = {}
+        found = []
+        for place, table in enumerate([*noisy, *exact], start=1):
+            table.check(self.schema)
+            mine = which == place
+            flat = np.zeros(table.cells(self.schema))
+            flat[cells[mine]] = values[mine]
+            if place > len(noisy):
+                published[table] = flat.astype(np.int64).reshape(table.shape(self.schema))
+                continue
+            variance = np.full(flat.shape, np.inf)
+            variance[cells[mine]] = _variance(paid, table, cells[mine], self.schema)
+            shape = table.shape(self.schema)
+            found.append(Measured(table, flat.reshape(shape), variance.reshape(shape)))
+        return published, tuple(found)
+
+    def _remade(self) -> StoredSynthesis:
+        """All that the files are written from."""
+        statement, schema = self.statement, self.schema
+        exact, measured = self._measured()
+        chosen = method(statement["method"]["name"])
+        records = [
+            RoundRecord(row["kind"], _words(row, schema), exact_number(row["cost"])) for row in statement["rounds"]
+        ]
+        number = statement["real_households"]["number"]
+        for table in measured:
+            if table.marginal == NUMBER:  # so it follows from this measurement, the first of it
+                number = max(1, int(table.values.sum()))
+                break
+        rule, ledgered = statement["truncation"], statement["ledger"] == LEDGER
+        same_data = tuple(map(_text, statement["same_data_as"]))
+        kept = statement.get("structure", {}).get("broken_in_the_data", BROKEN["keep"])
+        return StoredSynthesis(
+            workload=workload_of(statement, schema),
+            fitted=Fitted(cast(Model, None), number, measured, tuple(records)),
+            made_by=chosen,
+            options=asdict(chosen.options(statement["method"]["options"])),
+            neighbours=HouseholdNeighbours.from_json(statement["neighbours"]),
+            budget=Budget.from_json(statement["budget"]),
+            rounds=tuple(map(_round, statement["rounds"])),
+            exact=exact,
+            truncation=rule,
+            number=statement["synthetic_households"],
+            title=_text(statement["title"]),
+            table=self._size_table(),
+            truncated=_text(rule) != NOT_CUT.format(most=schema.max_persons),
+            on_broken_rules=cast(OnBrokenRules, {words: name for name, words in BROKEN.items()}[kept]),
+            receipt=Receipt("", 0, same_data) if ledgered else None,
+            stored=self._households,
+        )
+
+    def _size_table(self) -> SizeTable | None:
+        agreed, schema = self.statement["agreement"], self.schema
+        if agreed is None:
+            return None
+        by = tuple((category, attribute) for category, attribute in agreed.get("by", []))
+        shape = [schema.attribute(name).codes for name in (agreed["region"], *(name for _, name in by))]
+        counts = np.array([int(row[-1]) for row in _csv_rows(self.folder / SIZES)[1:]], np.int64)
+        neighbours = Neighbours.from_json(agreed["release_neighbours"])
+        columns = () if neighbours.categories is None else neighbours.categories.columns
+        if [(name, schema.attribute(other).codes) for name, other in by] != [
+            (column.name, len(column.values)) for column in columns
+        ]:
+            raise ReleaseError(f"{PRIVACY}, agreement: its categories are not those of the release")
+        first, last = agreed["first_size"], agreed["last_size"]
+        if isinstance(first, bool) or not 0 <= first <= 1 or not first <= last <= schema.max_persons:
+            raise ReleaseError(f"{PRIVACY}, agreement: the sizes {first} to {last} are not those of a released table")
+        return SizeTable(
+            agreed["region"],
+            counts.reshape(*shape, last + 1 - first),
+            first,
+            neighbours,
+            Budget.from_json(agreed["release_budget"]),
+            None if agreed["release_id"] is None else _text(agreed["release_id"]),
+            by,
+            self._levels(agreed) if "levels" in agreed else None,
+        )
+
+    def _levels(self, agreed: dict[str, Any]) -> RegionLevels:
+        """The regions that each leaf lies in, from the table of regions."""
+        attributes = tuple(self.schema.attribute(name) for name in agreed["levels"])
+        rows = _csv_rows(self.folder / REGIONS)[1:]
+        codes = [
+            np.array([attribute.values.index(row[place]) for row in rows]) for place, attribute in enumerate(attributes)
+        ]
+        if attributes[-1].name != agreed["region"] or not set(attributes) <= set(self.schema.household):
+            raise ReleaseError(f"{PRIVACY}, agreement: its levels are not attributes of households")
+        levels = RegionLevels(attributes, tuple(codes))
+        for below, above, parents in zip(codes[1:], codes, levels.parents[1:], strict=False):
+            if not np.array_equal(parents[below], above):
+                raise ReleaseError(f"{REGIONS}: a region lies in two regions of the level above")
+        return levels
+
+    def write(self, target: Path) -> None:
+        """Write all files again."""
+        write_microdata(self.remade, target, number=None, replace=False, progress=self.progress)
+
+    def _households(self) -> Iterator[SyntheticHouseholds]:
+        """The households, a group of rows at a time, counted and checked on the way."""
+        table, names = self.remade.table, [each.name for each in self.schema.household]
+        again = self.statement.get("structure", {}).get("drawn_again", 0)
+        by = [] if table is None else [names.index(name) for name in table.attributes]
+        shape = [self.schema.household[place].codes for place in by]
+        self._sizes, rules = np.zeros((*shape, self.schema.max_persons + 1), np.int64), Counter[str]()
+        with (
+            ParquetRows(self.folder / HOUSEHOLDS, most=MOST_ROWS) as homes,
+            ParquetRows(self.folder / PERSONS, most=MOST_ROWS) as people,
+        ):
+            check_room(homes.rows + people.rows, HOUSEHOLDS)
+            if len(homes.groups) != len(people.groups):
+                raise ReleaseError(f"{HOUSEHOLDS} and {PERSONS} are not divided into the same groups of rows")
+            for group in homes.groups:
+                chunk = _chunk(homes.group(group), people.group(group), self.schema)
+                np.add.at(self._sizes, (*(chunk.household[:, place] for place in by), chunk.sizes), 1)
+                if table is not None and table.levels is not None:
+                    for attribute, of_leaf in table.levels.added.items():
+                        if np.any(
+                            chunk.household[:, names.index(attribute.name)] != of_leaf[chunk.household[:, by[0]]]
+                        ):
+                            self._faults.append(f"a household is in another {attribute.name} than its leaf region is")
+                if self.schema.structure is not None:
+                    for rule in broken(part(chunk, self.schema, np.arange(len(chunk.sizes)))[0]):
+                        rules[rule.words] += int(rule.households.sum())
+                yield chunk._replace(redrawn=again)
+                again = 0
+        self._faults += [f"{number:,} households break the rule: {words}" for words, number in rules.items() if number]
+
+    # ---------------------------------------------------------------- independent checks
+
+    @property
+    def checks(self) -> dict[str, Callable[[], Iterator[str]]]:
+        """The checks that do not make files again, each by what it checks."""
+        return {"the privacy costs follow from the neighbour relation and add up to the budget": self._cost_faults}
+
+    def _cost_faults(self) -> Iterator[str]:
+        synthesis = self.remade
+        spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
+        if spent > synthesis.budget.amount or any(past.cost <= 0 for past in synthesis.rounds):
+            yield f"the rounds cost {spent}, more than the budget {synthesis.budget.amount}, or one of them is free"
+        for table in synthesis.exact:
+            if synthesis.neighbours.sensitivity(table, self.schema).l1:
+                yield f"{table.describe()} were published exactly although they are protected"
+        for place, row in enumerate(self.statement["rounds"], start=1):
+            cells = row.get("cells")
+            if cells is not None and len(set(cells)) != len(cells):
+                yield f"round {place}: a cell is named twice"
+
+    def count_faults(self, *, same: bool) -> Iterator[str]:
+        """What is wrong with the households: broken rules, and numbers that are not the released ones."""
+        yield from self._faults[:MOST_FAULTS]
+        again, number = (
+            self.statement.get("structure", {}).get("drawn_again", 0),
+            self.statement["synthetic_households"],
+        )
+        if isinstance(again, bool) or not 0 <= again <= number:
+            yield f"{again!r} of {number:,} households cannot have been drawn again"
+        if (table := self.remade.table) is None:
+            return
+        drawn = self._sizes[..., table.first_size : table.last_size + 1].copy()
+        drawn[..., -1] = self._sizes[..., table.last_size :].sum(axis=-1)
+        if self._sizes[..., : table.first_size].any():
+            yield "there are households of sizes that were not released"
+        for *codes, size in np.argwhere(drawn != table.counts)[:MOST_FAULTS]:
+            values = [
+                self.schema.attribute(name).values[code] for name, code in zip(table.attributes, codes, strict=True)
+            ]
+            cell = (*codes, size)
+            yield (
+                f"{', '.join(values)}, size {table.first_size + size}: {drawn[cell]:,} synthetic households, and "
+                f"{table.counts[cell]:,} were released"
+            )
+
+    # ---------------------------------------------------------------- assumptions
+
+    def assumptions(self) -> Iterator[Assumption]:
+        """What the files state and cannot prove, field by field."""
+        statement = self.statement
+        stated = {
+            "title": "the title",
+            "truncation": "by which rule persons were left out, if any were",
+            "ledger": "whether a ledger was charged",
+            "same_data_as": "for which other accounts of the same data a ledger was charged",
+            "rounds.*.words": "which tables selections chose",
+            "rounds.*.candidates": "from how many tables selections chose",
+            "rounds.*.digest": "from which tables selections chose",
+            "rounds.*.lost": "which selections were lost",
+        }
+        if not any(Marginal.from_json(table) == NUMBER for table in statement["measured"]):
+            stated["real_households.number"] = "the number of real households, whose measurement is not in the files"
+        for name in statement["method"]["options"]:
+            stated[f"method.options.{name}"] = f"that the method ran with this {name}"
+        if statement["agreement"] is not None:
+            stated["agreement.release_id"] = "the id of the release that households agree with"
+            for name in statement["agreement"]["release_neighbours"]:
+                stated[f"agreement.release_neighbours.{name}"] = "the neighbour relation of that release"
+            stated["agreement.release_budget"] = "the budget of that release"
+        if "structure" in statement:
+            stated["structure.drawn_again"] = "how many households were drawn again for the rules"
+            stated["structure.broken_in_the_data"] = "what was done with real households that break them"
+        for place, what in stated.items():
+            yield Assumption(f"{PRIVACY}: {place}", what)
+        for side in ("household", "person"):
+            for name in ("cuts", "missing"):
+                what = f"the {name} that the data were read with"
+                yield Assumption(f"{SCHEMA}: {side}.*.{name}", what)
+        yield Assumption(f"{HOUSEHOLDS}, {PERSONS}", "the households were drawn from a model of these measurements")
+        yield Assumption(f"{MEASUREMENTS}: value", "the noisy measurements are those that were drawn")
+        holder = "what the data holder states about the data: they fit the neighbour relation; the source of the noise"
+        yield Assumption(f"{PRIVACY}: statements of the data holder", holder)
+
+
+# -------------------------------------------------------------------- reading
+
+
+def _round(row: dict[str, Any]) -> Round:
+    """A round as the statement has it; its sensitivity and its noise are computed again."""
+    if row["kind"] not in ("measure", "select", "select_cell"):
+        raise ReleaseError(f"{PRIVACY}: a round is of the kind {short(row['kind'])}, which is not known")
+    asked = ("table", "cells") if row["kind"] == "measure" else ("candidates", "digest")
+    request = {name: row[name] for name in ("kind", *asked)}
+    return Round(request, exact_number(row["cost"]), None if row["lost"] else {})
+
+
+def _words(row: dict[str, Any], schema: Schema) -> str:
+    """A round in words: of a measurement what its table says; of a selection as stated."""
+    if row["words"] is None or row["kind"] != "measure":
+        return cast(str, row["words"])
+    table = Marginal.from_json(row["table"])
+    if row["cells"] is None:
+        return table.describe()
+    where = np.unravel_index(row["cells"][0], table.shape(schema))
+    return f"{table.describe()}, cell {', '.join(str(int(index)) for index in where)}"
+
+
+def _variance(paid: list[dict[str, Any]], table: Marginal, cells: Integers, schema: Schema) -> float:
+    """The variance of a measured table, from the first round that measured these cells of it; that is used up then."""
+    for row in paid:
+        every = np.arange(table.cells(schema)) if row["cells"] is None else np.sort(np.array(row["cells"], np.int64))
+        if Marginal.from_json(row["table"]) == table and np.array_equal(every, cells):
+            paid.remove(row)
+            return max(gaussian_variance(exact_number(row["scale"])), LEAST_VARIANCE)
+    raise ReleaseError(f"{MEASUREMENTS} has {table.describe()}, which no round of {PRIVACY} measured in these cells")
+
+
+def _chunk(homes: Any, people: Any, schema: Schema) -> SyntheticHouseholds:
+    sizes = homes[SIZE].to_numpy()
+    if len(sizes) and (sizes.min() < 0 or sizes.max() > schema.max_persons or sizes.sum() != people.num_rows):
+        raise ReleaseError(
+            f"{HOUSEHOLDS}: a household has more than {schema.max_persons} persons, or {PERSONS} has not as many rows"
+        )
+    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    household, person = _codes(homes, schema.household, HOUSEHOLDS), _codes(people, schema.person, PERSONS)
+    return SyntheticHouseholds(sizes.astype(np.int32), household, person, offsets)
+
+
+def _codes(rows: Any, attributes: tuple[Attribute, ...], name: str) -> Codes:
+    """Labels as codes; one that the schema does not have is named (everything here is public)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    codes = np.empty((rows.num_rows, len(attributes)), np.int32)
+    for place, attribute in enumerate(attributes):
+        labels = rows[attribute.name].cast(pa.string())
+        found = pc.fill_null(pc.index_in(labels, pa.array(attribute.values, pa.string())), -1).to_numpy()
+        for row in np.flatnonzero(found < 0)[:1]:
+            told = labels[row].as_py()
+            raise ReleaseError(f"{name}: {attribute.name} has a value that the schema does not: {told!r}")
+        codes[:, place] = found
+    return codes
+
+
+def _csv_rows(path: Path) -> list[list[str]]:
+    check_regular(path, most=MOST_TEXT)
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ReleaseError(f"{PRIVACY} has {short(value)} where a text is expected")
+    return value
