@@ -15,7 +15,7 @@ from tallytree.lab.microdata import (
     made_up,
     model_errors,
 )
-from tallytree.privacy.households.neighbours import HouseholdUnit
+from tallytree.privacy.neighbours import HouseholdUnit
 from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.workload import Workload, all_sets
 from tallytree.tables.contingency import grouped

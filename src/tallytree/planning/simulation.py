@@ -28,10 +28,10 @@ from tallytree.mechanisms import Mechanism
 from tallytree.mechanisms.mechanism import sizes_of
 from tallytree.planning.prior import ExpectedCounts, summed_up
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Shares
+from tallytree.privacy.run import measure
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
 

@@ -17,8 +17,7 @@ from tallytree.core.errors import BudgetError
 from tallytree.core.notebook import page, paragraph, quoted, table
 from tallytree.privacy.budget import Budget, Currency, as_decimal
 from tallytree.privacy.chain import Entry, Values
-from tallytree.privacy.households.neighbours import HOUSEHOLDS, HouseholdNeighbours
-from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.neighbours import HOUSEHOLDS, HouseholdNeighbours, Neighbours
 
 Relation = Neighbours | HouseholdNeighbours
 

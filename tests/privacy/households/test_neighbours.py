@@ -10,7 +10,7 @@ from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.privacy import Neighbours, Sensitivity
 from tallytree.privacy.accounts import relation_of, relation_to_json
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit
 from tests.oracles.households import count, neighbouring_households, schema_of
 
 UNITS = ["one_group", "one_group_added_or_removed", "one_person_attributes"]

@@ -19,9 +19,9 @@ from tallytree.domain.schema import Marginal
 from tallytree.domain.structure.roles import Role
 from tallytree.domain.structure.structure import Structure
 from tallytree.lab.truth import seeded
-from tallytree.privacy.households import selection
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy import selection
+from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.methods.asking import Asking, epsilon_for
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import households_from_codes

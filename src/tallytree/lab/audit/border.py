@@ -42,14 +42,13 @@ from tallytree.lab.audit.worlds import BY_GROUP, BY_MEMBERS, State, random_pair
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
-from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.privacy.households.selection import Candidates
-from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.privacy.neighbours import Neighbours, Sensitivity
+from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind, Neighbours, Sensitivity
 from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.plan import FIRST
+from tallytree.privacy.private_tables import PrivateTables
+from tallytree.privacy.run import measure_with
+from tallytree.privacy.selection import Candidates
 from tallytree.tables.households import households_from_codes
 
 TRIES = 20  # tables for each pair that is accepted
@@ -128,7 +127,7 @@ def _answers(draw: Draw, *seed: object) -> Integers:
 @contextmanager
 def injected(randomness: Randomness) -> Iterator[None]:
     """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `lots.bounded`)."""
-    border: Any = import_module("tallytree.privacy.measure")
+    border: Any = import_module("tallytree.privacy.run")
     reading: Any = import_module("tallytree.tables.reading")
     own = border.cryptographic, reading.fresh_key
     border.cryptographic, reading.fresh_key = (lambda _: randomness), (lambda: "0" * 64)
@@ -412,7 +411,7 @@ def _scores(tables: PrivateTables, offered: Sequence[Marginal], schema: Schema) 
 
     As a query with Gaussian noise that costs as much, so that the joint loss stays within the rounds' budget.
     """
-    selection: Any = import_module("tallytree.privacy.households.selection")
+    selection: Any = import_module("tallytree.privacy.selection")
     seen: list[Candidates] = []
     own = selection.choose
 

@@ -24,10 +24,10 @@ from tallytree.lab.audit.loss import exact_epsilon
 from tallytree.lab.audit.results import Row, stated
 from tallytree.lab.truth import SeededWords
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
-from tallytree.privacy.households.rounds import NoisyTable, PrivateTables
-from tallytree.privacy.households.selection import candidates, choose
 from tallytree.privacy.measurements import Measurement
+from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
+from tallytree.privacy.private_tables import NoisyTable, PrivateTables
+from tallytree.privacy.selection import candidates, choose
 from tallytree.tables.contingency import grouped, marginal_counts
 from tallytree.tables.households import Households, households_from_codes
 

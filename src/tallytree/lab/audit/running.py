@@ -29,7 +29,7 @@ from tallytree.lab.audit.results import Audit, BorderRow, Row
 from tallytree.lab.audit.rounds import CASES, ROUNDS, Case, audited_round
 from tallytree.lab.audit.worlds import PEOPLE
 from tallytree.mechanisms import MECHANISMS, mechanism_named
-from tallytree.privacy.households.neighbours import HouseholdUnitKind
+from tallytree.privacy.neighbours import HouseholdUnitKind
 
 RUNS, QUICK_RUNS = 10_000, 2_000
 ALONE = 10  # outputs that take a release or a round each: one for so many runs

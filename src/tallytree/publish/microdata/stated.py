@@ -18,11 +18,10 @@ from tallytree.core.numbers import exact_number
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.domain.structure.structure import Structure
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
-from tallytree.privacy.households.rounds import GAUSSIAN
-from tallytree.privacy.households.together import Together
-from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.joint_cost import Together
+from tallytree.privacy.neighbours import HouseholdNeighbours, Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance
+from tallytree.privacy.private_tables import GAUSSIAN
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY
 from tallytree.publish.microdata.files import measured_columns
 from tallytree.publish.microdata.statement import (

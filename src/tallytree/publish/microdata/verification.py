@@ -20,11 +20,10 @@ from tallytree.core.numbers import exact_number, short
 from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.privacy.accounting import cost_of
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
-from tallytree.privacy.households.rounds import GAUSSIAN
-from tallytree.privacy.households.selection import cost_of_selection
-from tallytree.privacy.households.together import Together, together
-from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.joint_cost import Together, together
+from tallytree.privacy.neighbours import HouseholdNeighbours, Neighbours
+from tallytree.privacy.private_tables import GAUSSIAN
+from tallytree.privacy.selection import cost_of_selection
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
 from tallytree.publish.microdata.files import (
     ANSWERS,

@@ -16,10 +16,10 @@ from tallytree.domain.long_table import for_spreadsheets
 from tallytree.mechanisms import instead_of
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import variance_of
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import FIRST, Band, Question, shares_at_sizes
+from tallytree.privacy.run import variance_of
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, UNUSABLE, Stored
 from tallytree.publish.reading import ParquetRows, read_json
 from tallytree.publish.release import restated
