@@ -259,9 +259,13 @@ class RunFolder:
         self._note(lambda journal: journal.keep_id(release_id))
 
     def finish(self) -> None:
-        """Say that the run is complete, and remove it then."""
-        self._note(Journal.finish)
-        self.remove()
+        """Say that the run is complete, and remove it then. If the disk does not let it, there is a warning."""
+        try:
+            self._note(Journal.finish)
+        except (ReleaseError, OSError) as error:
+            self._warn(str(error))
+        else:
+            self.remove()
 
     def _note(self, note: Any) -> None:
         if self.state().stage in ("begun", "reserved", "measured"):
@@ -284,11 +288,11 @@ class RunFolder:
         except FileNotFoundError:
             return
         except OSError as error:
-            warnings.warn(
-                f"{self.folder} is of no more use, and could not be removed: {error.strerror}. Remove it.",
-                NotRemoved,
-                stacklevel=2,
-            )
+            self._warn(str(error.strerror))
+
+    def _warn(self, why: str) -> None:
+        text = f"{self.folder} is of no more use, and could not be removed: {why}. Remove it."
+        warnings.warn(text, NotRemoved, stacklevel=3)
 
     def give_up(self) -> None:
         """Remove the folder of a run for which nothing was spent; one for which something may have been spent stays."""
