@@ -30,11 +30,11 @@ from experiments.flattened import Dpsynth, flat_sizes, flattened, folded, person
 from experiments.hqr import SMALL, truth_of
 from experiments.plausible import CASES, Case, joined, looks, person_tables
 from experiments.plausible import run as run_ours
-from tallytree.domain.structure.structure import Structure
+from tallytree.domain.edit_rules import Structure
 from tallytree.lab.microdata import HouseholdTruth, residual
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.methods import method
 from tallytree.synthesis.models.sampling import draw

@@ -21,7 +21,7 @@ from tallytree.core.errors import TallytreeError
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.truth import seeded
 from tallytree.privacy import measure
-from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.plan import Plan, Question
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.tables import GroupSizes, Sealed

@@ -13,8 +13,8 @@ from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.privacy import Neighbours, Plan, Question, Sensitivity, every_level
 from tallytree.privacy.accounting import cost_of, scale_for
 from tallytree.privacy.budget import epsilon_of, largest_rho
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.measurements import Settled
-from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.noise.randomness import cryptographic
 from tallytree.privacy.run import measure_with
 from tallytree.privacy.selection import candidates, cost_of_selection

@@ -21,7 +21,7 @@ from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.households import DOMAINS, make_households
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.methods import method
 from tallytree.synthesis.methods.asking import Fitted

@@ -40,8 +40,7 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - Laplace and Gaussian integers are put together from such outcomes: `laplace_sampler`, `gaussian_sampler`.
    - A release draws from these or from OpenDP's samplers: `cryptographic`. (Seeds are made in `tallytree.lab`.)
 
-4. **What synthesis adds**: `HouseholdNeighbours` in `neighbours`, `selection`, `journal`, `private_tables`,
-   `joint_cost`.
+4. **What synthesis adds**: `household_neighbours`, `selection`, `journal`, `private_tables`, `joint_cost`.
 
    *All that one `PrivateTables` gives out is ρ-zCDP for neighbouring households, with its budget's ρ, also if the run
    was killed and resumed; and with a release it has one promise for one relation, at a stated ρ.*

@@ -28,9 +28,10 @@ from tallytree.core.errors import BudgetError, ReleaseError, SpecError
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.privacy.accounting import NoiseKind, scale_for
 from tallytree.privacy.budget import Budget, Number, as_decimal, exact
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, roles_by_attribute
 from tallytree.privacy.journal import Journal, Round, Values
 from tallytree.privacy.ledger import Ledger, Receipt
-from tallytree.privacy.neighbours import HouseholdNeighbours, Sensitivity, roles_by_attribute
+from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise.randomness import Randomness, cryptographic
 from tallytree.privacy.run import Charge, Run
 from tallytree.tables.contingency import HouseholdCodes, check_size, code_type, marginal_counts

@@ -36,10 +36,10 @@ from tallytree.core.numbers import exact_number
 from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.privacy.accounts import Spending, amount
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.privacy.journal import FILE, Journal
 from tallytree.privacy.ledger import Ledger, OtherMeasurements, Receipt, holding
 from tallytree.privacy.measurements import Measurements, Settled
-from tallytree.privacy.neighbours import HouseholdNeighbours
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, PRIVACY, SPEC, UNUSABLE, digest, place_of, write_json
 from tallytree.publish.reading import read_json
 from tallytree.publish.release.large.layout import REGIONS

@@ -9,11 +9,10 @@ import pytest
 
 from tallytree import Budget
 from tallytree.core.errors import SpecError
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Marginal
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.privacy import Sensitivity
-from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.tables.contingency import grouped, marginal_counts
 from tallytree.tables.households import read_households

@@ -26,8 +26,8 @@ from tallytree.domain.schema import Marginal
 from tallytree.lab.truth import SeededWords
 from tallytree.lab.truth import seeded as chance
 from tallytree.privacy.accounting import cost_of
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.journal import FILE, Journal
-from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.noise.draws import gaussian_variance
 from tallytree.privacy.noise.samplers import gaussian_sampler
 from tallytree.privacy.private_tables import PrivateTables

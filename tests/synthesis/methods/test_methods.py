@@ -13,8 +13,8 @@ from tallytree.core.errors import BudgetError, SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.lab.truth import SeededWords
 from tallytree.lab.truth import seeded as chance
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.journal import FILE
-from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.methods import DEFAULT, METHODS, method
 from tallytree.synthesis.models.mixture import softmax

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from tallytree import Budget
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Marginal
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.lab.truth import seeded
 from tallytree.privacy import selection
-from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.methods.asking import Asking, epsilon_for
 from tallytree.synthesis.workload import Workload

@@ -12,10 +12,10 @@ from tallytree.core.errors import SpecError
 from tallytree.core.notebook import briefly
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.privacy.joint_cost import Together, together
 from tallytree.privacy.journal import Round
 from tallytree.privacy.ledger import Receipt
-from tallytree.privacy.neighbours import HouseholdNeighbours
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing
 from tallytree.synthesis.methods import Method
 from tallytree.synthesis.methods.asking import Fitted

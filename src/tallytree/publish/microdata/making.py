@@ -16,10 +16,11 @@ from tallytree.core.progress import Progress, silent
 from tallytree.domain.category_trees import on_level
 from tallytree.domain.schema import Schema
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.joint_cost import charge_release, check_account, together
 from tallytree.privacy.journal import VALUE
 from tallytree.privacy.ledger import Ledger
-from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnit, PrivacyUnit
+from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables, check_households, number_of, with_levels
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.microdata.files import ID, PERSON

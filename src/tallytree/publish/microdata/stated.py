@@ -15,11 +15,12 @@ import numpy as np
 
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.numbers import exact_number
+from tallytree.domain.edit_rules import Structure
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.domain.structure.structure import Structure
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.privacy.joint_cost import Together
-from tallytree.privacy.neighbours import HouseholdNeighbours, Neighbours
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance
 from tallytree.privacy.private_tables import GAUSSIAN
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY

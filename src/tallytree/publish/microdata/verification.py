@@ -20,8 +20,9 @@ from tallytree.core.numbers import exact_number, short
 from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.privacy.accounting import cost_of
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.privacy.joint_cost import Together, together
-from tallytree.privacy.neighbours import HouseholdNeighbours, Neighbours
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.private_tables import GAUSSIAN
 from tallytree.privacy.selection import cost_of_selection
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
@@ -52,7 +53,7 @@ from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence
 from tallytree.tables.households import NOT_CUT
-from tallytree.tables.plausible import broken
+from tallytree.tables.rule_checks import broken
 from tallytree.version import VERSION
 
 MOST_ROWS = 1 << 40  # of any table; memory is looked at beside

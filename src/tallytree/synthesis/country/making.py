@@ -13,7 +13,8 @@ from tallytree.core.progress import Progress, Stage
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.neighbours import HouseholdNeighbours, Sensitivity
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
+from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.private_tables import PrivateTables, longer_schema
 from tallytree.synthesis.agreement import SizeTable
 from tallytree.synthesis.country.asking import RegionalOptions, RegionalTable, affordable, measured_by_region

@@ -16,6 +16,8 @@ from typing import Literal, TypeVar
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Schema
+from tallytree.lab.rivals.mwem import Histogram
+from tallytree.synthesis.methods import GRADIENTS, Method
 from tallytree.synthesis.methods.asking import (
     PERSONS,
     Asking,
@@ -24,7 +26,6 @@ from tallytree.synthesis.methods.asking import (
     share,
     whole,
 )
-from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.model import MeasuredCell, Model, refuse_roles
 from tallytree.synthesis.models.slots import slots
 from tallytree.synthesis.workload import Workload
@@ -110,7 +111,7 @@ class HgemOptions:
 
     def run(self, asking: Asking) -> Fitted:
         """Algorithm 3."""
-        from tallytree.synthesis.models.network import Generator
+        from tallytree.lab.rivals.hgem import Generator
 
         schema = asking.tables.schema
         rounds = _Rounds(asking, self.rounds, self.selecting, self.totals_share)
@@ -194,3 +195,22 @@ class _Rounds:
             whole(table, of_persons if marginal.of == "persons" else self.number)
             for marginal, table in zip(self._candidates, model.answers_all(self._candidates), strict=True)
         ]
+
+
+ROWS = {
+    "mwem": Method(
+        "mwem",
+        "HQR, Algorithms 1 and 2",
+        "single cells of the workload's tables, chosen where the model is worst",
+        "for comparison, on domains of at most some million possible households",
+        MwemOptions,
+    ),
+    "h-gem": Method(
+        "h-gem",
+        "HQR, Algorithms 3 and 4",
+        "single cells of the workload's tables, chosen where the model is worst",
+        "for comparison",
+        HgemOptions,
+        GRADIENTS,
+    ),
+}
