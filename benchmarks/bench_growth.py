@@ -89,8 +89,8 @@ def release_case(cells: int, levels: int, sizes: int) -> dict[str, Any]:
     """One release, in this process: CPU nanoseconds and bytes for each cell, by stage."""
     from tallytree.mechanisms import prepare
     from tallytree.privacy.budget import Budget
-    from tallytree.privacy.measure import measure
     from tallytree.privacy.neighbours import Neighbours, one_entity
+    from tallytree.privacy.run import measure
     from tallytree.publish.release.making import estimated
     from tallytree.tables import GroupSizes, Sealed
 

@@ -99,14 +99,16 @@ def step_copy(folder: Path, scale: float, stages: Stages) -> None:
 
 
 def step_release(folder: Path, scale: float, stages: Stages) -> None:
-    from tallytree.command.make import _released
+    from tallytree.command.make import Order, _made
     from tallytree.command.release_spec import ReleaseSpec
-    from tallytree.publish.release.keeping import Kept
+    from tallytree.publish.run_folder import RunFolder
 
     out, spec = folder / "release", ReleaseSpec.load(folder / wanted_spec(folder))
     for old in (out, folder / "release.partial"):
         shutil.rmtree(old, ignore_errors=True)
-    made, release_id = _released(spec, out, Kept(folder / "release.partial"), stages, ledger=None)
+    run, order = RunFolder(folder / "release.partial"), Order("release", folder / wanted_spec(folder), out)
+    made, release_id = _made(spec, out, run, stages, ledger=None, order=order)
+    run.finish()
     stages.close()
     print(json.dumps({"made": repr(made), "id": release_id}), flush=True)
 

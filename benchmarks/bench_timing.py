@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 import tallytree as tt
 from tallytree.core.arrays import Integers
 from tallytree.mechanisms import prepare
-from tallytree.privacy.households.selection import candidates, choose
-from tallytree.privacy.measure import measure
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.keystream import Keystream
+from tallytree.privacy.run import measure
+from tallytree.privacy.selection import candidates, choose
 from tallytree.publish.release.making import estimated
 
 STATES, COUNTIES, GROUPS, LARGEST = 10, 200, 500, 40

@@ -29,8 +29,8 @@ from tallytree.lab.truth import Truth, seeded
 from tallytree.mechanisms import prepare
 from tallytree.mechanisms.mechanism import Mechanism
 from tallytree.privacy import Budget, Neighbours
-from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.privacy.run import measure_with
 from tallytree.tables import GroupSizes, Sealed
 
 FILES = {

@@ -34,8 +34,8 @@ from tallytree.domain.edit_rules import Structure
 from tallytree.lab.microdata import HouseholdTruth, residual
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.methods import method
 from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import all_sets

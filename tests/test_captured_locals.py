@@ -21,9 +21,9 @@ from tallytree.core.errors import TallytreeError
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.truth import seeded
 from tallytree.privacy import measure
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.private_tables import PrivateTables
 from tallytree.tables import GroupSizes, Sealed
 from tallytree.tables.households import read_households
 

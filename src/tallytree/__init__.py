@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from tallytree.planning.report import plan as plan
     from tallytree.planning.value import PlanReport as PlanReport
     from tallytree.privacy.budget import Budget as Budget
-    from tallytree.privacy.households.neighbours import HouseholdNeighbours as HouseholdNeighbours
-    from tallytree.privacy.households.neighbours import HouseholdUnit as HouseholdUnit
+    from tallytree.privacy.household_neighbours import HouseholdNeighbours as HouseholdNeighbours
+    from tallytree.privacy.household_neighbours import HouseholdUnit as HouseholdUnit
     from tallytree.privacy.ledger import Ledger as Ledger
-    from tallytree.privacy.measure import measure as measure
     from tallytree.privacy.measurements import Measurements as Measurements
     from tallytree.privacy.neighbours import Neighbours as Neighbours
     from tallytree.privacy.neighbours import PrivacyUnit as PrivacyUnit
     from tallytree.privacy.neighbours import one_entity as one_entity
     from tallytree.privacy.neighbours import one_group as one_group
     from tallytree.privacy.plan import Plan as Plan
+    from tallytree.privacy.run import measure as measure
     from tallytree.publish.microdata.making import synthesize as synthesize
     from tallytree.publish.microdata.population import population_files as population_files
     from tallytree.publish.microdata.value import Synthesis as Synthesis
@@ -95,10 +95,10 @@ _HOME = {
     "Budget": "privacy.budget",
     "Plan": "privacy.plan",
     "Measurements": "privacy.measurements",
-    "measure": "privacy.measure",
+    "measure": "privacy.run",
     "Ledger": "privacy.ledger",
-    "HouseholdNeighbours": "privacy.households.neighbours",
-    "HouseholdUnit": "privacy.households.neighbours",
+    "HouseholdNeighbours": "privacy.household_neighbours",
+    "HouseholdUnit": "privacy.household_neighbours",
     "Workload": "synthesis.workload",
     "Prior": "planning.prior",
     "PlanReport": "planning.value",

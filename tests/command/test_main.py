@@ -323,8 +323,8 @@ def killed(*_, **__):
     ("place", "says", "charges"),
     [
         ("privacy.ledger.Ledger.reserve", "", 0),
-        ("privacy.measure._answered", "is spent. Nothing measured was shown", 1),
-        ("publish.release.keeping.Kept.put", "is spent. Nothing measured was shown", 1),
+        ("privacy.run._answered", "is spent. Nothing measured was shown", 1),
+        ("publish.run_folder.RunFolder.put", "is spent. Nothing measured was shown", 1),
         ("privacy.ledger.Ledger.settle_on", "is spent. The measurements are kept in", 1),
         ("publish.release.making.estimated", "is spent. The measurements are kept in", 1),
         ("publish.folder.put_in_place", "is spent. The measurements are kept in", 1),
@@ -332,9 +332,9 @@ def killed(*_, **__):
 )
 def test_a_release_that_was_killed_is_finished_and_paid_once(folder, here, paying, monkeypatch, place, says, charges):
     with monkeypatch.context() as patch:
-        patch.setattr("tallytree.publish.release.keeping.Kept.give_up", lambda _: None)  # what is killed clears nothing
-        if place == "privacy.measure._answered":
-            patch.setattr(sys.modules["tallytree.privacy.measure"], "_answered", killed)
+        patch.setattr("tallytree.publish.run_folder.RunFolder.give_up", lambda _: None)  # what is killed clears nothing
+        if place == "privacy.run._answered":
+            patch.setattr(sys.modules["tallytree.privacy.run"], "_answered", killed)
         else:
             patch.setattr(f"tallytree.{place}", killed)
         here("release", "release.toml", "--out", "mine", code=9)
@@ -349,7 +349,7 @@ def test_a_release_that_was_killed_is_finished_and_paid_once(folder, here, payin
     assert sorted(path.name for path in folder.iterdir() if "mine" in path.name) == ["mine"]
 
 
-@pytest.mark.parametrize("place", ["privacy.ledger.Ledger.record", "publish.release.keeping.Kept.remove"])
+@pytest.mark.parametrize("place", ["privacy.ledger.Ledger.record", "publish.run_folder.RunFolder.finish"])
 @pytest.mark.parametrize("how", ["--resume", "ledger record", "verify --ledger"])
 def test_a_kill_after_the_renaming_still_gets_its_id_into_the_ledger(folder, here, paying, monkeypatch, place, how):
     with monkeypatch.context() as patch:
@@ -366,10 +366,36 @@ def test_a_kill_after_the_renaming_still_gets_its_id_into_the_ledger(folder, her
     assert len(paying().spendings) == 1
 
 
+@pytest.mark.parametrize("deleted", range(9))
+def test_a_kill_while_the_folder_of_a_finished_run_is_removed_leaves_the_release_and_a_way_on(
+    folder, here, paying, monkeypatch, deleted
+):
+    left, unlink = [deleted], Path.unlink
+
+    def unlink_some(path, *given, **told):
+        if path.parent.name == "mine.partial" and (folder / "mine").exists():
+            left[0] -= 1
+            if left[0] < 0:
+                killed()
+        return unlink(path, *given, **told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", unlink_some)
+        here("release", "release.toml", "--out", "mine", code=9 if deleted < 8 else 0)
+    saved = paying().spendings[0].release_id
+    if deleted < 8:
+        said = here("release", "release.toml", "--out", "mine", "--resume")
+        assert "Move" not in said
+    assert not (folder / "mine.partial").exists()
+    here("verify", "mine", "--id", saved)
+    assert "is there already" in here("release", "release.toml", "--out", "mine", code=2)
+    assert len(paying().spendings) == 1
+
+
 def test_a_folder_begun_without_a_ledger_does_not_keep_the_next_run_from_paying(folder, here, paying, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("tallytree.publish.release.keeping.Kept.give_up", lambda _: None)
-        patch.setattr("tallytree.publish.release.keeping.Kept.put", killed)
+        patch.setattr("tallytree.publish.run_folder.RunFolder.give_up", lambda _: None)
+        patch.setattr("tallytree.publish.run_folder.RunFolder.put", killed)
         here("release", "release.toml", "--out", "mine", "--no-ledger", code=9)
     here("release", "release.toml", "--out", "mine")
     assert len(paying().spendings) == 1
@@ -389,14 +415,14 @@ def test_a_file_that_comes_to_the_target_is_left_alone_and_the_release_can_go_on
     assert "is there already" in said
     assert "is spent. The measurements are kept in" in said
     assert "Go on with: tallytree release release.toml --out mine --resume" in said
-    assert "Move mine away, and go on with" in here("release", "release.toml", "--out", "mine", "--resume", code=2)
+    assert "Move mine away. Go on with" in here("release", "release.toml", "--out", "mine", "--resume", code=2)
     (folder / "mine").rename(folder / "own")
     here("release", "release.toml", "--out", "mine", "--resume")
     assert (folder / "own" / "thesis.txt").read_text() == "my own"
     assert len(paying().spendings) == 1
 
 
-@pytest.mark.parametrize("place", ["publish.release.keeping.write_measurements", "publish.release.files.write_json"])
+@pytest.mark.parametrize("place", ["publish.run_folder.write_measurements", "publish.release.files.write_json"])
 def test_a_full_disk_is_no_defect_and_says_what_was_spent_and_how_to_go_on(folder, here, paying, monkeypatch, place):
     def full(*_, **__):
         raise OSError(28, "No space left on device")

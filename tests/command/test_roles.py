@@ -203,7 +203,7 @@ def test_a_run_with_tables_by_role_that_was_stopped_goes_on_and_draws_nothing_tw
 
     with pytest.raises(KeyboardInterrupt):
         tt.synthesize(spec.read(), progress=stop, **given)
-    kept = [json.loads(line) for line in (folder / "run" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    kept = [json.loads(line) for line in (folder / "run" / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
     done = tt.synthesize(spec.read(), resume=True, **given)
     assert sum(past.cost for past in done.rounds) == spec.budget.rho
     drawn = [line["result"]["values"] for line in kept if "values" in (line.get("result") or {})]

@@ -17,9 +17,9 @@ from tests.command.test_synthesis_spec import GOOD, HOUSEHOLDS, PERSONS
 LEDGERED = GOOD.replace("rho = 0.5", 'rho = 0.5\nledger = "ledger.db"')
 KILLED = """
 import os, signal
-from tallytree.privacy.households.journal import RoundJournal
+from tallytree.privacy.journal import Journal
 
-real, seen = RoundJournal.record, []
+real, seen = Journal.record, []
 
 def record(self, result):
     seen.append(result)
@@ -27,7 +27,7 @@ def record(self, result):
         os.kill(os.getpid(), signal.SIGKILL)
     real(self, result)
 
-RoundJournal.record = record
+Journal.record = record
 from tallytree.command.main import main
 main()
 """
@@ -124,7 +124,7 @@ def killed(folder, code, *more):
     done = subprocess.run(words, cwd=folder, capture_output=True, timeout=300, check=False, env=dict(os.environ))
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (folder / "mine").exists()
-    content = (folder / "mine.partial" / "rounds.jsonl").read_text().rstrip("\0")  # room for more
+    content = (folder / "mine.partial" / "journal.jsonl").read_text().rstrip("\0")  # room for more
     return [json.loads(line) for line in content.splitlines()]
 
 

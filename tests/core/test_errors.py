@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import tallytree as tt
-from tallytree.privacy.measure import measure
 from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.run import measure
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
 
@@ -51,11 +51,11 @@ def example(kind):
     """An error of a class, made as the package makes it."""
     from tallytree.lab.columns import UnclearLevels, UnclearSizes
     from tallytree.publish.release.fallback import NotEstimated
-    from tallytree.publish.release.keeping import SpentError, State
+    from tallytree.publish.run_folder import RunState, SpentError
     from tallytree.tables.problems import InputProblems, problem
 
     if kind is SpentError:
-        return SpentError("the disk is full.", State(Path("out.partial"), "measured", charged="ε = 1 of 'people'"))
+        return SpentError("the disk is full.", RunState(Path("out.partial"), "measured", charged="ε = 1 of 'people'"))
     if kind is InputProblems:
         return InputProblems([problem("no_group", 3, group="column 'home'")])
     if kind in (UnclearLevels, UnclearSizes):

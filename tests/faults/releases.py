@@ -27,10 +27,10 @@ from tallytree.domain.categories import Categories
 from tallytree.domain.category_trees import by_category
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import MECHANISMS, Mechanism
-from tallytree.privacy.measure import measure_with
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.plan import Plan
+from tallytree.privacy.run import measure_with
 from tallytree.publish.release.making import decided, estimated
 from tallytree.publish.release.memory import count_listed, refuse_beyond_memory
 from tallytree.tables import GroupSizes, Sealed

@@ -47,7 +47,8 @@ def test_a_run_that_is_disturbed_twice_ends_in_one_release():
 
 def test_a_disk_that_fails_for_good_after_the_reservation_is_told_with_what_is_spent_and_how_to_go_on():
     world = WORLDS["release"]
-    written = [str(each) for each in operations_of(world)].index("open mine.partial/receipt.json.new")
+    operations = [str(each) for each in operations_of(world)]
+    _, written, *_ = (at for at, each in enumerate(operations) if each == "write mine.partial/journal.jsonl")
     with fresh(world) as folder:
         point = Point("release", DEAD, written)
         ended = supervised(typed(*world.words()), folder, decide(point, folder), looks=True)

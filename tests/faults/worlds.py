@@ -363,8 +363,8 @@ def _paid(folder: Path) -> list[str]:
 
     from tallytree.publish.release.measurements_file import load_measurements
 
-    rounds, file = folder / "rounds.jsonl", folder / "measurements.parquet"
-    if rounds.exists():
+    rounds, file = folder / "journal.jsonl", folder / "measurements.parquet"
+    if rounds.exists() and b'"rows"' in rounds.read_bytes():
         lines = [json.loads(line) for line in rounds.read_bytes().split(b"\n")[:-1]]
         asked = {line["reserved"]: line["request"] for line in lines if "reserved" in line}
         # The total number of persons is measured too, and is in no file but the privacy statement.

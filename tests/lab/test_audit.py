@@ -39,7 +39,7 @@ from tallytree.lab.audit.worlds import (
 )
 from tallytree.lab.truth import measured_without_noise
 from tallytree.mechanisms import MECHANISMS
-from tallytree.privacy.households.selection import cost_of_selection
+from tallytree.privacy.selection import cost_of_selection
 
 SURELY = 1 - 1e-8
 RELEASABLE = [name for name, row in MECHANISMS.items() if not row.refused]

@@ -14,8 +14,8 @@ from tallytree.lab.audit.bounds import bound_of_events, lower_bound, rate_at_lea
 from tallytree.lab.audit.loss import exact_epsilon, exact_loss, least_epsilon, log_ratios
 from tallytree.lab.audit.worlds import PEOPLE, group_sizes, pairs, tree
 from tallytree.lab.truth import measured_without_noise, seeded
-from tallytree.privacy.measure import measure_with
 from tallytree.privacy.plan import every_level
+from tallytree.privacy.run import measure_with
 
 
 @pytest.mark.parametrize("runs", [1, 7, 1000])

@@ -16,7 +16,7 @@ from tallytree.lab.microdata import (
     model_errors,
 )
 from tallytree.lab.rivals.mwem import Histogram
-from tallytree.privacy.households.neighbours import HouseholdUnit
+from tallytree.privacy.household_neighbours import HouseholdUnit
 from tallytree.synthesis.workload import Workload, all_sets
 from tallytree.tables.contingency import grouped
 from tests.oracles.households import count, schema_of

@@ -13,7 +13,7 @@ from tallytree.mechanisms import prepare
 from tallytree.mechanisms.by_category import believed_details
 from tallytree.mechanisms.settling import _measured
 from tallytree.privacy import Budget
-from tallytree.privacy.measure import measure_with
+from tallytree.privacy.run import measure_with
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.decomposition import PARTS, MeasuredMargin, margins_least_squares
 

@@ -19,10 +19,10 @@ from tallytree.lab.audit.releases import Distinguisher, Setting
 from tallytree.lab.audit.shared_noise import shared_noise_measurements
 from tallytree.lab.audit.worlds import PEOPLE, group_sizes, pairs
 from tallytree.lab.truth import measured_without_noise, seeded, seeded_measurements
-from tallytree.privacy.measure import measure
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import discrete_gaussian, discrete_laplace
 from tallytree.privacy.plan import every_level
+from tallytree.privacy.run import measure
 from tallytree.publish.release.statement import privacy_statement, public_facts
 
 COUNTIES = 40

@@ -10,9 +10,9 @@ import pytest
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, SpecError, one_entity, one_group
 from tallytree.lab.truth import seeded
 from tallytree.privacy import Neighbours, Plan, Question
-from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Passed, Settled
 from tallytree.privacy.plan import Band, Fork, shares_at_sizes
+from tallytree.privacy.run import Charge, measure_with
 from tallytree.tables import GroupSizes, Sealed
 from tests.privacy.test_bands import random_questions, worst_losses
 from tests.privacy.test_neighbours import RELATIONS
@@ -181,7 +181,7 @@ def test_all_of_the_budget_is_charged_before_anything_is_drawn_and_totals_come_b
         assert [one.budget.amount for one in ledger.account("people").spendings] == [1]
         events.append(f"noise {count}")
 
-    measure_with(noise_of([0, 0], watch), people, forked(), ledger=ledger, settle=settle)
+    measure_with(noise_of([0, 0], watch), people, forked(), charge=Charge(ledger), settle=settle)
     assert events == ["noise 2", "private counts", "private counts", "noise 3"]
 
 
@@ -193,7 +193,9 @@ def test_a_way_that_does_not_fit_the_data_is_refused_before_the_ledger_even_if_i
     wide = forked(many=(Question("at_least", 1, 1 - QUARTER, Band(1, 9)),))
     for plan, why in ((deep, "a level that is not there"), (wide, "sizes up to 9"), (forked(), "measure totals with")):
         with pytest.raises(SpecError, match=why):
-            measure_with(noise_of([0, 0]), people, plan, ledger=ledger, settle=None if plan == forked() else settle)
+            measure_with(
+                noise_of([0, 0]), people, plan, charge=Charge(ledger), settle=None if plan == forked() else settle
+            )
     assert not ledger.account("people").spendings
 
 

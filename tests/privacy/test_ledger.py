@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tallytree import Budget, BudgetError, Ledger, SpecError, one_entity, one_group
 from tallytree.privacy import Neighbours
 from tallytree.privacy.chain import AnchorBehind, Chain, ReadableLedger
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.ledger import ChangedInput, Receipt
 
 PEOPLE = Neighbours(one_entity(), max_size=5, public_totals=False)

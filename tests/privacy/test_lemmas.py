@@ -13,11 +13,11 @@ from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.privacy import Neighbours, Plan, Question, Sensitivity, every_level
 from tallytree.privacy.accounting import cost_of, scale_for
 from tallytree.privacy.budget import epsilon_of, largest_rho
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.selection import candidates, cost_of_selection
-from tallytree.privacy.measure import measure_with
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.noise.randomness import cryptographic
+from tallytree.privacy.run import measure_with
+from tallytree.privacy.selection import candidates, cost_of_selection
 from tallytree.tables.households import read_households
 from tests.oracles.households import count, neighbouring_households, schema_of
 

@@ -6,7 +6,7 @@ import pytest
 
 import tallytree.privacy.noise.draws
 import tallytree.privacy.noise.opendp
-import tallytree.privacy.size_lists
+import tallytree.privacy.views
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, SpecError, measure, one_entity
 from tallytree.lab.truth import Truth, seeded, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
@@ -227,7 +227,7 @@ def test_the_ledger_comes_first_and_noise_before_private_counts_in_both_stages(m
         return Settled(TREE.aggregate(np.array([2, 0, 2, 1])), 2)
 
     monkeypatch.setattr(tallytree.privacy.noise.draws, "discrete_laplace", draw)
-    monkeypatch.setattr(tallytree.privacy.size_lists, "AT_A_TIME", 3)
+    monkeypatch.setattr(tallytree.privacy.views, "AT_A_TIME", 3)
     data = few(sealed=Watched, name="people")
     ledger = WatchedLedger(tmp_path / "ledger.db")
     ledger.open("people", Budget(epsilon=1), Neighbours.of(data, one_entity()))

@@ -11,7 +11,7 @@ from tallytree.domain.histogram import at_least
 from tallytree.privacy import Neighbours, PrivacyUnit, Sensitivity, every_level
 from tallytree.privacy.accounting import scale_for
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import _chain, view_of
+from tallytree.privacy.views import _chain, view_of
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import neighbours as oracle
 

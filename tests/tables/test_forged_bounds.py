@@ -14,8 +14,8 @@ from tallytree import Budget, Hierarchy, one_entity, read
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Attribute, Schema
 from tallytree.privacy import Neighbours, every_level, measure
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.private_tables import PrivateTables
 from tallytree.tables import GroupSizes
 from tallytree.tables.households import Households, read_households
 

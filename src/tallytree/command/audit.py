@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tallytree.command import progress_bar
-from tallytree.command.make import run_release
+from tallytree.command.make import Order, run_order
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
 from tallytree.lab.audit.border import PUBLISHED
@@ -65,18 +65,7 @@ def release_in_process(folder: Path) -> str:
     try:
         with redirect_stdout(printed), redirect_stderr(printed), warnings.catch_warnings():
             warnings.simplefilter("always")
-            run_release(
-                folder / "release.toml",
-                folder / PUBLISHED,
-                ledger=None,
-                no_ledger=True,
-                same_data=False,
-                changed_files=False,
-                resumed=False,
-                report=True,
-                as_json=False,
-                quiet=False,
-            )
+            run_order(Order("release", folder / "release.toml", folder / PUBLISHED, no_ledger=True))
     finally:
         progress_bar.BETWEEN_LINES = own
     return printed.getvalue()

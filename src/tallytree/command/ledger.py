@@ -99,7 +99,7 @@ def ledger_record(
     """Tell a ledger which release it paid for, if it could not be told when the release was saved. Nothing is spent."""
     from tallytree.command import screen
     from tallytree.privacy.ledger import Ledger
-    from tallytree.publish.recording import record
+    from tallytree.publish.run_folder import record
 
     number, identity = record(directory, Ledger(path), receipt)
     screen.show(f"{path}: reservation {number} paid for the release with id {identity}.")

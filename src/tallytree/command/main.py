@@ -183,24 +183,23 @@ def release(
     It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless it is
     told --no-ledger.
     """
-    from tallytree.command.make import ask_about_changed_files, run_release, told_when_interrupted
+    from tallytree.command.make import Order, run_order
 
-    def run(changed: bool) -> None:
-        run_release(
+    run_order(
+        Order(
+            "release",
             spec,
             out,
             ledger=ledger,
             no_ledger=no_ledger,
             same_data=same_data,
-            changed_files=changed,
+            changed_files=changed_files,
             resumed=resume,
             report=not no_report,
             as_json=as_json,
             quiet=quiet,
         )
-
-    with told_when_interrupted(out):
-        ask_about_changed_files(run, allowed=changed_files)
+    )
 
 
 @app.command()
@@ -221,23 +220,22 @@ def synthesize(
     told --no-ledger. Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a
     ledger nothing guards against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
     """
-    from tallytree.command.make import ask_about_changed_files, run_synthesis, told_when_interrupted
+    from tallytree.command.make import Order, run_order
 
-    def run(changed: bool) -> None:
-        run_synthesis(
+    run_order(
+        Order(
+            "synthesize",
             spec,
             out,
             ledger=ledger,
             no_ledger=no_ledger,
             same_data=same_data,
-            changed_files=changed,
+            changed_files=changed_files,
             resumed=resume,
             report=not no_report,
             quiet=quiet,
         )
-
-    with told_when_interrupted(out):
-        ask_about_changed_files(run, allowed=changed_files)
+    )
 
 
 @app.command()
@@ -264,7 +262,7 @@ def verify(
     if ledger is not None:
         from tallytree.command import screen
         from tallytree.privacy.ledger import Ledger
-        from tallytree.publish.recording import record
+        from tallytree.publish.run_folder import record
 
         number, _ = record(directory, Ledger(ledger))
         screen.show(f"{ledger}: reservation {number} paid for it.", quiet=quiet)

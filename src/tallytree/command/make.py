@@ -9,8 +9,9 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +23,35 @@ from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.report import report_after
 from tallytree.command.same_spec import keep_spec, refuse_changed
-from tallytree.command.spec import is_for_synthesis
+from tallytree.command.spec import Spec, is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.core.errors import BudgetError, ReleaseError, SpecError, TallytreeError
+from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
 from tallytree.core.progress import Progress, Stage
 from tallytree.demo.country import make_country
 from tallytree.mechanisms import Mechanism
 from tallytree.planning.prior import Prior
 from tallytree.privacy.accounts import amount
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.journal import FILE as JOURNAL
-from tallytree.privacy.ledger import ChangedInput, Ledger
+from tallytree.privacy.ledger import ChangedInput, Ledger, Receipt
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan
-from tallytree.publish.folder import MANIFEST, claimed, digest, place_of, refuse_existing, try_names
-from tallytree.publish.microdata.kept import KeptRun, kept_run, remove_kept, saved_as
+from tallytree.publish.folder import MANIFEST, claimed, place_of, refuse_existing, try_names
 from tallytree.publish.microdata.making import check, check_public, synthesize
 from tallytree.publish.microdata.value import Synthesis
-from tallytree.publish.recording import after_spending, warned_if_not_recorded
 from tallytree.publish.release.areas import areas_to_publish
-from tallytree.publish.release.keeping import Kept, SpentError, State
 from tallytree.publish.release.large.layout import COUNTS, is_large, parts
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.value import Release
 from tallytree.publish.report.microdata_page import microdata_page
 from tallytree.publish.report.page import Page
+from tallytree.publish.run_folder import RunFolder, RunState, SpentError, warned_if_not_recorded
 from tallytree.publish.strength import UselessCounts, WeakPromise, warn_of_plan, weaknesses
 from tallytree.publish.verify import verify
 from tallytree.synthesis.methods import DEFAULT
 from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.households import Households
 from tallytree.tables.spark import sessions_kept
 
-NO_FLAGS: Mapping[str, Any] = {}  # of a release that charges its own account for the files that this knows
 NOTHING_SPENT = "Nothing was spent."
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
@@ -107,115 +105,102 @@ def _showing_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
         ) from None
 
 
-def ask_about_changed_files(run: Callable[[bool], None], *, allowed: bool) -> None:
-    """Run what may meet files that an account does not know; on a terminal ask, and run it again with permission.
+@dataclass(frozen=True)
+class Order:
+    """What a user typed to have a release or synthetic households made."""
+
+    word: str  # release or synthesize
+    path: Path
+    out: Path
+    ledger: Path | None = None
+    no_ledger: bool = False
+    same_data: bool = False
+    changed_files: bool = False
+    resumed: bool = False
+    report: bool = True
+    as_json: bool = False
+    quiet: bool = False
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        """What the data holder states of the files."""
+        return {"same_data": self.same_data, "changed_files": self.changed_files}
+
+    @property
+    def again(self) -> str:
+        """The command as it can be pasted into a shell."""
+        words = ["tallytree", self.word, str(self.path), "--out", str(self.out)]
+        words += [] if self.ledger is None else ["--ledger", str(self.ledger)]
+        words += ["--no-ledger"] * self.no_ledger + ["--same-data-other-name"] * self.same_data
+        return shlex.join(words + ["--changed-files"] * self.changed_files)
+
+
+def run_order(order: Order) -> None:
+    """Make what was ordered. If an account does not know the files, ask on a terminal, and run again with permission.
 
     The first run spent nothing and left nothing, so that the second begins anew.
     """
-    try:
-        run(allowed)
-    except ChangedInput as error:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise
-        typer.echo(f"{error}", err=True)
-        if not typer.confirm("Charge them to the same account?", err=True):
-            raise
-        run(True)
+    with told_when_interrupted(order.out):
+        try:
+            _run(order)
+        except ChangedInput as error:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise
+            typer.echo(f"{error}", err=True)
+            if not typer.confirm("Charge them to the same account?", err=True):
+                raise
+            _run(replace(order, changed_files=True))
 
 
-def run_release(
-    path: Path,
-    out: Path,
-    *,
-    ledger: Path | None,
-    no_ledger: bool,
-    same_data: bool,
-    changed_files: bool,
-    resumed: bool,
-    report: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Make the release of a spec, and then its page if `report` is wanted.
+def _run(order: Order) -> None:
+    """A run from its spec to its directory, and then its page if that is wanted.
 
     One that is resumed was charged before it was interrupted, or is charged now.
     """
-    spec = ReleaseSpec.load(path)
-    flags = {"same_data": same_data, "changed_files": changed_files}
-    again = _pasted("release", path, out, ledger=ledger, no_ledger=no_ledger, flags=flags)
-    with claimed(out), shown(quiet) as progress:
-        kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
-        _refuse_release(kept, out, again, resumed=resumed)
-        if resumed:
-            refuse_changed(kept.folder, spec)
-        else:
-            kept.give_up()
-        state = kept.state()
-        if state is not None and (state.named or state.stage == "measured"):
-            charged = None if state.ledger is None else Path(state.ledger)
-        else:
-            charged = spec.ledger_to_charge(ledger, without=no_ledger)
-        try:
-            made, release_id = _released(spec, out, kept, progress, ledger=charged, flags=flags, resumed=resumed)
-        except BaseException as error:
-            kept.give_up()
-            raise _noted(error, kept, again, spec.budget) from None
-        page = report_after(out, lambda: _page(made, out, spec), progress) if report else None
+    out = order.out
+    spec = ReleaseSpec.load(order.path) if order.word == "release" else SynthesisSpec.load(order.path)
+    with claimed(out), shown(order.quiet) as progress:
+        run = RunFolder.beside(place_of(out))
+        made, release_id = _finished_before(run, order) if order.resumed else (None, None)
+        if release_id is None:
+            _refuse(run, order)
+            if order.resumed:
+                refuse_changed(run.folder, spec)
+            try:
+                ledger = _ledger_of(run, spec, order)
+                made, release_id = _made(spec, out, run, progress, ledger=ledger, order=order)
+            except BaseException as error:
+                run.give_up()
+                raise _explained(error, run, order, spec.budget) from None
+            run.finish()
+        page = report_after(out, lambda: _page(made, out, spec), progress) if order.report else None
     with _showing_what_is_complete(out, release_id):
-        if as_json:
+        if order.as_json and isinstance(made, Release):
             screen.show_json(reports.released(made, out, release_id, page))
         else:
-            _show_release(made, out, release_id, page, quiet=quiet)
+            _show(made, out, release_id, page, quiet=order.quiet)
 
 
-def run_synthesis(
-    path: Path,
-    out: Path,
-    *,
-    ledger: Path | None,
-    no_ledger: bool,
-    same_data: bool,
-    changed_files: bool,
-    resumed: bool,
-    report: bool,
-    quiet: bool,
-) -> None:
-    """Make the synthesis of a spec, and then its page if `report` is wanted."""
-    spec = SynthesisSpec.load(path)
-    charged = spec.ledger_to_charge(ledger, without=no_ledger)
-    flags = {"same_data": same_data, "changed_files": changed_files}
-    again = _pasted("synthesize", path, out, ledger=ledger, no_ledger=no_ledger, flags=flags)
-    with claimed(out):
-        kept = out.absolute().with_name(f"{out.name}.partial")
-        past = kept_run(kept)
-        if resumed and (saved := saved_as(past, out)) is not None:
-            if charged is not None and past.receipt is not None:
-                Ledger(charged).record(past.receipt, saved)
-            remove_kept(kept)
-            screen.show(f"{out} was written whole before the run was cut off; now it is done.", quiet=quiet)
-            if quiet:
-                print(saved)
-            else:
-                screen.show(f"id {saved}")
-            return
-        _refuse_synthesis(past, out, again, resumed=resumed)
-        if resumed:
-            refuse_changed(kept, spec)
-        try:
-            with shown(quiet) as progress:
-                made, saved = _synthesized(spec, out, kept, progress, ledger=charged, flags=flags, resumed=resumed)
-        except BaseException as error:
-            raise _told(error, kept, again) from None
-        remove_kept(kept)
-        with shown(quiet) as progress:
-            page = report_after(out, lambda: microdata_page(out), progress) if report else None
-    with _showing_what_is_complete(out, saved):
-        screen.show(screen.synthesis_summary(made, out, saved), quiet=quiet)
-        if page is not None:
-            screen.show(f"\nLook at it: {page}", quiet=quiet)
-        screen.show_commands({"Check it:": _checking(out, saved)}, quiet=quiet)
-        if quiet:
-            print(saved)
+def _ledger_of(run: RunFolder, spec: Spec, order: Order) -> Path | None:
+    """The ledger that pays: for a run that is resumed the one that it was begun with, unless another is named."""
+    if not order.resumed or order.ledger is not None:
+        return spec.ledger_to_charge(order.ledger, without=order.no_ledger)
+    ledger = run.state().ledger
+    return None if ledger is None else Path(ledger)
+
+
+def _finished_before(run: RunFolder, order: Order) -> tuple[Release | Synthesis | None, str | None]:
+    """A directory that was written whole before its run was cut off: the ledger is told its id, and the run is done."""
+    state, release_id = run.state(), run.id_at(order.out)
+    if release_id is None:
+        return None, None
+    if state.ledger is not None and state.receipt is not None and state.stage != "finished":
+        receipt = Receipt(state.ledger, state.receipt)
+        with warned_if_not_recorded(place_of(order.out), receipt):
+            receipt.record(release_id)
+    run.finish()
+    screen.show(f"{order.out} was written whole before the run was cut off; now it is done.", quiet=order.quiet)
+    return Release.load(order.out) if order.word == "release" else None, release_id
 
 
 def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: bool) -> None:
@@ -227,9 +212,11 @@ def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: boo
         spec = ReleaseSpec.load(country.spec)
         ledger = _demo_ledger(spec)
         with claimed(out):
-            kept = Kept(place_of(out).with_name(f"{out.name}.partial"))
-            kept.remove()  # of a country that was made up before
-            made, release_id = _released(spec, out, kept, progress, ledger=ledger, replace=True)
+            run = RunFolder.beside(place_of(out))
+            run.remove()  # of a country that was made up before
+            order = Order("release", country.spec, out)
+            made, release_id = _made(spec, out, run, progress, ledger=ledger, order=order, replaces=True)
+            run.finish()
             page = report_after(out, lambda: _page(made, out, spec), progress) if report else None
         progress(Stage("verifying"))
         verification = verify(out, progress=progress)
@@ -240,32 +227,46 @@ def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: boo
         f"{country.spec.with_name(ledger.name)}: what was spent, of ε = {DEMO_TOTAL} in all",
         quiet=quiet,
     )
-    _show_release(made, out, release_id, page, quiet=quiet)
+    _show(made, out, release_id, page, quiet=quiet)
     screen.show("", quiet=quiet)
     screen.show(screen.outcome(verification), quiet=quiet and verification.ok)
 
 
-def _page(made: Release, out: Path, spec: ReleaseSpec) -> Page:
-    """The page of a release that is in its place."""
+def _page(made: Release | Synthesis | None, out: Path, spec: Spec) -> Page:
+    """The page of a directory that is in its place."""
+    if not isinstance(made, Release) or not isinstance(spec, ReleaseSpec):
+        return microdata_page(out)
     wanted = spec.report
     where = None if wanted.map is None else spec.folder / wanted.map
     return made.report(map=where, groups=wanted.groups, entities=wanted.entities, directory=out)
 
 
-def _show_release(made: Release, out: Path, release_id: str, page: Path | None, *, quiet: bool) -> None:
-    """A release at a glance, and what to do next; with `quiet` its id alone."""
-    screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
+def _show(made: Release | Synthesis | None, out: Path, release_id: str, page: Path | None, *, quiet: bool) -> None:
+    """What was made at a glance, and what to do next; with `quiet` its id alone."""
+    commands = {"Check it:": _checking(out, release_id)}
+    if isinstance(made, Release):
+        screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
+        commands["Ask it:"] = _asking(made, out)
+    elif made is not None:
+        screen.show(screen.synthesis_summary(made, out, release_id), quiet=quiet)
+    else:
+        screen.show(f"id {release_id}", quiet=quiet)
+    screen.show_commands(commands, quiet=quiet)
+    if page is not None:
+        screen.show(f"\nLook at it: {page}", quiet=quiet)
+    if quiet:
+        print(release_id)
+
+
+def _asking(made: Release, out: Path) -> list[str]:
+    """A query that this release can answer."""
     asking = ["tallytree", "query", str(out), "--level", made.hierarchy.levels[-1], "--size", ">=3"]
     if is_large(made.hierarchy, len(made.sizes)):  # which is asked about one region without reading the others
         asking[3:5] = ["--region", made.hierarchy.ids[1]]
     if made.hierarchy.by is not None:
         column = made.hierarchy.by.columns[0]
         asking += ["--by", f"{column.name}={column.values[0]}"]
-    screen.show_commands({"Check it:": _checking(out, release_id), "Ask it:": asking}, quiet=quiet)
-    if page is not None:
-        screen.show(f"\nLook at it: {page}", quiet=quiet)
-    if quiet:
-        print(release_id)
+    return asking
 
 
 def _checking(out: Path, release_id: str) -> list[str]:
@@ -365,30 +366,32 @@ def _check_account(spec: ReleaseSpec | SynthesisSpec, ledger: Path | None, flags
         Ledger(ledger).check(*asked, spec.fingerprint(), **flags)
 
 
-def _refuse_release(kept: Kept, out: Path, again: str, *, resumed: bool) -> None:
+def _refuse(run: RunFolder, order: Order) -> None:
     """Refuse what cannot be begun or gone on with as it lies there, and say what can be done."""
-    state = kept.state()
-    if resumed and state is None:
+    state, out, was_there = run.state(), order.out, os.path.lexists(run.folder)
+    if state.stage == "other":
+        raise ReleaseError(f"{state.in_words()} Choose another --out, or move {run.folder} away.")
+    if state.stage in ("nothing", "finished"):
+        run.remove()
+        if order.resumed:
+            found = state.in_words() if was_there else f"{run.folder} is not there: nothing was interrupted."
+            if os.path.lexists(out):
+                raise ReleaseError(f"{found} {out} is there already: there is nothing to resume.")
+            raise ReleaseError(f"{found} Nothing was spent now. There is nothing to resume: leave out --resume.")
+    elif state.spent and not order.resumed:
         raise ReleaseError(
-            f"{kept.folder} is not there: nothing was interrupted that could be resumed. Leave out --resume."
+            f"a run for {out} was interrupted. {state.in_words()}\nGo on with:\n  {order.again} --resume\n"
+            f"or delete {run.folder} to give it up."
         )
-    if not resumed and state is not None and state.spent:
+    elif state.spent and os.path.lexists(out):
         raise ReleaseError(
-            f"a release to {out} was interrupted. {state.in_words()}\nGo on with:\n  {again} --resume\n"
-            f"or delete {kept.folder} to give it up."
+            f"{out} is there already, and this run did not write it. {state.in_words()}\nMove {out} away. Go on "
+            f"with:\n  {order.again} --resume"
         )
-    if resumed and kept.in_place(out):
-        return
-    if resumed and state is not None and state.spent and os.path.lexists(out):
-        raise ReleaseError(
-            f"{out} is there already, and the interrupted release did not write it. {state.in_words()}\nMove {out} "
-            f"away, and go on with:\n  {again} --resume"
-        )
-    try:
+    if not order.resumed:
+        run.give_up()
+    with _nothing_spent(unless=False):
         refuse_existing(out)
-    except ReleaseError as error:
-        error.add_note(NOTHING_SPENT)
-        raise
 
 
 @contextmanager
@@ -402,24 +405,25 @@ def _nothing_spent(*, unless: bool) -> Iterator[None]:
         raise
 
 
-def _noted(error: BaseException, kept: Kept, again: str, budget: Budget) -> BaseException:
+def _explained(error: BaseException, run: RunFolder, order: Order, budget: Budget) -> BaseException:
     """An error that says what was spent and how to go on; what the system refuses is none of our defects."""
     before = NOTHING_SPENT in getattr(error, "__notes__", ())
     try:
-        state = None if before else kept.state()
+        state = RunState(run.folder, "nothing") if before else run.state()
     except ReleaseError as damage:
-        state = State(kept.folder, "begun", unsure=str(damage))
+        state = RunState(run.folder, "begun", unsure=str(damage))
     error = _without_defect(error)
+    error.__notes__ = []
     if isinstance(error, ChangedInput):
-        error.__notes__ = [_about_changed_files(again)]
-    elif state is None or not state.spent:
-        error.__notes__ = [NOTHING_SPENT]
+        error.add_note(_about_changed_files(order.again))
+    elif not state.spent:
+        error.add_note(NOTHING_SPENT)
     else:
         if not isinstance(error, SpentError):
             error.add_note(state.in_words())
         if state.unsure:
             error.add_note(f"At most {amount(budget.amount, budget.currency)} is spent.")
-        error.add_note(f"Go on with:\n  {again} --resume")
+        error.add_note(f"Go on with:\n  {order.again} --resume")
     return error
 
 
@@ -442,169 +446,76 @@ def _about_changed_files(again: str) -> str:
     )
 
 
-def _pasted(word: str, path: Path, out: Path, *, ledger: Path | None, no_ledger: bool, flags: Mapping[str, Any]) -> str:
-    """The command as it can be pasted into a shell."""
-    words = ["tallytree", word, str(path), "--out", str(out)]
-    words += [] if ledger is None else ["--ledger", str(ledger)]
-    words += ["--no-ledger"] * no_ledger + ["--same-data-other-name"] * flags["same_data"]
-    words += ["--changed-files"] * flags["changed_files"]
-    return shlex.join(words)
-
-
-def _released(
-    spec: ReleaseSpec,
+def _made(
+    spec: ReleaseSpec | SynthesisSpec,
     out: Path,
-    kept: Kept,
+    run: RunFolder,
     progress: Progress,
     *,
     ledger: Path | None,
-    flags: Mapping[str, Any] = NO_FLAGS,
-    resumed: bool = False,
-    replace: bool = False,
-) -> tuple[Release, str]:
-    """The release and its id."""
-    state = kept.state()
-    if resumed and kept.in_place(out):  # it was killed after the renaming
-        release_id = digest(out / MANIFEST)
-        if state is not None and state.stage == "measured" and (receipt := kept.measurements().receipt) is not None:
-            with warned_if_not_recorded(place_of(out), receipt):
-                receipt.record(release_id)
-        kept.remove()
-        return Release.load(out), release_id
+    order: Order,
+    replaces: bool = False,
+) -> tuple[Release | Synthesis, str]:
+    """What a spec asks for, written to its directory, and its id."""
+    state = run.state()
+    how: dict[str, Any] = {"ledger": ledger, **order.flags, "progress": progress}
+    made: Release | Synthesis
+    if isinstance(spec, ReleaseSpec) and state.stage == "measured":
+        made = resume(run.folder, **_release_arguments(spec), progress=progress)
+    else:
+        with _nothing_spent(unless=state.spent):
+            progress(Stage("checking the spec"))
+            arguments = _release_arguments(spec) if isinstance(spec, ReleaseSpec) else _arguments(spec)
+            if not state.spent:
+                _check_account(spec, ledger, order.flags)
+            weak = _warned(spec.budget)
+            progress(Stage("reading the data"))
+            data = spec.read(progress)
+            if isinstance(data, GroupSizes):
+                _warned(spec.budget, data, but=weak)
+                if is_large(data.hierarchy, data.max_size - data.first_size + 1):
+                    try_names(out, (part.file(COUNTS) for part in parts(data.hierarchy)))
+            if not order.resumed:  # otherwise it is there, or the folder was removed, which must be noticed
+                keep_spec(run.folder, spec)
+        if isinstance(spec, ReleaseSpec) and isinstance(data, GroupSizes):
+            made = release(data, **_more_arguments(spec, data), **arguments, keep=run.folder, **how)
+        else:
+            progress(Stage("fitting"))
+            assert isinstance(spec, SynthesisSpec)
+            assert isinstance(data, Households)
+            title = spec.synthesis.title
+            made = synthesize(data, **arguments, folder=run.folder, resume=order.resumed, title=title, **how)
+    progress(Stage("writing"))
+    return made, made.save(out, replace=replaces, progress=progress)
+
+
+def _release_arguments(spec: ReleaseSpec) -> dict[str, Any]:
+    """The arguments that `release` and `resume` share."""
     wanted = spec.release
-    how: dict[str, Any] = {
+    return {
         "mechanism": wanted.mechanism,
         "options": wanted.options,
         "title": wanted.title,
         "intervals": wanted.intervals,
         "confidence": float(wanted.confidence),
         "areas": spec.area_files(),
-        "progress": progress,
     }
-    if state is not None and state.stage == "measured":
-        made = resume(kept.folder, **how)
-    else:
-        with _nothing_spent(unless=state is not None and state.spent):
-            if state is None or not state.spent:
-                _check_account(spec, ledger, flags)
-            weak = _warned(spec.budget)
-            group_sizes = spec.read(progress)
-            _warned(spec.budget, group_sizes, but=weak)
-            if is_large(group_sizes.hierarchy, group_sizes.max_size - group_sizes.first_size + 1):
-                try_names(out, (part.file(COUNTS) for part in parts(group_sizes.hierarchy)))
-            if not resumed:
-                keep_spec(kept.folder, spec)
-        made = release(
-            group_sizes,
-            budget=spec.budget,
-            unit=spec.unit,
-            shares=wanted.shares,
-            priority=wanted.priority,
-            prior=spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
-            ledger=ledger,
-            **flags,
-            noise=spec.privacy.noise,
-            keep=kept.folder,
-            **how,
-        )
-    progress(Stage("writing"))
-    release_id = made.save(out, replace=replace, progress=progress)
-    kept.remove()
-    return made, release_id
+
+
+def _more_arguments(spec: ReleaseSpec, group_sizes: GroupSizes) -> dict[str, Any]:
+    """The arguments that `release` has and `resume` has not."""
+    wanted = spec.release
+    return {
+        "budget": spec.budget,
+        "unit": spec.unit,
+        "shares": wanted.shares,
+        "priority": wanted.priority,
+        "prior": spec.prior(group_sizes.hierarchy) if wanted.mechanism == "auto" else None,
+        "noise": spec.privacy.noise,
+    }
 
 
 # -------------------------------------------------------------------- syntheses
-
-
-def _synthesized(
-    spec: SynthesisSpec,
-    out: Path,
-    kept: Path,
-    progress: Progress,
-    *,
-    ledger: Path | None,
-    flags: Mapping[str, Any],
-    resumed: bool,
-) -> tuple[Synthesis, str]:
-    """The synthesis and its id."""
-    progress(Stage("checking the spec"))
-    arguments = _arguments(spec)
-    if not resumed:
-        _check_account(spec, ledger, flags)
-        _warned(spec.budget)
-    progress(Stage("reading the data"))
-    households = spec.read(progress)
-    if not resumed:  # then it is there, or the folder was removed, which must be noticed
-        keep_spec(kept, spec)
-    progress(Stage("fitting"))
-    made = synthesize(
-        households,
-        **arguments,
-        ledger=ledger,
-        **flags,
-        folder=kept,
-        resume=resumed,
-        title=spec.synthesis.title,
-        progress=progress,
-    )
-    progress(Stage("drawing households"))
-    return made, made.save(out, progress=progress)
-
-
-def _refuse_synthesis(past: KeptRun, out: Path, again: str, *, resumed: bool) -> None:
-    """Refuse what cannot be gone on with, or begun, as it lies there; every refusal says what can be done."""
-    there = os.path.lexists(past.folder)
-    if past.state == "other":
-        raise ReleaseError(f"{past.in_words()} Choose another --out, or move {past.folder} away.")
-    if resumed and past.state == "nothing":
-        remove_kept(past.folder)
-        found = past.in_words() if there else f"{past.folder} is not there: nothing was interrupted."
-        if os.path.lexists(out):
-            raise ReleaseError(f"{found} {out} is there already: there is nothing to resume.")
-        raise ReleaseError(f"{found} Nothing was spent now. There is nothing to resume: leave out --resume to begin.")
-    if not resumed and past.state != "nothing":
-        raise ReleaseError(
-            f"{past.in_words()}\nGo on with:\n  {again} --resume\nor delete {past.folder} to give it up."
-        )
-    if resumed and os.path.lexists(out):
-        raise ReleaseError(
-            f"{out} is there already, and this run did not write it. {past.in_words()}\nMove {out} away first. "
-            f"Go on with:\n  {again} --resume"
-        )
-    refuse_existing(out)
-
-
-def _told(error: BaseException, kept: Path, again: str) -> BaseException:
-    """An error with a note that says what was spent and how to go on; what was kept for nothing is removed."""
-    told = _without_defect(error)
-    try:
-        past = kept_run(kept)
-    except (TallytreeError, OSError):  # a disk that is full, say, so that the journal cannot even be opened
-        if not _was_begun(kept):
-            told.__notes__ = ["Nothing was spent."]
-            return told
-        told.__notes__ = [f"The budget may be reserved and spent; what was drawn is kept in {kept}."]
-        told.add_note(f"Go on with:\n  {again} --resume")
-        return told
-    if isinstance(told, BudgetError) and past.is_spent:
-        told = BudgetError(after_spending(told))
-    if past.state == "nothing":
-        remove_kept(kept)
-    if isinstance(told, ChangedInput):
-        told.__notes__ = [_about_changed_files(again)]
-        return told
-    told.__notes__ = [past.in_words() if past.state != "nothing" else "Nothing was spent."]
-    if past.state in ("begun", "reserved", "saved"):
-        told.add_note(f"Go on with:\n  {again} --resume")
-    return told
-
-
-def _was_begun(kept: Path) -> bool:
-    """May the ledger have been asked? It is asked once the journal's first line is on the disk, and not before."""
-    try:
-        return b"\n" in (kept / JOURNAL).read_bytes()
-    except OSError:
-        return True
 
 
 def _validated_synthesis(spec: SynthesisSpec, progress: Progress) -> Validated:

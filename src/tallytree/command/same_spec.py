@@ -15,7 +15,7 @@ from tallytree.command.spec import Spec
 from tallytree.core.errors import ReleaseError
 from tallytree.publish.folder import SPEC
 from tallytree.publish.reading import read_json
-from tallytree.publish.release.keeping import Kept
+from tallytree.publish.run_folder import RunFolder
 
 PAGE = ("[report] groups", "[report] entities", "[report] map")
 # What may change: the ledger is known from the run itself, memory is the machine's affair, the page can be made anew.
@@ -25,13 +25,12 @@ BUDGET = ("[privacy] epsilon", "[privacy] rho", "[privacy] delta")
 
 def keep_spec(folder: Path, spec: Spec) -> None:
     """Put the record into the folder of a run, which is made if it is not there."""
-    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    Kept(folder).write(SPEC, _record(spec))
+    RunFolder(folder).write(SPEC, _record(spec))
 
 
 def refuse_changed(folder: Path, spec: Spec) -> None:
     """Refuse to resume a run with another spec, and say what differs."""
-    if not (folder / SPEC).exists():  # a run of an older version
+    if not (folder / SPEC).exists():  # a run that was begun in Python
         return
     before, now = read_json(folder / SPEC), _record(spec)
     keys = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]

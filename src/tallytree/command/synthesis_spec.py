@@ -19,7 +19,7 @@ from tallytree.core.disk import digest_of_files
 from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.schema import Attribute, Counted, Marginal, Schema
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
 from tallytree.synthesis.workload import Workload, all_sets, default_workload, named, sampled_sets
 from tallytree.tables.codebook import bin_names, schema_from_codebook
 from tallytree.tables.households import TABLES, Households, OnBrokenRules, Oversize, read_households

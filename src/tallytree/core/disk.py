@@ -106,14 +106,20 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
-        self._end = self._room_to = 0  # of the lines; of the room that is kept for more
+        self._end = 0  # of the lines
         try:
             sync(path.parent)
             lock(self._file)
-            self.lines = self._whole_lines()
+            self._file.seek(0)
+            content = self._file.read()
+            self.lines, self._end = whole_lines(content)
+            if self._end < len(content):
+                self._file.truncate(self._end)
+                os.fsync(self._file.fileno())
         except BaseException:
             self._file.close()
             raise
+        self._room_to = self._end  # the end of the room that is kept for more lines
         self.usable = True
 
     def append(self, value: dict[str, Any]) -> None:
@@ -150,18 +156,14 @@ class JsonLines:
         self._file.close()
         self.usable = False
 
-    def _whole_lines(self) -> list[bytes]:
-        self._file.seek(0)
-        content = self._file.read()
-        whole = content.rfind(b"\n") + 1
-        lines = content[:whole].splitlines()
-        if lines and b"\0" in lines[-1]:  # JSON has none: the power failed when only the line's end was on disk
-            whole -= len(lines.pop()) + 1
-        if whole < len(content):
-            self._file.truncate(whole)
-            os.fsync(self._file.fileno())
-        self._end = self._room_to = whole
-        return lines
+
+def whole_lines(content: bytes) -> tuple[list[bytes], int]:
+    """The lines of a file of JSON lines that were written whole, and where they end."""
+    end = content.rfind(b"\n") + 1
+    lines = content[:end].splitlines()
+    if lines and b"\0" in lines[-1]:  # JSON has none: the power failed when only the line's end was on disk
+        end -= len(lines.pop()) + 1
+    return lines, end
 
 
 def _allocate(descriptor: int, start: int, size: int) -> None:

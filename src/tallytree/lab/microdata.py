@@ -21,8 +21,8 @@ from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.households import DOMAINS, make_households
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.methods import method
 from tallytree.synthesis.methods.asking import Fitted
 from tallytree.synthesis.models.model import Model

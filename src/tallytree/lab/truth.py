@@ -13,13 +13,13 @@ from tallytree.core.notebook import briefly
 from tallytree.domain.categories import Categories
 from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Measurements, Settle, Settled
 from tallytree.privacy.noise.draws import checked_scale, checked_variance
 from tallytree.privacy.noise.keystream import KeyedWords
 from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tallytree.privacy.plan import Plan
+from tallytree.privacy.run import measure_with
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
 

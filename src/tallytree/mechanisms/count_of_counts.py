@@ -32,7 +32,7 @@ from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurement, Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question, Shares, level_shares
-from tallytree.privacy.size_lists import list_starts
+from tallytree.privacy.views import list_starts
 
 DEVIATIONS_ABOVE_LARGEST = 5  # standard deviations of noise by which a measured largest size is raised
 SIZES_PER_GROUP = 10  # with fewer groups than a public largest size divided by this, sizes are taken for sparse

@@ -38,7 +38,7 @@ from tallytree.mechanisms.mechanism import Estimate
 from tallytree.mechanisms.settings import BELIEFS, Settings, way_of_leaves
 from tallytree.mechanisms.tails import sharpened
 from tallytree.privacy.measurements import Measurements, Settled
-from tallytree.privacy.size_lists import list_starts
+from tallytree.privacy.views import list_starts
 
 LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
 FEWEST_BETWEEN = (

@@ -14,7 +14,7 @@ from typing import Any
 from tallytree.core.errors import BudgetError, SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.synthesis.methods.affording import Sweep, first_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.methods.asking import share
 from tallytree.synthesis.methods.marginals import MarginalsOptions

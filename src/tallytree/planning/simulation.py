@@ -31,10 +31,10 @@ from tallytree.mechanisms import Mechanism, prepare
 from tallytree.mechanisms.mechanism import sizes_of
 from tallytree.planning.prior import ExpectedCounts, Prior, summed_up
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan, Shares
+from tallytree.privacy.run import measure
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
 

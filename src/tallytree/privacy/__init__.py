@@ -2,10 +2,9 @@
 
 It is read in four sittings of about an hour, in this order. Each part is one theorem; beside each step of its proof
 stands the function that carries it (docs/privacy.md has the proofs, and the test of each step). Seals are opened in
-`measure` and in `households.rounds`: a test holds the list.
+`run`, for releases, and in `private_tables`, for syntheses: a test holds the list.
 
-1. **The release core** (about 950 lines): `neighbours`, `accounting`, `budget`, `plan`, `size_lists`, `measurements`,
-   `measure`.
+1. **A release**: `neighbours`, `accounting`, `budget`, `plan`, `views`, `measurements`, `run`.
 
    *What `measure` gives is ε-differentially private, or ρ-zCDP, for all data sets that are neighbours, with the plan's
    ε or ρ.*
@@ -18,18 +17,19 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - The view plus noise of that scale leaves, and nothing else: `measure_with`, `view_of`, `noisy_lists`.
    - ρ implies (ε, δ), rounded to the safe side: `epsilon_of`, `largest_rho`.
 
-2. **The ledger** (about 690 code lines): `chain`, `accounts`, `ledger`.
+2. **The ledger**: `chain`, `accounts`, `ledger`, and `Run` in `run`.
 
    *All that is charged to one account of a ledger costs, in all, at most what the account was opened with.*
 
-   - A cost is reserved before anything is drawn, or refused: `Ledger.reserve`.
-   - A reservation pays for one set of measurements: `Ledger.settle_on`.
+   - A run reserves its cost before anything is drawn, once, or is refused: `Run`, `Ledger.reserve`.
+   - A reservation pays for one set of measurements: `Ledger.settle_on`; or for rounds that together cost no more, each
+     of which begins once over all copies of a journal: `Ledger.begin_round`.
    - Accounts follow from the ledger's entries: `books_of`.
    - These are checked from the first to the last before they are used, so that an edited, cut or older file is noticed:
      `Chain`.
 
-3. **The noise** (`noise/`, about 750 lines; docs/noise.md has the proofs): `keystream`, `thresholds`, `inversion`,
-   `samplers`, `draws`, `opendp`, `randomness`.
+3. **The noise** (`noise/`; docs/noise.md has the proofs): `keystream`, `thresholds`, `inversion`, `samplers`, `draws`,
+   `opendp`, `randomness`.
 
    *If words are uniform and independent, every draw has exactly the stated distribution over all integers (one of 2^62
    or more in size is an error), and what a release draws comes from such words.*
@@ -40,8 +40,7 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - Laplace and Gaussian integers are put together from such outcomes: `laplace_sampler`, `gaussian_sampler`.
    - A release draws from these or from OpenDP's samplers: `cryptographic`. (Seeds are made in `tallytree.lab`.)
 
-4. **What synthesis adds** (`households/`, about 1,250 lines): `neighbours`, `selection`, `journal`, `reservation`,
-   `same_rows`, `rounds`, `together`.
+4. **What synthesis adds**: `household_neighbours`, `selection`, `journal`, `private_tables`, `joint_cost`.
 
    *All that one `PrivateTables` gives out is ρ-zCDP for neighbouring households, with its budget's ρ, also if the run
    was killed and resumed; and with a release it has one promise for one relation, at a stated ρ.*
@@ -52,19 +51,18 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - A choice follows the exponential mechanism exactly, by scores that move at most by their sensitivity, and costs
      ε²/8: `candidates`, `choose`, `cost_of_selection`.
    - Rounds compose; each is within the budget, written down as spent before it is drawn (on disk, where the run has a
-     folder), and then not drawn again: `PrivateTables._round`, `RoundJournal`. The whole budget is reserved in the
-     ledger once: `PrivateTables._begin`. Over all copies of a journal each round begins once: `Ledger.begin_round`,
-     `Reservation`. The rows are those that the run began with: `digest_of_rows`.
+     folder), and then not drawn again: `Run.draw_round`, `Journal`. The rows are those that the run began with:
+     `digest_of_rows`.
    - A household that changes its region is two steps of a release's relation, which so costs 2ε or 4ρ: `together`. The
      release is charged to the households' account too, once: `check_account`, `charge_release`.
 """
 
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
-from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, Sensitivity, one_entity, one_group
 from tallytree.privacy.plan import Plan, Question, every_level
+from tallytree.privacy.run import measure
 
 __all__ = [
     "Budget",

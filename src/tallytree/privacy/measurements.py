@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,6 +22,7 @@ from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
 from tallytree.privacy.plan import Band, Fork
 
+MARKED_AT_A_TIME = 1 << 20  # rows
 BESIDE_SIZES: tuple[View, ...] = ("totals", "entities", "largest")  # one number for each region, not one for each size
 
 
@@ -110,6 +112,16 @@ class Measurements:
     receipt: Receipt | None = None  # stays with the data holder; in no file of a release
 
     __repr__ = briefly
+
+    @property
+    def mark(self) -> str:
+        """What the ledger knows measurements by: a digest of the noisy values, whatever file they are in."""
+        found = hashlib.sha256()
+        for part in self.measured:
+            found.update(f"{part.view} {part.level} {part.values.size}\n".encode())
+            for start in range(0, max(1, len(part.values)), MARKED_AT_A_TIME):
+                found.update(part.values[start : start + MARKED_AT_A_TIME].astype("<i8").tobytes())
+        return found.hexdigest()[:32]
 
     @property
     def max_size(self) -> int:

@@ -1,7 +1,8 @@
 """What is protected: the privacy unit, the full neighbour relation, and how far one neighbour can move a view.
 
 The table of `Neighbours.sensitivity` is the whole privacy argument of a measurement; each entry has its proof there
-and a brute-force test over all small neighbouring data sets.
+and a brute-force test over all small neighbouring data sets. Household microdata have a relation of their own, in
+`household_neighbours`.
 """
 
 from __future__ import annotations

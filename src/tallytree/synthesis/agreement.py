@@ -5,7 +5,7 @@ region, categories and size, component c has the weight w_c · P_c(region) · P_
 constant, and everything else is drawn from the component as ever. An explicit histogram is conditioned by looking at
 its cells of that region, category and size alone.
 
-What the release and the synthesis cost together is in `tallytree.privacy.households.together`.
+What the release and the synthesis cost together is in `tallytree.privacy.joint_cost`.
 """
 
 from __future__ import annotations

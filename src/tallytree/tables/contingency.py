@@ -1,7 +1,7 @@
 """Household microdata as integer codes, and the true counts of any table over them.
 
 A table is counted in one pass over the codes, never query by query. What it returns is as private as the codes are:
-on private codes only `privacy.households.rounds` calls `marginal_counts`, on codes that are public or made up
+on private codes only `privacy.run` calls `marginal_counts`, on codes that are public or made up
 `tallytree.lab` does. Drawn households are counted by the same loops, through `table_counts`.
 """
 

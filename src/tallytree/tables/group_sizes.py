@@ -1,6 +1,6 @@
 """`GroupSizes`: the private counts, sealed, together with the public facts about how they were counted.
 
-`tallytree.privacy.measure` opens the seal. Everything else sees shapes and public facts.
+`tallytree.privacy.run` opens the seal. Everything else sees shapes and public facts.
 """
 
 from __future__ import annotations

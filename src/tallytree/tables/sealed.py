@@ -25,7 +25,7 @@ class Unsharable:
 class Sealed(Unsharable, Generic[Content]):
     """Holds private content; cannot be printed, pickled, copied, compared or turned into an array.
 
-    `tallytree.privacy` opens it, in `measure` and in `households.rounds`; a test looks for any other caller.
+    `tallytree.privacy` opens it, in `run` and in `private_tables`; a test looks for any other caller.
     """
 
     __slots__ = ("__content", "__facts")

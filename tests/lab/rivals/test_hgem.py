@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import io
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -118,19 +116,6 @@ def test_late_weights_are_averaged():
     assert _average(None, models[1].weights, 0.9) is models[1].weights
 
 
-def test_a_killed_run_goes_on_from_its_file():
-    options = {"rate": 1e-3, "steps": 4, "stop_share": 0, "late": True}
-    model = Generator.start(SCHEMA, batch=400, seed_text="ein Text").fit(CELLS, HOUSEHOLDS, PERSONS, **options)
-    file = io.BytesIO()
-    np.savez(file, **model.to_arrays())
-    file.seek(0)
-    with np.load(file) as arrays:
-        read = Generator.from_arrays(SCHEMA, arrays)
-    one, two = (start.fit(CELLS, HOUSEHOLDS, PERSONS, **options).to_arrays() for start in (model, read))
-    assert one.keys() == two.keys()
-    assert all(np.array_equal(one[name], two[name]) for name in one)
-
-
 def test_wrong_input_is_refused():
     model = Generator.start(SCHEMA, batch=4)
     with pytest.raises(SpecError, match="nothing to fit"):
@@ -139,7 +124,3 @@ def test_wrong_input_is_refused():
         model.fit(CELLS, HOUSEHOLDS, -1)
     with pytest.raises(SpecError, match="batch"):
         Generator.start(SCHEMA, batch=0)
-    with pytest.raises(SpecError, match="not a network"):
-        Generator.from_arrays(SCHEMA, {})
-    with pytest.raises(SpecError, match="not a network"):
-        Generator.from_arrays(schema_of((2, 3), (4,), 2), model.to_arrays())

@@ -7,10 +7,8 @@ import pytest
 
 from tallytree import Budget, BudgetError, HouseholdNeighbours, HouseholdUnit, Marginal, Schema, SpecError
 from tallytree.domain.schema import Attribute
-from tallytree.privacy.households.levels import longer_schema, with_levels
-from tallytree.privacy.households.part import PartOfTables
-from tallytree.privacy.households.rounds import PrivateTables
 from tallytree.privacy.neighbours import Sensitivity
+from tallytree.privacy.private_tables import PrivateTables, longer_schema, with_levels
 from tests.oracles.households import count, neighbouring_households, schema_of
 from tests.synthesis.made_up import made_up
 
@@ -64,16 +62,16 @@ def test_no_neighbour_moves_a_table_by_an_upper_level_further_than_is_said(unit,
 
 def part(whole, kept):
     national = Schema(whole.schema.household[:1], whole.schema.person, 3)
-    return PartOfTables(whole, national, Fraction(kept))
+    return whole.part(national, Fraction(kept))
 
 
 def test_a_part_spends_all_but_what_is_kept():
     whole = tables()
     some = part(whole, "1/4")
     assert some.left == Fraction(3, 4)
-    with pytest.raises(BudgetError, match="kept for later"):
+    with pytest.raises(BudgetError, match="is left"):
         some.measure(Marginal("households", ("tenure",)), Fraction(4, 5))
-    with pytest.raises(BudgetError, match="kept for later"):
+    with pytest.raises(BudgetError, match="is left"):
         some.select([Marginal("households", ("tenure",))], [np.zeros(2, int)], Fraction(5, 2))
     assert whole.spent == 0
     some.measure(Marginal("households", ("tenure",)), Fraction(3, 4))
@@ -89,4 +87,4 @@ def test_a_part_has_no_other_attributes_and_keeps_no_more_than_there_is():
     with pytest.raises(BudgetError, match="a part of what is left"):
         part(whole, 2)
     with pytest.raises(SpecError, match="some of their attributes"):
-        PartOfTables(whole, schema_of({"h": 2}, {}, 3), Fraction(0))
+        whole.part(schema_of({"h": 2}, {}, 3), Fraction(0))

@@ -9,7 +9,7 @@ from tallytree import Budget, BudgetError, Ledger, one_entity
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.privacy import Neighbours, Sensitivity
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tests.oracles.households import count, neighbouring_households, schema_of
 
 UNITS = ["one_group", "one_group_added_or_removed", "one_person_attributes"]

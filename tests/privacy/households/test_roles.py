@@ -12,8 +12,8 @@ from tallytree.core.errors import SpecError
 from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Marginal
 from tallytree.privacy import Sensitivity
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.private_tables import PrivateTables
 from tallytree.tables.contingency import grouped, marginal_counts
 from tallytree.tables.households import read_households
 from tests.oracles.households import all_households, count, neighbouring_households, schema_of

@@ -26,12 +26,12 @@ from tallytree.domain.schema import Marginal
 from tallytree.lab.truth import SeededWords
 from tallytree.lab.truth import seeded as chance
 from tallytree.privacy.accounting import cost_of
-from tallytree.privacy.households.journal import FILE, RoundJournal
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.privacy.households.selection import candidates, choose
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.journal import FILE, Journal
 from tallytree.privacy.noise.draws import gaussian_variance
 from tallytree.privacy.noise.samplers import gaussian_sampler
+from tallytree.privacy.private_tables import PrivateTables
+from tallytree.privacy.selection import candidates, choose
 from tallytree.tables.households import households_from_codes, read_households
 from tests.oracles.households import count, schema_of
 
@@ -329,14 +329,14 @@ def killed_before_recording(folder, number):
         pass
 
     border = tables(journal=folder)
-    record = border._journal.record
+    record = border._run.journal.record
 
     def end(result):
-        if len(border._journal.rounds) == number:
+        if len(border._run.journal.rounds) == number:
             raise Killed
         record(result)
 
-    border._journal.record = end
+    border._run.journal.record = end
     with pytest.raises(Killed):
         loop(border)
     border.close()
@@ -386,17 +386,17 @@ def test_a_journal_cut_at_any_byte_resumes_with_nothing_forgotten(tmp_path):
 PROGRAM = """
 import os, signal, sys
 from tallytree import Budget, Ledger
-from tallytree.privacy.households import rounds
+from tallytree.privacy import private_tables as rounds
 from tests.privacy.households.test_rounds import households, loop, relation
 border = rounds.PrivateTables(
     households(), relation(), Budget(rho=1), ledger=Ledger(sys.argv[1]), journal=sys.argv[2]
 )
-record = border._journal.record
+record = border._run.journal.record
 def end(result):
-    if len(border._journal.rounds) == 4:
+    if len(border._run.journal.rounds) == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     record(result)
-border._journal.record = end
+border._run.journal.record = end
 loop(border)
 """
 
@@ -461,7 +461,7 @@ def test_a_journal_of_another_run_is_refused(tmp_path):
         ),
         (lambda: seeded(journal=tmp_path), "noise"),
     ):
-        with pytest.raises(ReleaseError, match=f"another run: its {differ}"):
+        with pytest.raises(ReleaseError, match=f"begun with another {differ}"):
             make()
     tables(journal=tmp_path).close()
 
@@ -535,10 +535,10 @@ def test_recorded_results_that_do_not_fit_are_refused(tmp_path):
 def test_a_journal_of_another_format_is_refused(tmp_path):
     (tmp_path / FILE).write_text('{"format": 1, "facts": {}}\n')
     with pytest.raises(ReleaseError, match=r"has format 1.*Resume with the version that began the run"):
-        RoundJournal(tmp_path)
+        Journal(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(ReleaseError, match="cannot keep a journal"):
-        RoundJournal(tmp_path / "file")
+        Journal(tmp_path / "file")
 
 
 # -------------------------------------------------------------------- secrets
@@ -553,7 +553,7 @@ def test_nothing_private_is_shown_or_written(tmp_path):
     noisy = border.measure(BY_AREA, "1/2000000")
     border.select([BY_AREA], estimates([BY_AREA], 0), "1/1000000")
     text = (tmp_path / FILE).read_text()
-    shown = [repr(border), str(border), str(border.rounds), repr(border._kept), text]
+    shown = [repr(border), str(border), str(border.rounds), repr(border._cache), text]
     exact = {str(secret), str(secret - 1)} - {str(value) for value in noisy.values.tolist()}
     assert all(number not in part for number, part in product(exact, shown))
     for use in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -618,8 +618,8 @@ def test_copies_resumed_killed_and_restored_in_any_order_never_draw_more_than_wa
         border = tables(ledger=ledger, journal=folder)
         place = chance.choice(["journal", "ledger", "draw", "record", "none"])
         at = int(chance.integers(1, 4))
-        steps = {"journal": (border._journal, "reserve"), "ledger": (border._reservation, "begin")}
-        steps["record"] = (border._journal, "record")
+        steps = {"journal": (border._run.journal, "reserve"), "ledger": (border._run, "_begin_round")}
+        steps["record"] = (border._run.journal, "record")
         new = [0]
 
         def dying(step):
@@ -640,7 +640,7 @@ def test_copies_resumed_killed_and_restored_in_any_order_never_draw_more_than_wa
         draw = border._randomness.gaussian
 
         def noise(scale, number):
-            drawn.append((border._played, border._journal.rounds[-1].cost))
+            drawn.append((border._run._played, border._run.journal.rounds[-1].cost))
             if place == "draw" and new[0] == at:
                 raise Killed
             return draw(scale, number)
@@ -673,7 +673,7 @@ def test_a_kill_anywhere_before_the_first_round_charges_once(tmp_path, ledger, m
     def killed(*_, **__):
         raise Killed
 
-    for owner, step in ((Ledger, "reserve"), (RoundJournal, "keep_receipt")):
+    for owner, step in ((Ledger, "reserve"), (Journal, "keep_receipt")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, step, killed)
             with pytest.raises(Killed):

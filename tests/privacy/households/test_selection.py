@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from tallytree.core.errors import SpecError
 from tallytree.lab.truth import SeededWords
-from tallytree.privacy.households import selection
-from tallytree.privacy.households.selection import (
+from tallytree.privacy import selection
+from tallytree.privacy.noise.inversion import Uniform
+from tallytree.privacy.noise.keystream import Keystream
+from tallytree.privacy.selection import (
     INVERSE_FACTORIALS,
     LOWEST,
     CumulativeWeights,
@@ -22,8 +24,6 @@ from tallytree.privacy.households.selection import (
     choose,
     cost_of_selection,
 )
-from tallytree.privacy.noise.inversion import Uniform
-from tallytree.privacy.noise.keystream import Keystream
 from tests.oracles.noise import Interval, Script, exp_minus, try_all_words
 
 

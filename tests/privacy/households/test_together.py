@@ -10,8 +10,8 @@ from tallytree import Budget, BudgetError, Ledger, SpecError
 from tallytree.domain.categories import Categories
 from tallytree.domain.histogram import at_least
 from tallytree.privacy.budget import as_decimal, epsilon_of
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.together import charge_release, check_account, together
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.joint_cost import charge_release, check_account, together
 from tallytree.privacy.neighbours import Neighbours, one_entity, one_group
 
 RHO = Budget(rho="0.5", delta="1e-6")

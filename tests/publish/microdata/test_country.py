@@ -26,7 +26,7 @@ from tallytree import (
     synthesize,
     verify,
 )
-from tallytree.privacy.households.journal import RoundJournal
+from tallytree.privacy.journal import Journal
 from tallytree.tables import Sealed
 from tests.publish.microdata.test_files import forge, statement
 from tests.synthesis.made_up import made_up, released_sizes
@@ -116,7 +116,7 @@ def test_a_cut_off_run_goes_on_in_the_regional_rounds_without_spending_twice(rel
     released.save(tmp_path / "release")
     book = Ledger(tmp_path / "ledger.db")
     book.open("homes", Budget(rho=3), HouseholdNeighbours(HouseholdUnit("one_group"), 3))
-    real = RoundJournal.record
+    real = Journal.record
 
     class Cut(BaseException):
         pass
@@ -128,7 +128,7 @@ def test_a_cut_off_run_goes_on_in_the_regional_rounds_without_spending_twice(rel
 
     again = {**QUICK, "release": tmp_path / "release", "ledger": book, "folder": tmp_path / "kept"}
     with monkeypatch.context() as patched:
-        patched.setattr(RoundJournal, "record", cut_in_a_regional_round)
+        patched.setattr(Journal, "record", cut_in_a_regional_round)
         with pytest.raises(Cut):
             synthesize(HOMES, **again)
     made = synthesize(HOMES, **again, resume=True)

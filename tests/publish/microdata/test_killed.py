@@ -11,8 +11,8 @@ import pytest
 from tallytree import Ledger, ReleaseError, verify
 from tallytree.command import make
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.privacy.households.journal import RoundJournal
-from tallytree.publish.microdata.kept import kept_run
+from tallytree.privacy.journal import Journal
+from tallytree.publish.run_folder import RunFolder
 from tests.command.test_synthesis_spec import GOOD, HOUSEHOLDS, PERSONS
 
 SPEC = GOOD.replace("rho = 0.5", 'rho = 0.5\nledger = "ledger.db"').replace("rounds = 3", "rounds = 2")
@@ -40,17 +40,8 @@ def homes(tmp_path_factory):
 
 
 def synthesized(folder: Path, *, resumed: bool) -> None:
-    make.run_synthesis(
-        folder / "synth.toml",
-        folder / "out",
-        ledger=None,
-        no_ledger=False,
-        same_data=False,
-        changed_files=False,
-        resumed=resumed,
-        report=False,
-        quiet=True,
-    )
+    order = make.Order("synthesize", folder / "synth.toml", folder / "out", resumed=resumed, report=False, quiet=True)
+    make.run_order(order)
 
 
 def run(folder: Path, households, *, resumed: bool, kill_at: int | None = None) -> tuple[int, int]:
@@ -104,11 +95,18 @@ def run(folder: Path, households, *, resumed: bool, kill_at: int | None = None) 
 
 def drawn(folder: Path) -> list:
     """The results that a journal holds."""
-    if not kept_run(folder / "out.partial").rounds:
-        return []
-    journal = RoundJournal(folder / "out.partial")
-    journal.close()
-    return [past.result for past in journal.rounds]
+    return [past.result for past in Journal(folder / "out.partial", look=True).rounds]
+
+
+def is_begun(folder: Path) -> bool:
+    """Does the folder beside the directory say that there is something to go on with?"""
+    state = RunFolder(folder / "out.partial").state()
+    return state.spent or state.stage == "finished"
+
+
+def is_done(folder: Path) -> bool:
+    stage = RunFolder(folder / "out.partial").state().stage
+    return stage == "nothing" and (folder / "out").exists()
 
 
 def killed_and_finished(homes, folder: Path, kill_at: int, again_at: int | None = None) -> None:
@@ -116,14 +114,11 @@ def killed_and_finished(homes, folder: Path, kill_at: int, again_at: int | None 
     shutil.copytree(origin, folder)
     assert run(folder, households, resumed=False, kill_at=kill_at)[0] == -signal.SIGKILL
     before = drawn(folder)
-    state = kept_run(folder / "out.partial").state
-    done = state == "nothing" and (folder / "out").exists()
-    if again_at is not None and not done:
-        run(folder, households, resumed=state != "nothing", kill_at=again_at)
-        state = kept_run(folder / "out.partial").state
-        done = state == "nothing" and (folder / "out").exists()
-    ended, _ = run(folder, households, resumed=done or state != "nothing")
-    assert ended == (2 if done else 0), (kill_at, state)  # what is done already cannot be resumed
+    if again_at is not None and not is_done(folder):
+        run(folder, households, resumed=is_begun(folder), kill_at=again_at)
+    done = is_done(folder)
+    ended, _ = run(folder, households, resumed=done or is_begun(folder))
+    assert ended == (2 if done else 0), kill_at  # what is done already cannot be resumed
     found = verify(folder / "out")
     assert found.ok, found.faults
     (spending,) = Ledger(folder / "ledger.db").account("homes-2020").spendings

@@ -20,7 +20,7 @@ from tallytree import (
     one_entity,
     synthesize,
 )
-from tallytree.privacy.households.journal import RoundJournal
+from tallytree.privacy.journal import Journal
 from tallytree.publish.microdata.making import available_memory
 from tallytree.synthesis.models.sampling import counted
 from tallytree.synthesis.workload import named
@@ -132,8 +132,9 @@ def test_an_error_after_the_budget_was_reserved_says_what_was_spent(book, tmp_pa
     with pytest.raises(ReleaseError) as stop:
         synthesize(made_up(), **QUICK, ledger=book, folder=tmp_path / "kept" if kept else None)
     (note,) = stop.value.__notes__
-    assert "ρ = 0.5" in note
-    assert ("receipt 1" in note) == ("call synthesize again" in note) == kept
+    assert f"ρ = 0.5 of 'homes' in {book.path} is spent" in note
+    assert f"call synthesize again with the same arguments and folder='{tmp_path}/" in note
+    assert ("ledger.db.runs" in note) != kept
 
 
 def test_a_missing_extra_is_told_before_anything_is_spent(book, monkeypatch):
@@ -177,7 +178,7 @@ def test_a_run_is_charged_once_and_its_id_is_recorded(book, tmp_path):
 
 
 def test_a_cut_off_run_goes_on_without_spending_twice(book, tmp_path, monkeypatch):
-    real, recorded = RoundJournal.record, []
+    real, recorded = Journal.record, []
 
     class Cut(BaseException):
         pass
@@ -188,7 +189,7 @@ def test_a_cut_off_run_goes_on_without_spending_twice(book, tmp_path, monkeypatc
             raise Cut
         real(self, result)
 
-    monkeypatch.setattr(RoundJournal, "record", cut_at_the_fourth)
+    monkeypatch.setattr(Journal, "record", cut_at_the_fourth)
     with pytest.raises(Cut):
         synthesize(made_up(), **QUICK, ledger=book, folder=tmp_path / "kept")
     made = synthesize(made_up(), **QUICK, ledger=book, folder=tmp_path / "kept")

@@ -28,7 +28,7 @@ from tallytree.publish.release import areas as areas_module
 from tallytree.publish.release import files
 from tallytree.publish.release.area_files import AREA_FILES
 from tallytree.publish.release.areas import CountedOnce, read_areas
-from tallytree.publish.release.keeping import Kept
+from tallytree.publish.run_folder import RunFolder
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 from tests.publish.forging import sign_again
@@ -302,6 +302,6 @@ def test_a_release_that_is_resumed_publishes_its_areas_too(tmp_path):
     made = release(
         made_up(11, public_totals=False), areas={"k": AREAS}, intervals="guaranteed", keep=tmp_path / "kept", **OPTIONS
     )
-    assert Kept(tmp_path / "kept").state().stage == "measured"
+    assert RunFolder(tmp_path / "kept").state().stage == "measured"
     again = resume(tmp_path / "kept", areas={"k": AREAS}, intervals="guaranteed")
     assert again.area_table().equals(made.area_table())

@@ -15,7 +15,7 @@ from tallytree.estimate.intervals.by_category import guaranteed_entity_sums, gua
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget
-from tallytree.privacy.measure import measure_with
+from tallytree.privacy.run import measure_with
 from tests.publish.test_verify import sign_again
 
 TREE = Hierarchy.from_levels({"state": ["x", "x", "y", "y"], "county": ["A", "B", "C", "D"]}, ["state", "county"])

@@ -37,7 +37,7 @@ from tallytree.publish.release.measurements_file import room_for
 from tests.faults.mutations import mend
 from tests.publish.release.test_measurements_file import rewritten, same
 
-border = importlib.import_module("tallytree.privacy.measure")
+border = importlib.import_module("tallytree.privacy.run")
 TALLYTREE = MECHANISMS["tallytree"]
 SIZES = 60
 TREE = Hierarchy.from_levels(

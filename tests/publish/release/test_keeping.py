@@ -25,14 +25,15 @@ from tallytree import (
     verify,
 )
 from tallytree.privacy import Neighbours
-from tallytree.publish.recording import NotRecorded, mark_of, record
-from tallytree.publish.release import keeping, making
-from tallytree.publish.release.keeping import Kept, SpentError
+from tallytree.privacy.journal import Journal
+from tallytree.publish import run_folder
+from tallytree.publish.release import making
 from tallytree.publish.release.measurements_file import load_measurements, room_for, save_measurements
+from tallytree.publish.run_folder import NotRecorded, RunFolder, SpentError, record
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 
-border = importlib.import_module("tallytree.privacy.measure")
+border = importlib.import_module("tallytree.privacy.run")
 PEOPLE = made_up(5, public_totals=False, name="people")
 
 
@@ -72,10 +73,10 @@ def kill(*_, **__):
 def test_a_kill_before_reserving_has_spent_nothing_and_the_next_run_begins(tmp_path, made, ledger, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "reserve", kill)
-        patch.setattr(Kept, "give_up", lambda _: None)  # a process that is killed clears nothing away
+        patch.setattr(RunFolder, "give_up", lambda _: None)  # a process that is killed clears nothing away
         with pytest.raises(Killed):
             made()
-    state = Kept(tmp_path / "kept").state()
+    state = RunFolder(tmp_path / "kept").state()
     assert (state.stage, state.spent) == ("begun", False)
     assert state.in_words() == "Nothing was spent."
     made().save(tmp_path / "release")
@@ -89,14 +90,16 @@ def test_a_kill_after_reserving_is_gone_on_from_and_paid_once(tmp_path, made, le
         if where == "drawing":
             patch.setattr(border, "_answered", kill)
         elif where == "keeping":
-            patch.setattr(keeping, "write_measurements", kill)
+            patch.setattr(run_folder, "write_measurements", kill)
         elif where == "syncing":
-            patch.setattr(Kept, "put", lambda kept, *_: (kept.write("receipt.json", {}), kill()))
+            patch.setattr(RunFolder, "put", lambda kept, *_: (kept.write("spec.json", {}), kill()))
         else:
-            patch.setattr(Kept, "put", lambda kept, found, _: (save_measurements(found, kept.folder / "room"), kill()))
+            patch.setattr(
+                RunFolder, "put", lambda kept, found, _: (save_measurements(found, kept.folder / "room"), kill())
+            )
         with pytest.raises(Killed):
             made()
-    state = Kept(tmp_path / "kept").state()
+    state = RunFolder(tmp_path / "kept").state()
     assert (state.stage, state.spent) == ("reserved", True)
     assert f"ε = 1 of 'people' in {ledger.path} is spent. Nothing measured was shown" in state.in_words()
     with pytest.raises(ReleaseError, match="no measurements"):
@@ -104,7 +107,7 @@ def test_a_kill_after_reserving_is_gone_on_from_and_paid_once(tmp_path, made, le
     done = made()
     done.save(tmp_path / "release")
     assert len(spendings(ledger)) == 1
-    assert spendings(ledger)[0].rounds[0].mark == mark_of(done.measurements)
+    assert spendings(ledger)[0].rounds[0].mark == done.measurements.mark
 
 
 def test_a_kill_before_the_ledger_knows_the_measurements_goes_on_with_them(tmp_path, made, ledger, monkeypatch):
@@ -112,7 +115,7 @@ def test_a_kill_before_the_ledger_knows_the_measurements_goes_on_with_them(tmp_p
         patch.setattr(Ledger, "settle_on", kill)
         with pytest.raises(Killed):
             made()
-    assert Kept(tmp_path / "kept").state().stage == "measured"
+    assert RunFolder(tmp_path / "kept").state().stage == "measured"
     assert not spendings(ledger)[0].rounds
     with pytest.raises(ReleaseError, match="Go on from it with resume"):
         made()
@@ -135,7 +138,7 @@ def test_of_two_copies_that_both_draw_one_can_go_on(tmp_path, made, ledger, monk
     with pytest.raises(BudgetError, match="other measurements"):
         resume(tmp_path / "kept")
     assert len(spendings(ledger)) == 1
-    assert [each.mark for each in spendings(ledger)[0].rounds] == [mark_of(first.measurements)]
+    assert [each.mark for each in spendings(ledger)[0].rounds] == [first.measurements.mark]
 
 
 def test_measurements_that_were_deleted_are_not_drawn_again(tmp_path, made, monkeypatch):
@@ -153,10 +156,10 @@ def test_a_folder_that_was_begun_for_another_account_is_not_gone_on_from(tmp_pat
             made()
     other = Ledger(tmp_path / "other.db")
     other.open("people", Budget(epsilon=2), Neighbours.of(PEOPLE, one_entity()))
-    with pytest.raises(ReleaseError, match="was begun with ε = 1 and the account 'people' in"):
+    with pytest.raises(ReleaseError, match="was begun with the account 'people' in"):
         made(ledger=other)
     assert not spendings(other)
-    with pytest.raises(ReleaseError, match=r"and not with ε = 0\.5"):
+    with pytest.raises(ReleaseError, match="begun with another budget"):
         made(budget=Budget(epsilon="0.5"))
     assert len(spendings(ledger)) == 1
 
@@ -164,7 +167,7 @@ def test_a_folder_that_was_begun_for_another_account_is_not_gone_on_from(tmp_pat
 def test_a_folder_of_the_users_own_is_left_alone(tmp_path, made, ledger):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "thesis.txt").write_text("mine")
-    with pytest.raises(ReleaseError, match=r"holds 'thesis\.txt'.* Nothing was spent"):
+    with pytest.raises(ReleaseError, match="something else than an interrupted run"):
         made()
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["thesis.txt"]
     assert not spendings(ledger)
@@ -182,23 +185,68 @@ def test_noise_that_would_not_fit_is_refused_before_anything_is_spent(tmp_path, 
 
 
 def test_a_race_that_is_lost_at_reserving_leaves_no_folder(tmp_path, made, ledger, monkeypatch):
-    begin = Kept.begin
+    begin = Journal.begin
 
-    def meanwhile(kept, *given, **told):
+    def meanwhile(journal, facts):
         for _ in range(2):
             ledger.reserve("people", Budget(epsilon=1), Neighbours.of(PEOPLE, one_entity()))
-        return begin(kept, *given, **told)
+        begin(journal, facts)
 
-    monkeypatch.setattr(Kept, "begin", meanwhile)
+    monkeypatch.setattr(Journal, "begin", meanwhile)
     with pytest.raises(BudgetError, match="Nothing was spent"):
         made()
     assert not (tmp_path / "kept").exists()
 
 
 def test_a_second_run_with_the_same_folder_is_refused_before_it_pays(tmp_path, made, ledger):
-    with Kept(tmp_path / "kept").held(), pytest.raises(ReleaseError, match="another run is working in"):
+    with Journal(tmp_path / "kept"), pytest.raises(ReleaseError, match="another run is working in"):
         made()
     assert not spendings(ledger)
+
+
+# -------------------------------------------------------------------- in Python, with nothing said about a folder
+
+
+@pytest.mark.parametrize("place", ["_answered", "estimated"])
+def test_an_interrupt_after_the_reservation_says_what_was_spent_and_where_to_go_on(
+    tmp_path, made, ledger, monkeypatch, place
+):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(border if place == "_answered" else making, place, interrupt)
+        with pytest.raises(KeyboardInterrupt) as stop:
+            made(keep=None)
+    (folder,) = (tmp_path / "ledger.db.runs").iterdir()
+    (note,) = stop.value.__notes__
+    assert f"ε = 1 of 'people' in {ledger.path} is spent." in note
+    assert f"keep={str(folder)!r}" in note
+    done = made(keep=folder) if place == "_answered" else resume(folder, intervals="none")
+    done.save(tmp_path / "release")
+    assert len(spendings(ledger)) == 1
+    assert not (tmp_path / "ledger.db.runs").exists()
+
+
+def test_measurements_that_a_ledger_paid_for_are_kept_until_the_release_is_saved(tmp_path, made, ledger):
+    done = made(keep=None)
+    (folder,) = (tmp_path / "ledger.db.runs").iterdir()
+    assert resume(folder, intervals="none").total == done.total
+    release_id = done.save(tmp_path / "release")
+    assert spendings(ledger)[0].release_id == release_id
+    assert not (tmp_path / "ledger.db.runs").exists()
+
+
+def test_an_interrupt_before_the_reservation_leaves_nothing(tmp_path, made, ledger, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ledger, "reserve", interrupt)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        made(keep=None)
+    assert not getattr(stop.value, "__notes__", [])
+    assert not spendings(ledger)
+    assert not list(tmp_path.glob("ledger.db.runs/*"))
 
 
 # -------------------------------------------------------------------- a full disk
@@ -209,7 +257,7 @@ def full(*_, **__):
 
 
 def test_a_disk_without_room_is_found_out_before_anything_is_spent(tmp_path, made, ledger, monkeypatch):
-    monkeypatch.setattr(Kept, "_take_room", full)
+    monkeypatch.setattr(RunFolder, "_take_room", full)
     with pytest.raises(ReleaseError, match=r"room for [\d,]+ bytes.*No space left on device\. Nothing was spent"):
         made()
     assert not spendings(ledger)
@@ -218,7 +266,7 @@ def test_a_disk_without_room_is_found_out_before_anything_is_spent(tmp_path, mad
 
 def test_a_disk_that_is_full_after_spending_says_so_and_is_gone_on_from(tmp_path, made, ledger, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(keeping, "write_measurements", full)
+        patch.setattr(run_folder, "write_measurements", full)
         with pytest.raises(SpentError, match=r"No space left on device\. ε = 1 of 'people' .* is spent\. Nothing meas"):
             made()
     made().save(tmp_path / "release")
@@ -241,7 +289,7 @@ def test_the_room_that_is_taken_is_enough(tmp_path, mechanism, epsilon):
 def test_measurements_are_written_over_the_room_and_synced_before_they_count(tmp_path, made, monkeypatch):
     steps = []
     inode = {}
-    put, sync, fsync, replace = Kept.put, keeping.sync, os.fsync, keeping.Path.replace
+    put, sync, fsync, replace = RunFolder.put, run_folder.sync, os.fsync, run_folder.Path.replace
 
     def watched(kept, found, progress):
         inode["room"] = (kept.folder / "room").stat().st_ino
@@ -250,8 +298,10 @@ def test_measurements_are_written_over_the_room_and_synced_before_they_count(tmp
         inode["file"] = (kept.folder / "measurements.parquet").stat().st_ino
         assert steps[-3:] == ["fsync", "room", "sync kept"]
 
-    monkeypatch.setattr(keeping.os, "fsync", lambda number: (steps.append("fsync"), fsync(number)))
-    monkeypatch.setattr(keeping.Path, "replace", lambda path, other: (steps.append(path.name), replace(path, other))[1])
+    monkeypatch.setattr(run_folder.os, "fsync", lambda number: (steps.append("fsync"), fsync(number)))
+    monkeypatch.setattr(
+        run_folder.Path, "replace", lambda path, other: (steps.append(path.name), replace(path, other))[1]
+    )
 
     def synced(path):
         sync(path)
@@ -259,8 +309,8 @@ def test_measurements_are_written_over_the_room_and_synced_before_they_count(tmp
         if steps[-2:] == ["fsync", f"sync {path.name}"]:
             del steps[-2]
 
-    monkeypatch.setattr(keeping, "sync", synced)
-    monkeypatch.setattr(Kept, "put", watched)
+    monkeypatch.setattr(run_folder, "sync", synced)
+    monkeypatch.setattr(RunFolder, "put", watched)
     made()
     assert inode["room"] == inode["file"]
 
@@ -316,8 +366,10 @@ def test_a_run_with_totals_goes_on_as_it_was_begun(tmp_path, ledger):
 
 
 def test_the_room_for_lists_is_taken_before_they_are_drawn_and_is_enough(tmp_path, monkeypatch):
-    taken, real = [], Kept._take_room
-    monkeypatch.setattr(Kept, "_take_room", lambda kept, size, *more: (taken.append(size), real(kept, size, *more)))
+    taken, real = [], RunFolder._take_room
+    monkeypatch.setattr(
+        RunFolder, "_take_room", lambda kept, size, *more: (taken.append(size), real(kept, size, *more))
+    )
     made = release(CROWDED, budget=Budget(epsilon=1), unit=one_entity(), keep=tmp_path, intervals="none", **LISTS)
     assert len(made.measurements.on_level(0).values) > 200_000
     assert (tmp_path / "measurements.parquet").stat().st_size <= max(taken)
@@ -390,10 +442,10 @@ def test_what_the_ledger_knows_measurements_by_survives_files(tmp_path, made):
     done = made()
     done.save(tmp_path / "release")
     again = Release.load(tmp_path / "release")
-    assert mark_of(again.measurements) == mark_of(done.measurements)
+    assert again.measurements.mark == done.measurements.mark
     values = again.measurements.measured[0].values
     values[0, 0] += 1
-    assert mark_of(again.measurements) != mark_of(done.measurements)
+    assert again.measurements.mark != done.measurements.mark
     assert np.array_equal(again.counts, done.counts)
 
 

@@ -29,12 +29,11 @@ from tallytree.command.main import app
 from tallytree.lab.blocks import blocks
 from tallytree.privacy import Neighbours
 from tallytree.publish.folder import MANIFEST, clear_unfinished, digest
-from tallytree.publish.recording import mark_of, record
-from tallytree.publish.release.keeping import Kept
 from tallytree.publish.release.large import layout
 from tallytree.publish.release.large.asking import one_region
 from tallytree.publish.release.large.layout import COUNTS, ENTITIES, parts
 from tallytree.publish.release.making import estimated
+from tallytree.publish.run_folder import RunFolder, record
 from tallytree.publish.verify import LISTED, REGULAR
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
@@ -111,7 +110,7 @@ def test_lists_of_sizes_and_settled_totals_are_kept_too(mechanism, options, tmp_
     assert verify(tmp_path / "release", typical=False).faults == ()
     save_measurements(made.measurements, tmp_path / "measurements.parquet")
     again = load_measurements(tmp_path / "measurements.parquet")
-    assert mark_of(again) == mark_of(made.measurements)
+    assert again.mark == made.measurements.mark
     for name in ("totals", "places"):
         one, other = getattr(again.settled, name), getattr(made.measurements.settled, name)
         assert (one is None and other is None) or np.array_equal(one, other)
@@ -307,10 +306,10 @@ def test_a_run_that_was_stopped_goes_on_from_its_measurements(data, tmp_path):
     assert (kept / "regions.parquet").is_file()
     again = resume(kept, intervals="none")
     assert np.array_equal(again.counts, made.counts)
-    assert mark_of(Kept(kept).measurements()) == mark_of(made.measurements)
-    again.save(tmp_path / "release")
-    assert Kept(kept).in_place(tmp_path / "release")
-    Kept(kept).remove()
+    assert RunFolder(kept).measurements().mark == made.measurements.mark
+    release_id = again.save(tmp_path / "release")
+    assert RunFolder(kept).id_at(tmp_path / "release") == release_id
+    RunFolder(kept).finish()
     assert not kept.exists()
     number, identity = record(tmp_path / "release", ledger)
     assert identity == again.release_id
@@ -319,7 +318,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_measurements(data, tmp_path):
 
 def test_the_room_that_is_taken_is_enough(data, tmp_path, monkeypatch):
     taken = []
-    monkeypatch.setattr(Kept, "_take_room", lambda self, size, tell, name: taken.append(size))
+    monkeypatch.setattr(RunFolder, "_take_room", lambda self, size, tell, name: taken.append(size))
     kept = tmp_path / "kept"
     release(data, budget=Budget(epsilon="1/1000000"), unit=one_entity(), intervals="none", keep=kept)
     assert (kept / "measurements.parquet").stat().st_size <= taken[0]

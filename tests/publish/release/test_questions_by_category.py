@@ -12,7 +12,7 @@ from tallytree.domain.category_trees import rows_of
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget
-from tallytree.privacy.measure import measure_with
+from tallytree.privacy.run import measure_with
 from tallytree.publish.release.making import estimated
 from tests.publish.release.test_categories import BY, KINDS, TREE, TWO, group_sizes
 from tests.publish.test_verify import sign_again

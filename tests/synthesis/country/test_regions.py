@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from tallytree import Hierarchy, SpecError
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.synthesis.country.asking import RegionalOptions, affordable
 from tallytree.synthesis.country.levels import national_schema, region_levels
 from tallytree.synthesis.country.settling import drawn_to, settled_rates

@@ -18,9 +18,9 @@ from tallytree import Budget
 from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Marginal
 from tallytree.lab.truth import seeded
-from tallytree.privacy.households import selection
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy import selection
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.methods.asking import Asking, epsilon_for
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import households_from_codes

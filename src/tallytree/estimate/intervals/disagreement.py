@@ -18,9 +18,8 @@ import numpy as np
 from tallytree.core.arrays import Floats, Integers
 from tallytree.estimate.intervals.noise_tails import MOST_COPIES, quantile
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
-from tallytree.privacy.measure import view_of
 from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.privacy.size_lists import list_starts, noisy_lists
+from tallytree.privacy.views import list_starts, noisy_lists, view_of
 
 CHANCE = 0.001  # with which a region whose released counts are the truth is named
 COMPARED = ("at_least", "counts", "sorted_sizes")

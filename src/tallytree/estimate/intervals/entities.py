@@ -33,7 +33,7 @@ from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.variances import LEAST_VARIANCE, TreeVariances
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.privacy.size_lists import list_starts
+from tallytree.privacy.views import list_starts
 
 Ends = tuple[Integers, Integers]
 MOST = 1 << 62

@@ -46,7 +46,7 @@ from tallytree.estimate.intervals.noise_tails import quantile
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.privacy.size_lists import list_starts
+from tallytree.privacy.views import list_starts
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # of the windows of places
 REGIONS_AT_ONCE = 256

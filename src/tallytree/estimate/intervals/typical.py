@@ -37,10 +37,9 @@ from tallytree.domain.category_trees import on_level
 from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_of
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
 from tallytree.estimate.layout import row_blocks
-from tallytree.privacy.measure import view_of
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.plan import FIRST
-from tallytree.privacy.size_lists import noisy_lists
+from tallytree.privacy.views import noisy_lists, view_of
 
 CountsFunction = Callable[[Integers], Any]
 Played = Callable[[int], Integers]  # for each replicate the counts that play the truth

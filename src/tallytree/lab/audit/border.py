@@ -41,14 +41,14 @@ from tallytree.lab.audit.worlds import BY_GROUP, BY_MEMBERS, Home, State, househ
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
-from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.privacy.households.selection import Candidates
-from tallytree.privacy.measure import measure_with
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.plan import FIRST
+from tallytree.privacy.private_tables import PrivateTables
+from tallytree.privacy.run import measure_with
+from tallytree.privacy.selection import Candidates
 
 TRIES = 20  # tables for each pair that is accepted
 STAGES = 4  # an adaptive plan has two; one more run shows that the answers are as wanted
@@ -126,7 +126,7 @@ def _answers(draw: Draw, *seed: object) -> Integers:
 @contextmanager
 def injected(randomness: Randomness) -> Iterator[None]:
     """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `truncated`)."""
-    border: Any = import_module("tallytree.privacy.measure")
+    border: Any = import_module("tallytree.privacy.run")
     counting: Any = import_module("tallytree.tables.count")
     own = border.cryptographic, counting.fresh_key
     border.cryptographic, counting.fresh_key = (lambda _: randomness), (lambda: "0" * 64)
@@ -402,7 +402,7 @@ def _scores(tables: PrivateTables, offered: Sequence[Marginal], schema: Schema) 
 
     As a query with Gaussian noise that costs as much, so that the joint loss stays within the rounds' budget.
     """
-    selection: Any = import_module("tallytree.privacy.households.selection")
+    selection: Any = import_module("tallytree.privacy.selection")
     seen: list[Candidates] = []
     own = selection.choose
 

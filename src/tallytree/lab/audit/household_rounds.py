@@ -24,10 +24,10 @@ from tallytree.lab.audit.verdicts import Row, stated
 from tallytree.lab.audit.worlds import Home, counts_of_homes, households_of
 from tallytree.lab.truth import SeededWords
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
-from tallytree.privacy.households.rounds import NoisyTable, PrivateTables
-from tallytree.privacy.households.selection import candidates, choose
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
 from tallytree.privacy.measurements import Measurement
+from tallytree.privacy.private_tables import NoisyTable, PrivateTables
+from tallytree.privacy.selection import candidates, choose
 
 SCHEMA = Schema(
     (Attribute("area", ("0", "1")),),

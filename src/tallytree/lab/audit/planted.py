@@ -27,11 +27,11 @@ from tallytree.lab.audit.worlds import MAX_SIZE, PEOPLE, QUANTITIES, Kind, pairs
 from tallytree.lab.truth import SeededWords, measured_without_noise, seeded
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import one_entity
 from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.plan import Plan, every_level
+from tallytree.privacy.run import measure_with
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
 

@@ -20,10 +20,10 @@ from tallytree.core.errors import SpecError
 from tallytree.lab.truth import Truth, seeded
 from tallytree.mechanisms import Estimate, Mechanism
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measure import measure_with
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import PrivacyUnit, one_entity
 from tallytree.privacy.plan import Plan
+from tallytree.privacy.run import measure_with
 
 NOT_PRIVATE = "NOT PRIVATE: every region of every level was measured with the same noise"
 

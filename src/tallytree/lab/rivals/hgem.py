@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
-from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats
 from tallytree.core.errors import SpecError
@@ -26,7 +25,7 @@ from tallytree.core.notebook import briefly
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
 from tallytree.synthesis.models.mixture import Mixture
-from tallytree.synthesis.models.model import Arrays, MeasuredCell, SyntheticHouseholds, Wanted, check_number
+from tallytree.synthesis.models.model import MeasuredCell, SyntheticHouseholds, Wanted, check_number
 from tallytree.synthesis.models.products import Queries, expected_counts, queries_of
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.synthesis.models.slots import IMPOSSIBLE, masked
@@ -164,44 +163,6 @@ class Generator:
             smoothed_error=smoothed,
             rounds=self.rounds + 1,
         )
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All that it is, for a file; `from_arrays` reads it back."""
-        named: dict[str, NDArray[Any]] = {
-            "batch": np.array(self.batch),
-            "seed_text": np.array(self.seed_text),
-            "empty": np.array(self.empty),
-            "rounds": np.array(self.rounds),
-            "smoothed_error": np.array(np.nan if self.smoothed_error is None else self.smoothed_error),
-            "steps": np.asarray(self.moments[0]),
-        }
-        kept = {"weights": self.weights, "first": self.moments[1], "second": self.moments[2], "late": self.late or {}}
-        return named | {f"{kind} {name}": array for kind, some in kept.items() for name, array in some.items()}
-
-    @classmethod
-    def from_arrays(cls, schema: Schema, arrays: Arrays) -> Generator:
-        """What `to_arrays` gave."""
-        names = [full for name in _shapes(schema) for full in (name, f"{name} shift")]
-        kinds = ["weights", "first", "second", *(["late"] if f"late {names[0]}" in arrays else [])]
-        try:
-            kept = {kind: {name: np.array(arrays[f"{kind} {name}"]) for name in names} for kind in kinds}
-            smoothed = float(arrays["smoothed_error"])
-            generator = cls(
-                schema,
-                int(arrays["batch"]),
-                str(arrays["seed_text"]),
-                bool(arrays["empty"]),
-                kept["weights"],
-                (np.array(arrays["steps"], np.int32), kept["first"], kept["second"]),
-                kept.get("late"),
-                None if np.isnan(smoothed) else smoothed,
-                int(arrays["rounds"]),
-            )
-        except KeyError:
-            raise SpecError("these arrays are not a network over this schema") from None
-        if any(generator.weights[name].shape != shape for name, shape in _shapes(schema).items()):
-            raise SpecError("these arrays are not a network over this schema")
-        return generator
 
 
 def _heads(schema: Schema) -> dict[str, tuple[int, ...]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,6 @@ from tallytree.domain.schema import Attribute, Counted, Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
 from tallytree.synthesis.models.keeping import settled
 from tallytree.synthesis.models.model import (
-    Arrays,
     MeasuredCell,
     SyntheticHouseholds,
     Wanted,
@@ -204,25 +202,6 @@ class Histogram:
             for column, codes in enumerate(_unravel(digit, self.schema.person)):
                 block.set_person(rows, place, column, codes)
         return block.households
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The cells, the sum of earlier iterates and their number; `from_arrays` reads them back."""
-        named: dict[str, NDArray[Any]] = {"first": np.array(self.first), "rounds": np.array(self.rounds)}
-        for persons, (cells, earlier) in enumerate(zip(self.cells, self.earlier, strict=True), start=self.first):
-            named[f"cells {persons}"], named[f"earlier {persons}"] = cells, earlier
-        return named
-
-    @classmethod
-    def from_arrays(cls, schema: Schema, arrays: Arrays) -> Histogram:
-        """What `to_arrays` gave."""
-        try:
-            first, rounds = int(arrays["first"]), int(arrays["rounds"])
-            sizes = range(first, schema.max_persons + 1)
-            cells = tuple(np.array(arrays[f"cells {size}"], dtype=np.float64) for size in sizes)
-            earlier = tuple(np.array(arrays[f"earlier {size}"], dtype=np.float64) for size in sizes)
-        except KeyError:
-            raise SpecError("these arrays are not a histogram over this schema") from None
-        return cls(schema, first, cells, earlier, rounds)
 
     def _rates(self, of: Counted, person: tuple[str, ...]) -> list[Floats]:
         """For each number of persons [household cells, person cells]: the households that count, or the persons."""

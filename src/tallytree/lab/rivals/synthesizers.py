@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import Literal, TypeVar
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
@@ -25,19 +23,14 @@ from tallytree.synthesis.methods.asking import (
     Asking,
     Fitted,
     epsilon_for,
-    estimates_while_resuming,
     share,
     whole,
 )
-from tallytree.synthesis.methods.checkpoints import M, Models
 from tallytree.synthesis.models.model import MeasuredCell, Model, refuse_roles
 from tallytree.synthesis.models.slots import slots
 from tallytree.synthesis.workload import Workload
 
-if TYPE_CHECKING:
-    from tallytree.lab.rivals.hgem import Generator
-
-
+M = TypeVar("M", bound=Model)
 PASSES = 400  # over all measured cells, for the settled iterate
 
 
@@ -75,7 +68,7 @@ class MwemOptions:
         def fit(model: Histogram, measured: tuple[MeasuredCell, ...], late: bool) -> Histogram:
             return model.fit(measured, rounds.number, rounds.persons, most_updates=self.most_updates)
 
-        last = rounds.run(asking.models("mwem", self, lambda: start, Histogram.from_arrays), fit)
+        last = rounds.run(start, fit)
         models: dict[str, Model] = {"last": last, "average": last.average()}
         if self.iterate == "settled":
             models["settled"] = last.settled(rounds.measured, rounds.number, rounds.persons, passes=PASSES)
@@ -123,8 +116,7 @@ class HgemOptions:
         schema = asking.tables.schema
         rounds = _Rounds(asking, self.rounds, self.selecting, self.totals_share)
 
-        def first() -> Generator:
-            return Generator.start(schema, batch=self.batch, seed_text=self.seed_text, empty=self.empty)
+        start = Generator.start(schema, batch=self.batch, seed_text=self.seed_text, empty=self.empty)
 
         def fit(model: Generator, measured: tuple[MeasuredCell, ...], late: bool) -> Generator:
             return model.fit(
@@ -138,7 +130,7 @@ class HgemOptions:
                 late=late,
             )
 
-        last = rounds.run(asking.models("h-gem", self, first, Generator.from_arrays), fit)
+        last = rounds.run(start, fit)
         return rounds.fitted("averaged", {"averaged": last.averaged(), "last": last})
 
 
@@ -169,52 +161,40 @@ class _Rounds:
         self.persons = asking.persons(for_totals)
         self.measured: tuple[MeasuredCell, ...] = ()
 
-    def run(self, models: Models[M], fit: Callable[[M, tuple[MeasuredCell, ...], bool], M]) -> M:
+    def run(self, model: M, fit: Callable[[M, tuple[MeasuredCell, ...], bool], M]) -> M:
         """All rounds. `fit` makes the next model from the last one and all cells; its flag says: in the later half."""
         while self._asking.left > 0:
-            newest = self._round(models)
+            newest = self._round(model)
             if newest is not None:
                 self.measured = (*self.measured, newest)
-                so_far, late = self.measured, 2 * self._done > self._rounds
-
-                def advance(model: M, so_far: Any = so_far, late: bool = late) -> tuple[M, None]:
-                    return fit(model, so_far, late), None
-
-                models.advance([self.number, self.persons, _plain(newest), late], advance)
+                model = fit(model, self.measured, 2 * self._done > self._rounds)
             words = "lost" if newest is None else newest.marginal.describe()
             self._asking.tell(self._done, max(self._done, self._rounds), words)
-        return models.model
+        return model
 
     def fitted(self, chosen: str, models: dict[str, Model]) -> Fitted:
         """The result, once all rounds are done."""
         return Fitted(models[chosen], self.number, self.measured, tuple(self._asking.record), models)
 
-    def _round(self, models: Models[M]) -> MeasuredCell | None:
+    def _round(self, model: Model) -> MeasuredCell | None:
         """One round; None if its selection or its measurement was lost."""
         rounds_left, left = self._rounds - self._done, self._asking.left
         rho = left if rounds_left <= 1 else share(left, Fraction(1, rounds_left))
         epsilon = epsilon_for(rho * self._selecting)
-        chosen = self._asking.select_cell(self._candidates.marginals, self._estimates(models), epsilon)
+        chosen = self._asking.select_cell(self._candidates.marginals, self._estimates(model), epsilon)
         if chosen is None:
             return None
         self._done += 1
         return self._asking.measure_cell(*chosen, rho - epsilon**2 / 8)
 
-    def _estimates(self, models: Models[M]) -> list[Integers]:
+    def _estimates(self, model: Model) -> list[Integers]:
         """The model's tables as counts: shares of households times their number, shares of persons times theirs."""
-        if self._asking.tables.resuming:
-            return estimates_while_resuming(self._candidates)
-        model = models.model
         per_household = float(model.answers(PERSONS).sum())
         of_persons = self.persons / per_household if per_household > 0 else 0.0
         return [
             whole(table, of_persons if marginal.of == "persons" else self.number)
             for marginal, table in zip(self._candidates, model.answers_all(self._candidates), strict=True)
         ]
-
-
-def _plain(cell: MeasuredCell) -> list[Any]:
-    return [cell.marginal.to_json(), list(cell.cell), cell.value, repr(float(np.float64(cell.variance)))]
 
 
 ROWS = {

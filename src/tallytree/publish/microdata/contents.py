@@ -12,9 +12,9 @@ from tallytree.core.errors import SpecError
 from tallytree.core.notebook import briefly
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.journal import Round
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
-from tallytree.privacy.households.together import Together, together
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
+from tallytree.privacy.joint_cost import Together, together
+from tallytree.privacy.journal import Round
 from tallytree.privacy.ledger import Receipt
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing
 from tallytree.synthesis.methods import Method

@@ -17,8 +17,8 @@ from tallytree.core.progress import Progress, Stage
 from tallytree.domain.schema import SIZE, Marginal, Schema
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, write_json, write_whole
 from tallytree.publish.microdata.contents import SynthesisContents
-from tallytree.publish.microdata.kept import note_saved
 from tallytree.publish.microdata.statement import data_package, privacy_statement
+from tallytree.publish.run_folder import RunFolder
 from tallytree.synthesis.country.levels import RegionLevels
 from tallytree.synthesis.models.model import SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally
@@ -72,7 +72,8 @@ def write_microdata(
         _write_regions(synthesis.table.levels, folder / REGIONS)
         return [*FILES, SIZES, REGIONS]
 
-    return write_whole(target, fill, replace=replace, named=lambda saved: note_saved(synthesis.folder, saved))
+    named = (lambda _: None) if synthesis.folder is None else RunFolder(synthesis.folder).keep_id
+    return write_whole(target, fill, replace=replace, named=named)
 
 
 def is_microdata(folder: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
@@ -16,19 +15,18 @@ from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.category_trees import on_level
 from tallytree.domain.schema import Schema
-from tallytree.privacy.budget import Budget, as_decimal
-from tallytree.privacy.households.journal import VALUE, has_begun
-from tallytree.privacy.households.levels import with_levels
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.households.rounds import PrivateTables
-from tallytree.privacy.households.together import charge_release, check_account, together
+from tallytree.privacy.budget import Budget
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.joint_cost import charge_release, check_account, together
+from tallytree.privacy.journal import VALUE
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import PrivacyUnit
+from tallytree.privacy.private_tables import PrivateTables, check_households, number_of, with_levels
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.microdata.files import ID, PERSON
-from tallytree.publish.microdata.kept import CHECKPOINT, kept_run
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.value import Release
+from tallytree.publish.run_folder import RunFolder, folder_of, telling_what_was_spent
 from tallytree.synthesis.agreement import SizeTable, size_table
 from tallytree.synthesis.country.asking import RegionalOptions
 from tallytree.synthesis.country.making import Country, national_workload, planned, run, workload_of
@@ -84,11 +82,12 @@ def synthesize(
     `workload` are the tables to get right: without one all sets of up to three attributes, or a sample of them.
     `number` is how many households to draw, by default as many as there are. With a `ledger` the whole budget is taken
     from the data set's account first; `same_data` takes files that another account was charged for, and `changed_files`
-    other files than this account was charged for before, as in `release`. `folder` keeps the journal of rounds and the
-    newest model: calling again with the same folder and the same arguments goes on where a killed run stopped, and
-    spends nothing twice; with `resume` a folder that holds no such run is refused. With a ledger a copy of the folder
-    cannot draw a round again; without one, nothing guards against copies. An error after the budget was reserved has a
-    note that says what was spent and how to go on.
+    other files than this account was charged for before, as in `release`. `folder` keeps the journal of rounds: calling
+    again with the same folder and the same arguments goes on where a killed run stopped, and spends nothing twice; with
+    `resume` a folder that holds no such run is refused. With a ledger and without `folder` that is a new folder beside
+    the ledger, until the synthesis is saved. With a ledger a copy of the folder cannot draw a round again; without one,
+    nothing guards against copies. An error or an interrupt after the budget was reserved says what was spent and how to
+    go on.
 
     With a `release` of group sizes (or its directory) and the household attribute `region`, whose values are its leaf
     regions, households are drawn so that their numbers by region and size are the released ones exactly. Where the
@@ -110,36 +109,34 @@ def synthesize(
     if country is not None:
         households = with_levels(households, country.levels.region, country.levels.added)
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
-    if book is not None and table is not None:
-        both = together(table.neighbours, table.budget, neighbours, budget)
-        check_account(book, households.name, both, table.release_id, begun=has_begun(folder))
-
-    tables = PrivateTables(
-        households,
-        neighbours,
-        budget,
-        ledger=book,
-        journal=folder,
-        same_data=same_data,
-        changed_files=changed_files,
-        resume=resume,
-        room=min(JOURNAL + VALUE * ready.workload.queries, MOST_ROOM),
-    )
-    try:
+    place = folder_of(folder, book)
+    how = f"call synthesize again with the same arguments and folder={str(place)!r}"
+    with telling_what_was_spent(place, budget, how):
         if book is not None and table is not None:
-            charge_release(book, households.name, neighbours, both, table.release_id)
-        checkpoint = None if folder is None else os.path.join(folder, CHECKPOINT)
-        how: Any = {"progress": progress, "checkpoint": checkpoint}
-        if country is None or table is None:
-            fitted = ready.method.run(tables, ready.workload, options=ready.options, **how)
-        else:
-            fitted = run(tables, country, table, ready.method, ready.options, ready.workload, **how)
-        exact = {marginal: tables.public_counts(marginal) for marginal in tables.published_exactly}
-    except BaseException as error:
-        tables.close()
-        error.add_note(_how_to_go_on(None if folder is None else Path(folder), budget))
-        raise
-    tables.close()
+            both = together(table.neighbours, table.budget, neighbours, budget)
+            begun = place is not None and RunFolder(place).state().spent
+            check_account(book, households.name, both, table.release_id, begun=begun)
+        tables = PrivateTables(
+            households,
+            neighbours,
+            budget,
+            ledger=book,
+            journal=place,
+            same_data=same_data,
+            changed_files=changed_files,
+            resume=resume,
+            room=min(JOURNAL + VALUE * ready.workload.queries, MOST_ROOM),
+        )
+        try:
+            if book is not None and table is not None:
+                charge_release(book, households.name, neighbours, both, table.release_id)
+            if country is None or table is None:
+                fitted = ready.method.run(tables, ready.workload, options=ready.options, progress=progress)
+            else:
+                fitted = run(tables, country, table, ready.method, ready.options, ready.workload, progress=progress)
+            exact = {marginal: tables.public_counts(marginal) for marginal in tables.published_exactly}
+        finally:
+            tables.close()
     return Synthesis(
         workload=ready.workload if country is None else workload_of(country, ready.workload),
         fitted=fitted,
@@ -156,15 +153,8 @@ def synthesize(
         title=title or "Synthetic households and persons",
         table=table,
         receipt=tables.receipt,
-        folder=None if folder is None else Path(folder).absolute(),
+        folder=place,
     )
-
-
-def _how_to_go_on(folder: Path | None, budget: Budget) -> str:
-    """What an error after the budget was reserved tells, for those who called `synthesize`."""
-    if folder is None:
-        return f"Up to ρ = {as_decimal(budget.amount)} is spent, and no folder was given that rounds could be kept in."
-    return f"{kept_run(folder).in_words()} To go on, call synthesize again with the same arguments and this folder."
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,13 +188,14 @@ def check(
     chosen, settings, asked = check_public(schema, method, options, workload, None if regional is None else region)
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
         raise SpecError(f"number must be a whole number of at least 0, not {told(number)}")
-    tables = PrivateTables(households, neighbours, budget)  # reserves nothing: it has no ledger and no journal
-    if neighbours.number_is_public and tables.number == 0:
+    check_households(households, neighbours, budget)
+    there = number_of(households, neighbours) if neighbours.number_is_public else None
+    if there == 0:
         raise SpecError("there are no households, which is public under this unit: there is nothing to synthesize")
     if regional is not None and (release is None or region is None):
         raise SpecError("regional needs a release and region: the tree of regions is the release's")
     given = _opened(release)
-    table = _table(schema, given, region, by, neighbours, budget, tables)
+    table = _table(schema, given, region, by, neighbours, budget, there)
     if table is not None and number not in (None, table.number):
         raise SpecError(f"the release has {table.number:,} households, so number cannot be {number:,}: leave it out")
     if regional is None or given is None or table is None:
@@ -280,7 +271,7 @@ def _table(
     by: Mapping[str, Any] | None,
     neighbours: HouseholdNeighbours,
     budget: Budget,
-    tables: PrivateTables,
+    number: int | None,
 ) -> SizeTable | None:
     """The released table, if there is one and it can agree with these households."""
     if (release is None) != (region is None):
@@ -291,9 +282,9 @@ def _table(
         return None
     table = released_sizes(schema, *release, region, by)
     both = together(table.neighbours, table.budget, neighbours, budget)
-    if both.regions_are_public and table.number != tables.number:
+    if both.regions_are_public and table.number != number:
         raise SpecError(
-            f"the release has {table.number:,} households and the data {tables.number:,}, both public: they are not "
+            f"the release has {table.number:,} households and the data {number:,}, both public: they are not "
             "about the same households"
         )
     return table

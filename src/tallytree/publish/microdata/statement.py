@@ -10,10 +10,10 @@ from typing import Any
 from tallytree.domain.schema import SIZE, Marginal, Schema
 from tallytree.privacy.accounting import cost_of, scale_for
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
-from tallytree.privacy.households.rounds import GAUSSIAN
-from tallytree.privacy.households.together import Together
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
+from tallytree.privacy.joint_cost import Together
 from tallytree.privacy.neighbours import Sensitivity
+from tallytree.privacy.private_tables import GAUSSIAN
 from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.statement import (
     LEDGER,

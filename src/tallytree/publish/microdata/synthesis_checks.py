@@ -23,8 +23,8 @@ from tallytree.core.numbers import exact_number, short
 from tallytree.core.progress import Progress
 from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.journal import Round
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
+from tallytree.privacy.journal import Round
 from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance

@@ -13,7 +13,7 @@ from tallytree.privacy.budget import as_decimal
 from tallytree.publish.folder import place_of
 from tallytree.publish.microdata.contents import SynthesisContents
 from tallytree.publish.microdata.files import write_microdata
-from tallytree.publish.recording import warned_if_not_recorded
+from tallytree.publish.run_folder import RunFolder, warned_if_not_recorded
 from tallytree.publish.statement import guarantee
 from tallytree.synthesis.trust import TableAccuracy, table_accuracies
 
@@ -83,4 +83,6 @@ class Synthesis(SynthesisContents):
         if self.receipt is not None:
             with warned_if_not_recorded(target, self.receipt):
                 self.receipt.record(saved)
+        if self.folder is not None and RunFolder(self.folder).unnamed:
+            RunFolder(self.folder).finish()
         return saved

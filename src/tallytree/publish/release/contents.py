@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ class ReleaseContents:
     fallback: Fallback | None = None  # where the mechanism that was asked for failed
     areas: tuple[Area, ...] = ()  # whose totals are published beside the counts
     partial: bool = False  # is it of some regions of a large release, read without the others?
+    folder: Path | None = field(default=None, repr=False)  # of its run; stays with the data holder, in no file
 
     __repr__ = briefly
 

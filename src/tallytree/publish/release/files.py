@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -65,8 +65,15 @@ CELLS_WITH_ZEROS = 5_000_000  # a larger release leaves its zero cells out
 # -------------------------------------------------------------------- writing
 
 
-def write_release(release: ReleaseContents, target: Path, *, replace: bool = False, progress: Progress = silent) -> str:
-    """Write all files and return the release's id."""
+def write_release(
+    release: ReleaseContents,
+    target: Path,
+    *,
+    replace: bool = False,
+    named: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
+) -> str:
+    """Write all files and return the release's id. `named` is told the id before the directory is in its place."""
 
     def fill(folder: Path) -> tuple[str, ...]:
         if is_large(release.hierarchy, len(release.sizes)):
@@ -80,7 +87,7 @@ def write_release(release: ReleaseContents, target: Path, *, replace: bool = Fal
         write_json(folder / PACKAGE, data_package(release, zeros=zeros))
         return (*FILES, *write_areas(release, folder))
 
-    return write_whole(target, fill, replace=replace)
+    return write_whole(target, fill, replace=replace, named=named)
 
 
 def write_large(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:

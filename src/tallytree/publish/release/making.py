@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallytree.core.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional
+from tallytree.core.arrays import Integers
 from tallytree.core.errors import BudgetError, ReleaseError
 from tallytree.core.progress import Progress, Stage, in_percent, silent
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.journal import Journal
 from tallytree.privacy.ledger import Ledger, OtherMeasurements
-from tallytree.privacy.measure import FirstStage, measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
+from tallytree.privacy.run import FirstStage, Place, measure
 from tallytree.publish.folder import place_of
-from tallytree.publish.recording import after_spending, mark_of
 from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import Made, surely_estimated
-from tallytree.publish.release.keeping import FIRST_ROOM, MAKING_ROOM, ROOM, Kept, SpentError
+from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.measurements_file import regions_beside, room_for, room_for_first
 from tallytree.publish.release.memory import count_listed, refuse_beyond_memory
 from tallytree.publish.release.value import Release
+from tallytree.publish.run_folder import (
+    FIRST_ROOM,
+    MAKING_ROOM,
+    ROOM,
+    RunFolder,
+    after_spending,
+    folder_of,
+    telling_what_was_spent,
+)
 from tallytree.publish.strength import warn_of_plan
 from tallytree.tables.group_sizes import GroupSizes
 
 if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
+
+_HOW = "call release again with keep={0!r}, or resume({0!r}) if it holds measurements"
 
 
 @expecting(
@@ -80,6 +95,8 @@ def release(
     what else was released, and the privacy statement says so. (The command asks first; who calls this function chose.)
     `keep` names a folder that receives the measurements as soon as they are made, so that `resume` can go on from there
     and spends nothing more; from a run that was killed before they were there, call this again with the same folder.
+    With a ledger and without `keep` that is a new folder beside the ledger, until the release is saved. An error or an
+    interrupt after the budget was reserved says what was spent and where to go on from.
     `intervals` says which error bars the counts get, at the level `confidence`: "all",
     "guaranteed" (typical ones take 25 more estimates) or "none". `areas` publishes totals of areas that are no regions,
     such as {"school_districts": "districts.csv"}: public lists of leaves, as `Release.estimates` takes them.
@@ -102,36 +119,34 @@ def release(
     listed = count_listed(plan, group_sizes.region_totals)
     refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all", listed=listed)
     book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
-    flags = {"same_data": same_data, "changed_files": changed_files}
-    how: dict[str, Any] = {"ledger": book, "noise": noise, "settle": chosen.settle, **flags}
-    if keep is None:
-        progress(Stage("measuring"))
-        measurements = measure(group_sizes, plan, **how)
-    else:
-        progress(Stage(MAKING_ROOM))
-        facts = group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals
-        rooms = {ROOM: room_for(*facts), FIRST_ROOM: room_for_first(*facts)}
-        kept = Kept(place_of(Path(keep)))
-        how["first_stage"] = FirstStage(
-            kept.first, lambda known: kept.put_first(known, room_for(*facts, known), progress)
+    folder = folder_of(keep, book)
+    with telling_what_was_spent(folder, budget, _HOW.format(str(folder))):
+        made = partial(
+            measure,
+            group_sizes,
+            plan,
+            ledger=book,
+            noise=noise,
+            settle=chosen.settle,
+            same_data=same_data,
+            changed_files=changed_files,
         )
-        with kept.held():
-            _refuse_measured(kept)
-            if book is not None and ((state := kept.state()) is None or not state.spent):
-                book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), **flags)
-            regions = partial(regions_beside, group_sizes.hierarchy, neighbours, group_sizes.region_totals)
-            token = kept.begin(chosen, budget, book, group_sizes.name, rooms, regions, progress=progress)
+        if folder is None:
             progress(Stage("measuring"))
-            measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token), progress)
-    return estimated(
-        measurements,
-        chosen,
-        title=title,
-        intervals=intervals,
-        confidence=confidence,
-        areas=published,
-        progress=progress,
-    )
+            measurements = made()
+        else:
+            facts = group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals
+            measurements = _measured_and_kept(RunFolder(folder), made, chosen, facts, progress)
+        return estimated(
+            measurements,
+            chosen,
+            title=title,
+            intervals=intervals,
+            confidence=confidence,
+            areas=published,
+            folder=folder,
+            progress=progress,
+        )
 
 
 def estimated(
@@ -142,6 +157,7 @@ def estimated(
     intervals: Which = "all",
     confidence: float = CONFIDENCE,
     areas: tuple[Area, ...] = (),
+    folder: Path | None = None,
     progress: Progress = silent,
 ) -> Release:
     """The release that follows from measurements: pure post-processing, the same every time.
@@ -150,7 +166,7 @@ def estimated(
     """
     stated = Stated(title or "Groups by region and size", checked_which(intervals), checked_level(confidence), areas)
     made = surely_estimated(measurements, mechanism, in_percent("estimating", progress))
-    return with_error_bars(measurements, made, stated, progress)
+    return replace(with_error_bars(measurements, made, stated, progress), folder=folder)
 
 
 class Stated(NamedTuple):
@@ -202,21 +218,23 @@ def resume(
 
     `auto` is the mechanism that the measurements were made for, with its options.
     """
-    kept = Kept(place_of(Path(folder)))
-    measurements = kept.measurements()
-    _settle_on(measurements)
-    if mechanism == "auto" and (before := kept.mechanism()) is not None:
-        mechanism, options = before[0], before[1] if options is None else options
+    run = RunFolder(place_of(Path(folder)))
+    measurements = run.measurements()
+    _commit(measurements)
+    if mechanism == "auto" and (before := run.facts().get("mechanism")) is not None:
+        mechanism, options = before["name"], before["options"] if options is None else options
     chosen = suited(measurements, mechanism, options)
-    return estimated(
-        measurements,
-        chosen,
-        title=title,
-        intervals=intervals,
-        confidence=confidence,
-        areas=areas_to_publish(areas, measurements.hierarchy, measurements.max_size + 1),
-        progress=progress,
-    )
+    with telling_what_was_spent(run.folder, measurements.budget, _HOW.format(str(run.folder))):
+        return estimated(
+            measurements,
+            chosen,
+            title=title,
+            intervals=intervals,
+            confidence=confidence,
+            areas=areas_to_publish(areas, measurements.hierarchy, measurements.max_size + 1),
+            folder=run.folder,
+            progress=progress,
+        )
 
 
 def suited(measurements: Measurements, mechanism: str = "auto", options: Mapping[str, Any] | None = None) -> Mechanism:
@@ -272,40 +290,42 @@ def prior_of(value: Any, **stated: Any) -> Prior:
     return Prior.of(value, **stated)
 
 
-def _refuse_measured(kept: Kept) -> None:
-    state = kept.state()
-    if state is not None and (state.stage == "measured" or state.settled):
+def _measured_and_kept(
+    run: RunFolder,
+    measured: Callable[..., Measurements],
+    mechanism: Mechanism,
+    facts: tuple[Hierarchy, Neighbours, Plan, Integers | None],
+    progress: Progress,
+) -> Measurements:
+    """Measure, keep the result and tell the ledger; a folder of a run that came no further is gone on from."""
+    state = run.state()
+    if state.stage == "other":
+        raise ReleaseError(f"{state.in_words()} Choose another directory.")
+    if state.stage in ("measured", "finished") or state.lost:
         raise ReleaseError(
-            f"{kept.folder} is there already: an interrupted release. {state.in_words()}"
+            f"{run.folder} is there already: an interrupted release. {state.in_words()}"
             + (" Go on from it with resume, or delete it to give it up." if state.stage == "measured" else "")
         )
-
-
-def _measured_and_kept(kept: Kept, measured: Callable[[], Measurements], progress: Progress) -> Measurements:
-    """Measure, keep the result and tell the ledger."""
-    try:
-        measurements = measured()
-        kept.put(measurements, progress)
-        _settle_on(measurements)
-    except (OSError, MemoryError, BudgetError) as error:
-        state = kept.state()
-        spent = state is not None and state.spent
-        if isinstance(error, OtherMeasurements) or (isinstance(error, BudgetError) and not spent):
-            raise
-        why = error.strerror or "" if isinstance(error, OSError) else str(error) or "there is not enough memory"
-        if state is None or not spent:
-            raise ReleaseError(f"the measurements could not be made: {why}. Nothing was spent.") from None
-        why = why.rstrip(".")
-        raise SpentError(f"the run was stopped before its measurements could be used: {why}.", state) from None
+    with Journal(run.folder) as journal:
+        progress(Stage(MAKING_ROOM))
+        hierarchy, neighbours, _, totals = facts
+        regions_beside(hierarchy, neighbours, totals, run.folder / REGIONS)
+        run.take_rooms({ROOM: room_for(*facts), FIRST_ROOM: room_for_first(*facts)}, progress)
+        first = FirstStage(run.first, lambda known: run.put_first(known, room_for(*facts, known), progress))
+        about = {"mechanism": {"name": mechanism.name, "options": mechanism.options}}
+        progress(Stage("measuring"))
+        measurements = measured(place=Place(journal, json.loads(json.dumps(about)), first))
+        run.put(measurements, progress)
+    _commit(measurements)
     return measurements
 
 
-def _settle_on(measurements: Measurements) -> None:
-    """Tell the ledger, which took the cost before."""
+def _commit(measurements: Measurements) -> None:
+    """Commit the reservation to these measurements: the ledger, which took the cost before, takes no others."""
     if measurements.receipt is not None:
         try:
-            measurements.receipt.settle_on(mark_of(measurements))
+            measurements.receipt.settle_on(measurements.mark)
         except OtherMeasurements:
             raise
         except BudgetError as error:
-            raise BudgetError(after_spending(error)) from None
+            raise BudgetError(after_spending(str(error))) from None

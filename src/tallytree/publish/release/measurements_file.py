@@ -28,7 +28,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurement, Measurements, Passed, Settled
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import FIRST, Band, Plan, Question
-from tallytree.privacy.size_lists import list_starts
+from tallytree.privacy.views import list_starts
 from tallytree.publish.reading import ParquetRows, check_room, parsed
 from tallytree.publish.release.large.layout import REGIONS as LARGE_REGIONS
 from tallytree.publish.release.large.layout import is_large

@@ -22,9 +22,9 @@ from tallytree.estimate.checks import check_adding_up, magnitude
 from tallytree.estimate.intervals.value import checked_level, most_groups
 from tallytree.mechanisms import Mechanism, instead_of
 from tallytree.privacy.accounting import NOISE_FOR
-from tallytree.privacy.measure import variance_of
 from tallytree.privacy.measurements import Settled
 from tallytree.privacy.plan import FIRST, Question, shares_at_sizes
+from tallytree.privacy.run import variance_of
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
 from tallytree.publish.reading import check_room, read_json
 from tallytree.publish.release.area_files import LEAVES, read_published

@@ -13,7 +13,6 @@ from tallytree.core.arguments import FLAG, PATH, expecting
 from tallytree.core.progress import Progress, silent
 from tallytree.publish.export.writing import Format, export
 from tallytree.publish.folder import MANIFEST, digest, place_of
-from tallytree.publish.recording import mark_of, warned_if_not_recorded
 from tallytree.publish.release import shown
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import Options, answer_queries, simultaneous_bands
@@ -25,6 +24,7 @@ from tallytree.publish.release.region_map import RegionMap
 from tallytree.publish.release.scope import By, Regions, named_regions
 from tallytree.publish.report.maps import read_map
 from tallytree.publish.report.words import Words
+from tallytree.publish.run_folder import RunFolder, warned_if_not_recorded
 
 if TYPE_CHECKING:
     from tallytree.publish.report.page import Page
@@ -51,15 +51,20 @@ class Release(ReleaseContents):
 
         The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`. The
         ledger that paid is told it; where that fails there is a warning, and `tallytree ledger record` does it later.
+        A folder that the run was kept in is removed then, unless `keep` named it.
         """
         target, receipt = place_of(Path(directory)), self.measurements.receipt
         if receipt is not None:
             with warned_if_not_recorded(target, receipt):
-                receipt.settle_on(mark_of(self.measurements))
-        release_id = write_release(self, target, replace=replace, progress=progress)
+                receipt.settle_on(self.measurements.mark)
+        run = None if self.folder is None else RunFolder(self.folder)
+        named = (lambda _: None) if run is None else run.keep_id
+        release_id = write_release(self, target, replace=replace, named=named, progress=progress)
         if receipt is not None:
             with warned_if_not_recorded(target, receipt):
                 receipt.record(release_id)
+        if run is not None and run.unnamed:
+            run.finish()
         self.__dict__[_ID] = release_id
         return release_id
 

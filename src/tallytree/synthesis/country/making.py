@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import cast
 
 import numpy as np
 
@@ -15,11 +13,9 @@ from tallytree.core.progress import Progress, Stage
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.households.levels import longer_schema
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
-from tallytree.privacy.households.part import PartOfTables
-from tallytree.privacy.households.rounds import PrivateTables
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.privacy.neighbours import Sensitivity
+from tallytree.privacy.private_tables import PrivateTables, longer_schema
 from tallytree.synthesis.agreement import SizeTable
 from tallytree.synthesis.country.asking import RegionalOptions, RegionalTable, affordable, measured_by_region
 from tallytree.synthesis.country.levels import RegionLevels, national_schema, region_levels
@@ -115,11 +111,10 @@ def run(
     workload: Workload,
     *,
     progress: Progress,
-    checkpoint: str | os.PathLike[str] | None,
 ) -> Fitted:
     """Spend the whole budget of `tables`, which have the regions of all levels, and make a model of the country."""
-    part = PartOfTables(tables, workload.schema, plan.kept)
-    whole = method.run(cast(PrivateTables, part), workload, options=options, progress=progress, checkpoint=checkpoint)
+    part = tables.part(workload.schema, plan.kept)
+    whole = method.run(part, workload, options=options, progress=progress)
     assert isinstance(whole.model, Mixture)
     asking = Asking(tables, workload_of(plan, workload), progress)
     noisy = measured_by_region(asking, plan.wanted)

@@ -6,7 +6,6 @@ Engines that take a while to load are loaded when a model is fitted.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -23,7 +22,7 @@ from tallytree.synthesis.methods.marginals import MarginalsOptions
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.privacy.households.rounds import PrivateTables
+    from tallytree.privacy.private_tables import PrivateTables
 
 DEFAULT = "tallytree-marginals"
 GRADIENTS = ("jax", "optax")  # of the extra `synth`
@@ -79,13 +78,12 @@ class Method:
         *,
         options: Options | Mapping[str, Any] | None = None,
         progress: Progress = silent,
-        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Fitted:
         """Spend the whole budget of `tables` and fit a model for the workload.
 
-        `options` is what `self.options` gave, a mapping for it, or None. `checkpoint` is a folder that keeps the model
-        of the last round, so that a killed run whose tables have a journal is resumed without fitting again; without
-        it the rounds are fitted again, to the same models. `progress` is called after every round.
+        `options` is what `self.options` gave, a mapping for it, or None. `progress` is called after every round. A
+        killed run whose tables have a journal is resumed by running it again: rounds that were drawn are repeated from
+        the journal, and the models are fitted again.
         """
         if options is None or isinstance(options, Mapping):
             options = self.options(options)
@@ -95,7 +93,7 @@ class Method:
             raise SpecError("the workload is for another schema than the private tables")
         if tables.rounds:
             raise SpecError("these private tables were asked before; a method needs their whole budget to itself")
-        return options.run(Asking(tables, workload, progress, checkpoint))
+        return options.run(Asking(tables, workload, progress))
 
 
 METHODS: Registry[Method] = Registry(

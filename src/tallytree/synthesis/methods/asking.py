@@ -6,12 +6,11 @@ all that is left, so that a run spends its budget to the last digit.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,13 +18,12 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.notebook import briefly
 from tallytree.core.progress import Progress, Stage, silent
-from tallytree.domain.schema import Marginal, Schema
-from tallytree.synthesis.methods.checkpoints import M, Models
-from tallytree.synthesis.models.model import Arrays, Measured, MeasuredCell, Model
+from tallytree.domain.schema import Marginal
+from tallytree.synthesis.models.model import Measured, MeasuredCell, Model
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.privacy.households.rounds import PrivateTables
+    from tallytree.privacy.private_tables import PrivateTables
 
 DIGITS = 40  # binary, that a share of the budget has; what is cut off is left for later rounds
 LEAST_VARIANCE = 0.01  # that a fit gets to see: with a huge budget there is no noise, and no weight may be infinite
@@ -74,25 +72,10 @@ class Asking:
         tables: PrivateTables,
         workload: Workload,
         progress: Progress = silent,
-        checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.tables, self.workload = tables, workload
-        self._progress, self._checkpoint = progress, checkpoint
+        self.tables, self.workload, self._progress = tables, workload, progress
         self.total = tables.left
         self.record: list[RoundRecord] = []
-
-    def models(
-        self, name: str, options: Any, first: Callable[[], M], from_arrays: Callable[[Schema, Arrays], M]
-    ) -> Models[M]:
-        """The models of this run, from `first()` on, with its checkpoint if it keeps one."""
-        facts = {
-            "method": name,
-            "options": {key: str(value) for key, value in asdict(options).items()},
-            "workload": self.workload.to_json(),
-            "neighbours": self.tables.neighbours.to_json(),
-            "budget": self.tables.budget.to_json(),
-        }
-        return Models(self._checkpoint, facts, first, lambda arrays: from_arrays(self.tables.schema, arrays))
 
     def private_tables(self) -> list[Marginal]:
         """The workload's tables that are private under the unit: the candidates of a selection."""
@@ -212,8 +195,3 @@ def whole(answers: Floats, number: float) -> Integers:
     """A table per household as whole counts."""
     counts: Integers = np.rint(answers * number).astype(np.int64)
     return counts
-
-
-def estimates_while_resuming(workload: Workload) -> list[Integers]:
-    """Zeros in the tables' shapes: the next selection is repeated from the journal and does not look at them."""
-    return [np.zeros(marginal.shape(workload.schema), np.int64) for marginal in workload]

@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.synthesis.methods.affording import MEAN_SIZE, SIZES, Sweep, first_tables, parts_of, parts_of_the_budget
-from tallytree.synthesis.methods.asking import Asking, Fitted, epsilon_for, estimates_while_resuming, share, whole
+from tallytree.synthesis.methods.asking import Asking, Fitted, epsilon_for, share, whole
 from tallytree.synthesis.models.mixture import Mixture, joined
 from tallytree.synthesis.models.model import Measured
 from tallytree.synthesis.models.slots import slots, variants
@@ -141,7 +140,7 @@ class _Run:
         self.candidates = Workload(self.schema, tuple(dict.fromkeys([*wanted, *smaller])))
         self.parts = parts_of_the_budget(self.schema, asking.workload, asking.tables.neighbours, *options.shares)
         self.zeros = zero_tables(self.schema)
-        self.models = asking.models("tallytree-marginals", options, self._start, Mixture.from_arrays)
+        self.model = self._start()
         self.last_steps = options.last_steps_for(self.schema)
         self.number, self.done, self.others = 0, 0, options.mixtures_for(self.schema) - 1
         self.measured: list[Measured] = []
@@ -153,7 +152,7 @@ class _Run:
         self._sweep()
         self._rounds()
         self._other_mixtures(first)
-        return Fitted(self.models.model, self.number, tuple(self.measured), tuple(self.asking.record))
+        return Fitted(self.model, self.number, tuple(self.measured), tuple(self.asking.record))
 
     def _start(self, number: int = 0) -> Mixture:
         options = self.options
@@ -233,10 +232,7 @@ class _Run:
         epsilon = epsilon_for(rho * Fraction(self.options.select_share))
         rest = rho - epsilon**2 / 8
         tables = self.asking.tables
-        if tables.resuming:
-            estimates = estimates_while_resuming(self.candidates)
-        else:
-            estimates = [whole(table, self.number) for table in self.models.model.answers_all(self.candidates)]
+        estimates = [whole(table, self.number) for table in self.model.answers_all(self.candidates)]
         bounds = [tables.sensitivity(marginal) for marginal in self.candidates]
         penalties = [
             int(MEAN_SIZE * sqrt(bound.l2_squared / (2 * float(rest))) * marginal.cells(self.schema))
@@ -263,19 +259,13 @@ class _Run:
 
     def _advance(self, newest: Sequence[Measured], steps: int) -> bool:
         """Fit to everything so far. Did the newest table, if it is one, move the model by less than its own noise?"""
-        measured, number = [*self.measured], self.number
-
-        def fit(model: Mixture) -> tuple[Mixture, bool]:
-            moved, _ = self._fitted(model, measured, steps)
-            if len(newest) != 1:
-                return moved, False
-            table = newest[0]
-            change = number * np.abs(moved.answers(table.marginal) - model.answers(table.marginal)).sum()
-            return moved, bool(change <= MEAN_SIZE * np.sqrt(table.variance).sum())
-
-        seen: list[Any] = [number, steps, [[name.to_json(), counts.tolist()] for name, counts in self.exact]]
-        seen += [[table.marginal.to_json(), table.values.tolist(), table.variance.flat[0].item()] for table in newest]
-        return bool(self.models.advance(seen, fit))
+        before = self.model
+        self.model, _ = self._fitted(before, self.measured, steps)
+        if len(newest) != 1:
+            return False
+        table = newest[0]
+        change = self.number * np.abs(self.model.answers(table.marginal) - before.answers(table.marginal)).sum()
+        return bool(change <= MEAN_SIZE * np.sqrt(table.variance).sum())
 
     def _other_mixtures(self, first: int) -> None:
         """Mixtures from other starts, fitted to the first tables and then to all, and joined to the one before if they
@@ -283,15 +273,12 @@ class _Run:
         """
         stages = [self.measured[:first], self.measured]
         for number in range(1, self.others + 1):
-
-            def fit(model: Mixture, number: int = number) -> tuple[Mixture, bool]:
-                other, close = self._start(number), False
-                for measured in stages:
-                    other, close = self._fitted(other, measured, self.last_steps)
-                kept = model.components // other.components
-                return joined(model, other, kept / (kept + 1)) if close else model, close
-
-            self.models.advance(["another mixture", number, self.last_steps], fit)
+            other, close = self._start(number), False
+            for measured in stages:
+                other, close = self._fitted(other, measured, self.last_steps)
+            kept = self.model.components // other.components
+            if close:
+                self.model = joined(self.model, other, kept / (kept + 1))
             self.others -= 1
             self._tell(self.done + 1, "another mixture")
 

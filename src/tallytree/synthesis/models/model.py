@@ -137,9 +137,6 @@ class Model(Protocol):
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
         """The wanted households, in random order, all else drawn with the model's chances given what is wanted."""
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All that it is, but for the schema, as named arrays for a file."""
-
 
 def refuse_roles(tables: Iterable[Marginal]) -> None:
     """Refuse tables by role, where a model or a method knows none."""

@@ -20,7 +20,7 @@ from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.size_lists import list_starts
+from tallytree.privacy.views import list_starts
 from tallytree.publish.reading import ParquetRows, check_room
 from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.large.regions import read_regions

@@ -1,25 +1,22 @@
-"""The border for synthesis: tables of private households are selected and measured in rounds, each paid for first.
+"""Private tables of households: what a synthesis may ask of them, in the rounds of a `Run`.
 
 In this order: a request is checked against public facts and the budget, its cost is written into the journal, the round
-is begun in the ledger if there is one (`reservation` says why in this order), then noise is drawn and private counts
-are read (for a choice, counts are made into scores and then words are drawn). What leaves is counts with noise, or the
-place of a choice.
-
-A run that was killed is resumed by running it again with the same journal. Each call is compared with the next round of
-the journal (its kind, its tables and its cost) and answered from there, without touching private data; new rounds are
-drawn once the journal is used up. A round that was lost, because it was reserved and its result was not recorded,
-answers None: it is paid for, and the caller goes on with its next round.
+is begun in the ledger if there is one, then noise is drawn and private counts are read (for a choice, counts are made
+into scores and then words are drawn). What leaves is counts with noise, or the place of a choice. A killed run is
+resumed by running it again with the same journal. Each call is compared with the next round of the journal (its kind,
+its tables and its cost) and answered from there, without touching private data; new rounds are drawn once the journal
+is used up. A round that was lost, because it was reserved and its result was not recorded, answers None: it is paid
+for, and the caller goes on with its next round.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
-import secrets
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -27,25 +24,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
-from tallytree.core.errors import BudgetError, ReleaseError, SpecError, TallytreeError
-from tallytree.core.notebook import briefly
-from tallytree.domain.schema import Marginal, Schema
+from tallytree.core.errors import BudgetError, ReleaseError, SpecError
+from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.privacy.accounting import NoiseKind, scale_for
 from tallytree.privacy.budget import Budget, Number, as_decimal, exact
-from tallytree.privacy.households.journal import Round, RoundJournal, Values
-from tallytree.privacy.households.neighbours import HouseholdNeighbours, roles_by_attribute
-from tallytree.privacy.households.reservation import Reservation, is_made
-from tallytree.privacy.households.same_rows import digest_of_rows
+from tallytree.privacy.household_neighbours import HouseholdNeighbours, roles_by_attribute
+from tallytree.privacy.journal import Journal, Round, Values
 from tallytree.privacy.ledger import Ledger, Receipt
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise.randomness import Randomness, cryptographic
-from tallytree.tables.contingency import check_size, marginal_counts
+from tallytree.privacy.run import Charge, Run
+from tallytree.tables.contingency import HouseholdCodes, check_size, code_type, marginal_counts
 from tallytree.tables.guard import from_outside
 from tallytree.tables.households import Households
 from tallytree.tables.sealed import Sealed, Unsharable, check_unaltered
 
 GAUSSIAN: NoiseKind = "discrete_gaussian"
-KEPT_CELLS = 1 << 25  # of true tables, kept behind the seal for the next round
+DIGEST_BITS = 256
+CACHED_CELLS = 1 << 25  # of true tables, cached behind the seal for the next round
 LARGEST_SUM = 1 << 51  # of an estimate's sizes; so are those of all persons, so that scores stay below 2^52
 
 
@@ -60,8 +56,6 @@ class NoisyTable:
     rho: Fraction  # what it cost
     sensitivity: Sensitivity
     cells: tuple[int, ...] | None = None  # places in the flat table
-
-    __repr__ = briefly
 
 
 class PrivateTables(Unsharable):
@@ -90,72 +84,75 @@ class PrivateTables(Unsharable):
         room: int = 0,
         randomness: Randomness | None = None,
     ) -> None:
-        check_unaltered(households, Households)
-        if budget.rho is None:
-            raise BudgetError(
-                "synthesis draws Gaussian noise, which no pure epsilon can pay for: delta is missing. Give a budget "
-                "as epsilon=… with delta=… (far less than one over the number of persons), or as rho=…"
-            )
-        if neighbours.max_persons != households.schema.max_persons:
-            raise SpecError(
-                f"the schema has max_persons={households.schema.max_persons}, the neighbour relation "
-                f"{neighbours.max_persons}; they must agree"
-            )
-        if households.truncated_by_rule and not self_contained(neighbours, households.schema):
-            raise SpecError(
-                "households were cut to max_persons so that those in a role stay, and an attribute tells roles: under "
-                "one_person_attributes one person's attribute could change who else is kept. Raise max_persons, tell "
-                "roles by position, or protect one_group"
-            )
+        check_households(households, neighbours, budget)
         self.schema, self.neighbours, self.budget = households.schema, neighbours, budget
         self.published_exactly: list[Marginal] = []
-        self._total = budget.rho
         self._households = households
+        self._withheld = Fraction(0)
         self._randomness = cryptographic("tallytree") if randomness is None else randomness
-        self._kept: dict[Marginal, Sealed[Integers]] = {}
-        self._kept_cells = 0
-        self._played = 0
-        self._process, self._lock = os.getpid(), threading.RLock()
-        self._reservation: Reservation | None = None
-        self._journal = RoundJournal(journal, resume=resume)
+        self._cache: dict[Marginal, Sealed[Integers]] = {}
+        kept = Journal(journal, resume=resume)
         try:
-            self._journal.keep_room(room)
-            self.receipt = self._begin(ledger, {"same_data": same_data, "changed_files": changed_files})
+            kept.keep_room(room)
+            facts: Values = {
+                "schema": self.schema.to_json(),
+                "households": self.number if neighbours.number_is_public else None,
+                "truncation": households.truncation(),
+                "noise": self._randomness.name,
+            }
+            charge = Charge(ledger, same_data, changed_files)
+            digest = self._digest_of_rows if kept.on_disk else None
+            self._run = Run(households, neighbours, budget, facts, charge=charge, journal=kept, digest=digest)
         except BaseException:
-            self._journal.close()
+            kept.close()
             raise
+
+    def part(self, schema: Schema, withheld: Fraction) -> PrivateTables:
+        """The same run for tables of some of the attributes, without the part `withheld` of the budget.
+
+        It is another view of this run: it asks the same tables and spends from the same budget, and so can spend
+        nothing that the whole could not.
+        """
+        sides = ((schema.household, self.schema.household), (schema.person, self.schema.person))
+        if schema.max_persons != self.schema.max_persons or any(not set(some) <= set(every) for some, every in sides):
+            raise SpecError("a part of private tables has some of their attributes, and no others")
+        if not 0 <= withheld <= self.left:
+            raise BudgetError("what is kept for later must be a part of what is left")
+        part = object.__new__(PrivateTables)
+        part.__dict__.update(self.__dict__, schema=schema, _withheld=withheld)
+        return part
 
     # ---------------------------------------------------------------- what is public
 
     @property
-    @from_outside("Counting the households")
     def number(self) -> int:
         """How many households there are, if the unit makes that public."""
-        if not self.neighbours.number_is_public:
-            raise SpecError(
-                "the number of households is private under this unit; measure it: measure(Marginal('households'), rho)"
-            )
-        return self._households.codes.open_at_the_privacy_border().number
+        return number_of(self._households, self.neighbours)
 
     @property
     def spent(self) -> Fraction:
-        """What the rounds up to here have cost, in ρ, lost ones included."""
-        return sum((past.cost for past in self.rounds), Fraction(0))
+        """What the rounds up to here cost, in ρ, lost ones included."""
+        return self._run.spent
 
     @property
     def left(self) -> Fraction:
         """What is left for rounds to come, in ρ."""
-        return self._total - self.spent
+        return self.budget.amount - self._run.spent - self._withheld
 
     @property
     def rounds(self) -> tuple[Round, ...]:
         """The rounds up to here: requests, costs and results, for the privacy statement."""
-        return tuple(self._journal.rounds[: self._played])
+        return self._run.rounds
 
     @property
     def resuming(self) -> bool:
         """Are there rounds in the journal that were not asked for again yet?"""
-        return self._played < len(self._journal.rounds)
+        return self._run.resuming
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The ledger's receipt for the whole budget."""
+        return self._run.receipt
 
     def sensitivity(self, marginal: Marginal, cells: int | None = None) -> Sensitivity:
         """How far one neighbour can move the whole table, or any `cells` of its cells."""
@@ -173,8 +170,7 @@ class PrivateTables(Unsharable):
         """
         if self.sensitivity(marginal).l1 > 0:
             raise BudgetError(f"the table of {marginal.describe()} is private under this unit: measure it")
-        self._require_own_process()
-        with self._lock:
+        with self._run.alone():
             if marginal not in self.published_exactly:
                 self.published_exactly.append(marginal)
             return self._true(marginal).copy()
@@ -222,7 +218,7 @@ class PrivateTables(Unsharable):
             return {"values": noisy.tolist()}
 
         request = {"kind": "measure", "table": marginal.to_json(), "cells": None if cells is None else list(cells)}
-        result = self._round(request, cost, draw, values=number)
+        result = self._run.draw_round(request, cost, draw, number, self._withheld)
         if result is None:
             return None
         values = np.array(result.get("values"), dtype=np.int64)
@@ -299,7 +295,7 @@ class PrivateTables(Unsharable):
         penalties: Integers | None,
         weights: Sequence[Fraction] | None,
     ) -> int | None:
-        from tallytree.privacy.households.selection import candidates, choose, cost_of_selection
+        from tallytree.privacy.selection import candidates, choose, cost_of_selection
 
         factor = _positive(epsilon, "epsilon")
         # What is public is checked with scores of zero, before anything is spent.
@@ -310,7 +306,7 @@ class PrivateTables(Unsharable):
             return {"place": choose(offered, self._randomness.words())}
 
         request = {"kind": kind, "candidates": len(tables), "digest": _digest(tables)}
-        result = self._round(request, cost_of_selection(factor), draw)
+        result = self._run.draw_round(request, cost_of_selection(factor), draw, 1, self._withheld)
         if result is None:
             return None
         place = result.get("place")
@@ -342,125 +338,61 @@ class PrivateTables(Unsharable):
             whole.append(estimate.astype(np.int64))
         return whole
 
-    # ---------------------------------------------------------------- rounds
-
-    def _round(self, request: Values, cost: Fraction, draw: Callable[[], Values], *, values: int = 1) -> Values | None:
-        """The next round's result: from the journal if it is there, otherwise reserved, drawn and recorded.
-
-        One round at a time, whichever threads ask, so that each sees what those before it have spent.
-        """
-        self._require_own_process()
-        with self._lock:
-            if self.resuming:
-                past = self._journal.rounds[self._played]
-                if past.request != request or past.cost != cost:
-                    raise ReleaseError(
-                        f"the journal's round {self._played + 1} was another one ({past.request['kind']}, "
-                        f"ρ = {as_decimal(past.cost)}) than is asked for now ({request['kind']}, "
-                        f"ρ = {as_decimal(cost)}): resume with the same program and options, or start anew in another "
-                        "folder with its own budget"
-                    )
-                self._played += 1
-                return past.result
-            if cost > self.left:
-                raise BudgetError(
-                    f"this round would cost ρ = {as_decimal(cost)}, and ρ = {as_decimal(self.left, up=False)} is left "
-                    f"of ρ = {as_decimal(self._total, up=False)}. Nothing was spent on it."
-                )
-            self._journal.reserve(request, cost, values)
-            self._played += 1
-            if self._reservation is not None:
-                self._reservation.begin(self._played, self._journal.rounds[-1])
-            result = from_outside("Drawing a round")(draw)()
-            self._journal.record(result)
-            return result
-
-    def _require_own_process(self) -> None:
-        """A forked process has a copy of what is left to spend, so only the one that opened it may go on."""
-        if os.getpid() != self._process:
-            raise BudgetError(
-                "private tables belong to the process that opened them, and this is another one (a fork of it): the "
-                "budget would be spent in both. Ask in the first process; nothing was spent."
-            )
+    # ---------------------------------------------------------------- private counts
 
     def _true(self, marginal: Marginal) -> Integers:
         """The private counts of a table: for a sum with noise, a score, or `public_counts`, which checks them first."""
-        if marginal in self._kept:
-            return self._kept[marginal].open_at_the_privacy_border()
+        if marginal in self._cache:
+            return self._cache[marginal].open_at_the_privacy_border()
         counts = marginal_counts(self._households.codes.open_at_the_privacy_border(), marginal)
-        if self._kept_cells + counts.size <= KEPT_CELLS:
-            self._kept[marginal] = Sealed(counts)
-            self._kept_cells += counts.size
+        if counts.size + sum(table.cells(self._households.schema) for table in self._cache) <= CACHED_CELLS:
+            self._cache[marginal] = Sealed(counts)
         return counts
 
-    def _begin(self, ledger: Ledger | None, flags: Mapping[str, Any]) -> Receipt | None:
-        """Begin the journal and reserve the whole budget, or check that the journal there is this run's."""
-        households, past = self._households, self._journal.facts
-        fresh = past is None
-        if past is not None and ledger is not None and self._journal.receipt is not None:
-            Reservation(ledger, past["name"] or "", past["token"], self._journal).check()
-        facts: Values = {
-            "name": households.name,
-            "schema": self.schema.to_json(),
-            "neighbours": self.neighbours.to_json(),
-            "budget": self.budget.to_json(),
-            "households": self.number if self.neighbours.number_is_public else None,
-            "truncation": households.truncation(),
-            "noise": self._randomness.name,
-            "ledger": ledger is not None,
-        }
-        wanted = self.budget, self.neighbours, None if ledger is None else households.fingerprint()
-        if past is None:
-            if ledger is not None:
-                ledger.check(households.name, *wanted, **flags)
-            key = secrets.token_hex(32)
-            past = {**facts, "token": secrets.token_hex(16), "key": key, "rows": self._digest_of_rows(key)}
-            self._journal.begin(past)
-        elif past.get("ledger") != facts["ledger"]:
-            which = "with a ledger" if past.get("ledger") else "without a ledger"
-            raise ReleaseError(f"the journal belongs to a run {which}; resume it in the same way")
-        elif other := [name for name in facts if past.get(name) != facts[name]]:
-            raise ReleaseError(
-                f"the journal belongs to another run: its {', '.join(other)} differ. Use another folder, which needs "
-                "a budget of its own, or resume with the same data and options."
-            )
-        elif past["rows"] != self._digest_of_rows(past["key"]):
-            raise ReleaseError(
-                "the private rows are not those that this run began with, though they have the same name. Resume with "
-                "the same rows, or start anew in another folder, which needs a budget of its own."
-            )
-        if ledger is None:
-            return None
-        # The token is on disk: killed from here on, the run finds its reservation again instead of making another.
-        try:
-            receipt = ledger.reserve(households.name, *wanted, token=past["token"], **flags)
-        except TallytreeError:
-            if fresh and not is_made(ledger, households.name, past["token"]):
-                self._journal.forget()
-            raise
-        if self._journal.receipt is None:
-            self._journal.keep_receipt(receipt.number)
-        self._reservation = Reservation(ledger, households.name or "", past["token"], self._journal)
-        self._reservation.check()
-        self._reservation.catch_up()
-        return receipt
-
-    def _digest_of_rows(self, key: str) -> str | None:
-        """Tells other private rows from these; a run that cannot be resumed needs none."""
-        if not self._journal.on_disk:
-            return None
-        codes = self._households.codes.open_at_the_privacy_border()
-        return digest_of_rows(codes, bytes.fromhex(key))
+    def _digest_of_rows(self, key: bytes) -> str:
+        """Tells other private rows from these."""
+        return digest_of_rows(self._households.codes.open_at_the_privacy_border(), key)
 
     def close(self) -> None:
         """End the run here; the journal can then be resumed by another."""
-        self._journal.close()
+        self._run.journal.close()
 
     def __repr__(self) -> str:
         return (
             f"PrivateTables({self.neighbours.unit.kind}, {len(self.rounds)} rounds, "
-            f"ρ = {as_decimal(self.spent)} spent of {as_decimal(self._total, up=False)})"
+            f"ρ = {as_decimal(self.spent)} spent of {as_decimal(self.budget.amount, up=False)})"
         )
+
+
+def check_households(households: Households, neighbours: HouseholdNeighbours, budget: Budget) -> None:
+    """Refuse households that a relation or a budget cannot protect, by public facts alone."""
+    check_unaltered(households, Households)
+    if budget.rho is None:
+        raise BudgetError(
+            "synthesis draws Gaussian noise, which no pure epsilon can pay for: delta is missing. Give a budget "
+            "as epsilon=… with delta=… (far less than one over the number of persons), or as rho=…"
+        )
+    if neighbours.max_persons != households.schema.max_persons:
+        raise SpecError(
+            f"the schema has max_persons={households.schema.max_persons}, the neighbour relation "
+            f"{neighbours.max_persons}; they must agree"
+        )
+    if households.truncated_by_rule and not self_contained(neighbours, households.schema):
+        raise SpecError(
+            "households were cut to max_persons so that those in a role stay, and an attribute tells roles: under "
+            "one_person_attributes one person's attribute could change who else is kept. Raise max_persons, tell "
+            "roles by position, or protect one_group"
+        )
+
+
+@from_outside("Counting the households")
+def number_of(households: Households, neighbours: HouseholdNeighbours) -> int:
+    """How many households there are, if the unit makes that public."""
+    if not neighbours.number_is_public:
+        raise SpecError(
+            "the number of households is private under this unit; measure it: measure(Marginal('households'), rho)"
+        )
+    return households.codes.open_at_the_privacy_border().number
 
 
 def self_contained(neighbours: HouseholdNeighbours, schema: Schema) -> bool:
@@ -479,3 +411,71 @@ def _digest(tables: Sequence[Marginal]) -> str:
     """Distinguishes one list of public candidates from another."""
     text = json.dumps([table.to_json() for table in tables], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+# -------------------------------------------------------------------- regions of all levels as attributes
+
+
+def longer_schema(schema: Schema, added: Mapping[Attribute, Integers]) -> Schema:
+    """The schema with further attributes of households at the end."""
+    return replace(schema, household=(*schema.household, *added))
+
+
+@from_outside("Adding the regions of upper levels")
+def with_levels(households: Households, region: str, added: Mapping[Attribute, Integers]) -> Households:
+    """Households with further attributes: for each, its code by the code of the household's `region`.
+
+    A table by the regions of any level is then a table of the schema and is measured like any other.
+
+    *The added attributes change no promise.* Which region of an upper level a leaf lies in is public and fixed, so the
+    added values are a function of the household's own region. Adding them works on each household by itself: households
+    that are replaced, added or removed stay that, and a household whose persons change keeps all it had. So neighbours
+    without the added attributes are neighbours with them, under every unit, and a bound for all pairs of neighbours
+    holds for these.
+    """
+    check_unaltered(households, Households)
+    leaves = households.schema.attribute(region).codes
+    for attribute, of_leaf in added.items():
+        if of_leaf.shape != (leaves,) or of_leaf.min() < 0 or of_leaf.max() >= attribute.codes:
+            raise SpecError(f"{attribute.name!r} needs one of its codes for each of the {leaves:,} leaf regions")
+    codes = households.codes.open_at_the_privacy_border()
+    columns = {
+        attribute.name: of_leaf.astype(code_type(attribute.codes))[codes.household[region]]
+        for attribute, of_leaf in added.items()
+    }
+    schema = longer_schema(households.schema, added)
+    longer = replace(codes, schema=schema, household={**codes.household, **columns})
+    return replace(households, schema=schema, codes=Sealed(longer))
+
+
+def digest_of_rows(codes: HouseholdCodes, key: bytes) -> str:
+    """HMAC-SHA256 over the households as a multiset: neither their order nor that of persons in one matters.
+
+    Each household is hashed by itself (attributes, size, its persons sorted) and the numbers are added up modulo 2^256,
+    which is the same in any order; the sum is hashed once more. A household has all persons that were read, those
+    beyond `max_persons` included: so the digest is the same whichever of them a reading draws.
+    """
+    homes = _rows(list(codes.household.values()), codes.number)
+    person = list(codes.person.values())
+    living = np.repeat(np.arange(codes.number), np.diff(codes.starts))
+    if codes.left_out is not None:
+        of_household, columns = codes.left_out
+        living = np.concatenate([living, of_household])
+        person = [np.concatenate([column, columns[name]]) for name, column in codes.person.items()]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(living, minlength=codes.number))])
+    order = np.lexsort([*reversed(person), living])
+    people = _rows([column[order] for column in person], len(order))
+    home_bytes, person_bytes = homes.tobytes(), people.tobytes()
+    home_width, person_width = homes.shape[1] * homes.itemsize, people.shape[1] * people.itemsize
+    total = 0
+    for home, (start, stop) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
+        row = home_bytes[home * home_width : (home + 1) * home_width] + (stop - start).to_bytes(8, "big")
+        row += person_bytes[start * person_width : stop * person_width]
+        total += int.from_bytes(hmac.digest(key, row, "sha256"), "big")
+    whole = f"{codes.number} {total % (1 << DIGEST_BITS)}"
+    return hmac.digest(key, whole.encode(), "sha256").hex()
+
+
+def _rows(columns: list[np.ndarray], number: int) -> np.ndarray:
+    """Columns of codes side by side, of one width whatever type each has."""
+    return np.ascontiguousarray(np.array(columns, dtype="<i8").T.reshape(number, len(columns)))

@@ -39,7 +39,7 @@ from fractions import Fraction
 from tallytree.core.errors import BudgetError, SpecError
 from tallytree.privacy.accounts import Account
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
-from tallytree.privacy.households.neighbours import HouseholdNeighbours
+from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.privacy.ledger import Ledger, holding
 from tallytree.privacy.neighbours import Neighbours
 

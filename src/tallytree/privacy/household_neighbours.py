@@ -23,7 +23,6 @@ from tallytree.privacy.neighbours import (
 from tallytree.tables.options import Columns
 
 HouseholdUnitKind = Literal["one_group", "one_group_added_or_removed", "one_person_attributes"]
-
 HOUSEHOLDS = "households"  # this kind of neighbour relation, in files
 
 

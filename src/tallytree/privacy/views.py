@@ -1,4 +1,4 @@
-"""Lists of group sizes, one region after another: their places, and adding the sizes themselves to noise.
+"""What is measured of private counts: their views, and lists of group sizes, one region after another.
 
 A list is as long as a number that is public before the list is measured, and is read from its large end: where there
 are more groups than places the smallest are left out, where there are fewer the first places hold sizes of 0.
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
 from tallytree.core.kernels import kernel
+from tallytree.domain.histogram import at_least, entities
+from tallytree.privacy.neighbours import View
 from tallytree.privacy.plan import Band
 
 AT_A_TIME = 1 << 22
@@ -67,3 +69,34 @@ def add_sizes(
                 sums[index - begin] += part
             place = stop
         region += 1
+
+
+def view_of(view: View, counts: Integers, first_size: int, band: Band | None = None) -> Integers:
+    """A view of some regions' counts `[regions, sizes]`, but for lists of sizes, which are never made whole."""
+    if view == "at_least":
+        every = at_least(counts, first_size)
+        return every if band is None else np.ascontiguousarray(every[:, band.first - 1 : band.last])
+    if view == "chain":
+        return _chain(counts)
+    if view == "entities":
+        return entities(counts, first_size)[:, np.newaxis]
+    if view == "largest":
+        sizes = np.arange(first_size, first_size + counts.shape[1])
+        largest: Integers = np.where(counts > 0, sizes, 0).max(axis=1, keepdims=True)
+        return largest
+    return counts.sum(axis=1, keepdims=True) if view == "totals" else counts
+
+
+def _chain(counts: Integers) -> Integers:
+    """For each cell how many groups are in it or in a later one, size by size and region by region within a size."""
+    row = np.cumsum(counts.T.ravel()[::-1])[::-1]
+    return np.ascontiguousarray(row.reshape(counts.shape[::-1]).T)
+
+
+def folded(counts: Integers, last: int) -> Integers:
+    """The counts with all sizes beyond the column `last` counted there."""
+    if last + 1 == counts.shape[1]:
+        return counts
+    folded = counts[:, : last + 1].copy()
+    folded[:, last] = counts[:, last:].sum(axis=1)
+    return folded
