@@ -365,7 +365,6 @@ PARTICIPLE_MODULES = {
 }
 REPEATED_NAMES = {
     "asking",
-    "by_category",
     "cells",
     "chain",
     "contents",
@@ -425,7 +424,6 @@ MANY_PARAMETERS = {
     "command.make.run_synthesis",
     "command.plan.run_plan",
     "command.query.run_query",
-    "estimate.intervals.guaranteed._bound_differences",
     "estimate.intervals.list_bounds._bound",
     "estimate.intervals.typical._put_ends",
     "estimate.intervals.typical.typical",

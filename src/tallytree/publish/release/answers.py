@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,21 +25,18 @@ from tallytree.domain.categories import ALL
 from tallytree.domain.histogram import size_label
 from tallytree.domain.long_table import key_columns
 from tallytree.estimate.intervals import linear
-from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, between
+from tallytree.estimate.intervals.at_least_bounds import at_least_bounds
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
-from tallytree.estimate.intervals.entities import entity_ends
-from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.guaranteed import bounded_sum, entity_ends, guaranteed, guaranteed_sums
 from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
-from tallytree.estimate.intervals.unions import chance_each, fewest_nodes, sums_over
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.publish.release.answer import Answer
-from tallytree.publish.release.area_bars import guaranteed_scopes
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import guaranteed_rows, replicated, typical_rows
 from tallytree.publish.release.questions import Asked, Ends, Sizes, Sum, sizes_in
-from tallytree.publish.release.scope import By, Regions, Scope, named_regions, read_by, row_in_words
+from tallytree.publish.release.scope import By, Regions, Scope, named_regions, read_by, row_in_words, unions_of
 from tallytree.publish.release.truncation import truncation
 
 if TYPE_CHECKING:
@@ -81,21 +78,16 @@ def bands(
     """
     import pyarrow as pa
 
-    level = release.error_bars.confidence if confidence is None else checked_level(confidence)
     tree, columns = release.hierarchy, [size - release.sizes.start for size in sizes_in(sizes, release.sizes)]
-    found = guaranteed(release.measurements, release.counts, level=level, simultaneous=True)
-    if found is None:
-        raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
-    tables, values = [], read_by(by, tree.by)
-    for region in named_regions(regions, tree.regions):
-        scope = Scope((region,), values, "")
-        rows = scope.rows(tree)
-        whole = guaranteed_scopes(release.measurements, release.counts, [scope], found)
+    values = read_by(by, tree.by)
+    regions_asked = named_regions(regions, tree.regions)
+    scopes = [Scope((region,), values, "") for region in regions_asked]
+    cells, tables = _together(release, scopes, confidence), []
+    for place, region in enumerate(regions_asked):
         keys = key_columns(tree.regions, range(region, region + 1), release.sizes)
         size = keys.pop("size")
-        chosen = {name: [value] * len(release.sizes) for name, value in scope.by(tree).items()}
-        cells = {"count": sums_over([rows], release.counts), "lower": whole.lower, "upper": whole.upper}
-        made = pa.table({**keys, **chosen, "size": size, **{name: ends[0] for name, ends in cells.items()}})
+        chosen = {name: [value] * len(release.sizes) for name, value in scopes[place].by(tree).items()}
+        made = pa.table({**keys, **chosen, "size": size, **{name: ends[place] for name, ends in cells.items()}})
         tables.append(made.take(columns))
     return pa.concat_tables(tables)
 
@@ -114,16 +106,10 @@ def area_bands(
     """
     import pyarrow as pa
 
-    level = release.error_bars.confidence if confidence is None else checked_level(confidence)
     columns = [size - release.sizes.start for size in sizes_in(sizes, release.sizes)]
-    cells = guaranteed(release.measurements, release.counts, level=level, simultaneous=True)
-    if cells is None:
-        raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
     tree, chosen = release.hierarchy, read_by(by, release.hierarchy.by)
     scopes = [Scope(area.regions, chosen, "") for area in areas]
-    unions = [scope.rows(tree) for scope in scopes]
-    found = guaranteed_scopes(release.measurements, release.counts, scopes, cells)
-    values = {"count": sums_over(unions, release.counts), "lower": found.lower, "upper": found.upper}
+    values = _together(release, scopes, confidence)
     return pa.table(
         {
             "area": [area.name for area in areas for _ in columns],
@@ -135,6 +121,17 @@ def area_bands(
             **{name: ends[:, columns].ravel() for name, ends in values.items()},
         }
     )
+
+
+def _together(release: ReleaseContents, scopes: Sequence[Scope], confidence: float | None) -> dict[str, Integers]:
+    """Counts `[scopes, sizes]` and the ends of intervals that hold together for all sizes."""
+    level = release.error_bars.confidence if confidence is None else checked_level(confidence)
+    cells = guaranteed(release.measurements, release.counts, level=level, simultaneous=True)
+    if cells is None:
+        raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
+    unions = unions_of(scopes, release.hierarchy)
+    found = guaranteed_sums(release.measurements, release.counts, unions, cells)
+    return {"count": unions.add_up(release.counts), "lower": found.lower, "upper": found.upper}
 
 
 # -------------------------------------------------------------------- how questions are answered
@@ -298,9 +295,7 @@ class _Answering:
         rest = linear.linear_estimate(view, wanted.regions, sorted(set(sizes) - set(wanted.sizes)))
         if rest.variance >= direct.variance:
             return direct
-        public = float(totals[list(wanted.regions)].sum())
-        negated = -rest.column_weights
-        return LinearSum(rest.view, rest.region_weights, negated, public - rest.estimate, rest.variance)
+        return LinearSum((), float(totals[list(wanted.regions)].sum())).minus(rest)
 
     def _guaranteed(self, question: Asked, released: float | None) -> tuple[float, Ends, bool, str]:
         """Unbiased estimate, interval, whether it is exact, and what to say where it is unbounded."""
@@ -313,11 +308,8 @@ class _Answering:
             return one.estimate, self._of_sum(question, one, released), one.variance == 0, ""
         (other,) = others
         if question.kind == "difference":
-            gap = linear.difference(one, other, level=self.confidence)
-            least, greatest = self._bounds(question)
-            moved = min(max(gap.estimate, least), greatest) - gap.estimate
-            ends = self._possible(question, _whole(gap.lower + moved, gap.upper + moved), released)
-            return gap.estimate, ends if gap.variance == 0 else self._spread(question, ends), gap.variance == 0, ""
+            gap = one.minus(other)
+            return gap.estimate, self._of_sum(question, gap, released), gap.variance == 0, ""
         found = linear.ratio(one, other, level=self.confidence)
         if question.kind == "mean" and self._entities_tell(question):
             return found.estimate, self._possible(question, self._mean_ends(question), released), False, ""
@@ -331,11 +323,7 @@ class _Answering:
         return math.nan, ends, False, unbounded + within
 
     def _bounded(self, question: Asked, released: float | None) -> tuple[Ends | None, list[str]]:
-        """An interval from bounds of `at_least` counts, where there is no unbiased estimate; and what to say if not.
-
-        A run of sizes in a region is the difference of two of them, so a sum of n runs fails if one of 4 n bounds does.
-        The union is made up of as few regions as can be, some of them taken away (`unions`).
-        """
+        """An interval from bounds of `at_least` counts, where there is no unbiased estimate; and what to say if not."""
         if question.cell is not None:
             return self._of_cell(self._cells, question.cell), []
         if question.kind == "mean":
@@ -344,21 +332,11 @@ class _Answering:
             return self._possible(question, mean, released), unbounded if math.isinf(mean[1]) else []
         if question.kind != "sum":
             return None, [f"A {question.kind} has no guaranteed interval here. {self.not_linear}"]
-        measurements, sizes = self.release.measurements, question.one.sizes
         if self._is_public(question) and (total := self._public(question.one)) is not None:
             return self._possible(question, (total, total), released), []
-        runs = [list(run) for run in np.split(np.array(sizes), np.flatnonzero(np.diff(sizes) > 1) + 1)]
-        plus, minus = fewest_nodes(question.one.regions, self.release.hierarchy)
-        chance = chance_each(len(plus) + len(minus), len(runs), self.confidence)
-        if chance not in self._at_least:
-            self._at_least[chance] = at_least_bounds(measurements, chance)
-        low, high = 0, 0
-        for run in runs:
-            for nodes, sign in ((plus, 1), (minus, -1)):
-                for region in nodes:
-                    ends = between(self._at_least[chance], measurements, region, int(run[0]), int(run[-1]))
-                    low, high = low + sign * ends[sign < 0], high + sign * ends[sign > 0]
-        return self._spread(question, self._possible(question, (low, high), released)), []
+        one, measurements = question.one, self.release.measurements
+        ends = bounded_sum(measurements, one.regions, np.array(one.sizes), 1 - self.confidence, self._at_least)
+        return self._spread(question, self._possible(question, ends, released)), []
 
     def _of_sum(self, question: Asked, found: LinearSum, released: float | None) -> Ends:
         """The interval of a sum: its estimate, moved into what is possible, ± its half-width, as those of cells."""
@@ -400,26 +378,22 @@ class _Answering:
         measurements, regions = self.release.measurements, list(question.one.regions)
         totals = measurements.region_totals
         chance = (1 - self.confidence) / ((2 if totals is not None else 4) * len(regions))
-        if chance not in self._entity_ends:
-            self._entity_ends[chance] = entity_ends(measurements, chance)
-        low, high = (max(0, int(end[regions].sum())) for end in self._entity_ends[chance])
+        low, high = (max(0, int(end[regions].sum())) for end in self._entity_ends(chance))
         if totals is not None:
             least = most = int(totals[regions].sum())
         else:
-            if chance not in self._at_least:
-                self._at_least[chance] = at_least_bounds(measurements, chance)
-            least, most = (max(0, int(end[regions, 0].sum(dtype=object))) for end in self._at_least[chance])
+            least, most = (max(0, int(end[regions, 0].sum(dtype=object))) for end in self._at_least(chance))
         return (low / most if most else 0.0), (high / least if least else math.inf)
 
     @cached_property
-    def _entity_ends(self) -> dict[float, tuple[Integers, Integers]]:
-        """Bounds of numbers of entities, by the chance that each fails with."""
-        return {}
+    def _entity_ends(self) -> Callable[[float], tuple[Integers, Integers]]:
+        """Bounds of numbers of entities, by the chance that each fails with; computed once."""
+        return cache(partial(entity_ends, self.release.measurements))
 
     @cached_property
-    def _at_least(self) -> dict[float, tuple[Integers, Integers]]:
-        """Bounds of `at_least` counts, by the chance that each fails with."""
-        return {}
+    def _at_least(self) -> Callable[[float], tuple[Integers, Integers]]:
+        """Bounds of `at_least` counts, by the chance that each fails with; computed once."""
+        return cache(partial(at_least_bounds, self.release.measurements))
 
     def _is_public(self, question: Asked) -> bool:
         """Is it the number of all groups, where that is public?"""

@@ -24,7 +24,6 @@ from tallytree.estimate.intervals.unions import largest_regions
 from tallytree.estimate.intervals.value import Intervals, Kind
 from tallytree.publish.folder import UNUSABLE, reason
 from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular
-from tallytree.publish.release.area_bars import area_scopes
 from tallytree.publish.release.areas import MOST_CELLS, Area, check_number
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import (
@@ -35,6 +34,7 @@ from tallytree.publish.release.error_bars import (
     guaranteed_areas,
     guaranteed_rows,
 )
+from tallytree.publish.release.scope import area_scopes
 
 AREAS, AREAS_CSV, LEAVES = "areas.parquet", "areas.csv", "area_leaves.csv"
 AREA_FILES = (AREAS, AREAS_CSV, LEAVES)
