@@ -312,16 +312,16 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_383,
+    "core and domain": 2_385,
     "tables": 3_131,
     "privacy": 3_256,
     "estimate": 5_588,
     "mechanisms": 1_846,
     "synthesis": 3_412,
     "planning": 1_664,
-    "publish": 9_714,
+    "publish": 9_661,
     "lab": 4_033,
-    "command": 3_530,
+    "command": 3_507,
 }
 MOST_MODULES = 315
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
@@ -423,7 +423,6 @@ MANY_PARAMETERS = {
     "command.make.run_release",
     "command.make.run_synthesis",
     "command.plan.run_plan",
-    "command.query.run_query",
     "estimate.intervals.list_bounds._bound",
     "estimate.intervals.typical._put_ends",
     "estimate.intervals.typical.typical",
@@ -446,10 +445,6 @@ MANY_PARAMETERS = {
     "publish.microdata.making.synthesize",
     "publish.release.making.decided",
     "publish.release.making.release",
-    "publish.release.questions.of",
-    "publish.release.value.difference",
-    "publish.release.value.estimates",
-    "publish.release.value.ratio",
     "synthesis.agreement.size_table",
     "synthesis.models.containing._slopes",
     "synthesis.models.network._step",

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tallytree.publish.release.making import resume as resume
     from tallytree.publish.release.measurements_file import load_measurements as load_measurements
     from tallytree.publish.release.measurements_file import save_measurements as save_measurements
+    from tallytree.publish.release.queries import Query as Query
     from tallytree.publish.release.value import Release as Release
     from tallytree.publish.verify import verify as verify
     from tallytree.synthesis.workload import Workload as Workload
@@ -103,6 +104,7 @@ _HOME = {
     "PlanReport": "planning.value",
     "plan": "planning.report",
     "Answer": "publish.release.answer",
+    "Query": "publish.release.queries",
     "Release": "publish.release.value",
     "release": "publish.release.making",
     "resume": "publish.release.making",

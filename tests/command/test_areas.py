@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import tallytree.command.main
-from tallytree import Budget, Release, one_entity, release
+from tallytree import Budget, Query, Release, one_entity, release
 from tests.oracles.example import made_up
 
 AREAS = "area,region\nNorth,1\nNorth,4\n=1+1,C\nState A,1\nState A,2\n"
@@ -71,7 +71,7 @@ def printed(folder, monkeypatch, capsys):
 def test_every_area_has_a_row_with_the_intervals_of_python(printed, folder):
     asked = ("query", "release", "--regions", "areas.csv", "--size", ">=3", "--no-typical")
     made = Release.load(folder / "release")
-    answers = made.estimates(areas=folder / "areas.csv", sizes=">=3", typical=False)
+    answers = made.ask_each(Query(sizes=">=3"), areas=folder / "areas.csv", typical=False)
     text = printed(*asked)
     assert text.startswith("Groups of size 3 or more, by area\n")
     for answer in answers:

@@ -210,7 +210,7 @@ def test_the_share_of_a_category_is_asked_for(query, by_tenure):
         (["--by", "tenure=let"], "tenure has no value 'let'; there are owned, rented, all"),
         (["--by", "tenure=rented", "--by", "tenure=owned"], "--by names 'tenure' twice"),
         (["--by", "=rented"], "write the category and its value, as in tenure=rented"),
-        (["--by", "tenure", "--level", "state"], "asks for every value of one category, which goes without --level"),
+        (["--by", "tenure", "--level", "state"], "asks for each value of a category, which goes without --level"),
         (["--by", "origin"], "there is no category 'origin'"),
         (["--share-of", "tenure=rented", "--share"], "ask one thing at a time"),
         (["--share-of", "tenure"], "--share-of 'tenure' is not read"),

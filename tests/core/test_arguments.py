@@ -47,6 +47,11 @@ RELEASED = tt.release(SIZES, budget=BUDGET, unit=UNIT, intervals="none")
 SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}
 MAP = {"type": "FeatureCollection", "features": [{"type": "Feature", "id": "A", "geometry": SQUARE}]}
 
+
+def ask(**fields):
+    return RELEASED.ask(tt.Query(**fields), typical=False)
+
+
 CALLS = {
     tt.Attribute: {"name": "a", "values": ("x", "y"), "cuts": (1,), "missing": None},
     tt.Budget: {"epsilon": 1, "rho": None, "delta": None},
@@ -183,6 +188,9 @@ CALLS = {
     },
     tt.verify: {"directory": "nowhere", "id": None},
     RELEASED.estimate: {"regions": None, "sizes": None, "confidence": None, "by": None},
+    RELEASED.ask: {"query": tt.Query(), "confidence": None, "typical": False},
+    RELEASED.ask_each: {"query": tt.Query(), "level": "county", "areas": None, "category": None, "typical": False},
+    ask: dict.fromkeys(("regions", "sizes", "by", "of", "to", "to_sizes", "to_by"), None) | {"kind": "ratio"},
     RELEASED.map: {"geojson": MAP, "sizes": None, "kind": None, "by": None, "of": None, "confidence": None},
     RELEASED.export: {"directory": "out", "to": "csvw"},
     RELEASED.save: {"directory": "out", "replace": False},
@@ -205,7 +213,7 @@ RESULTS = {
 
 
 def test_every_public_function_is_tried():
-    tried = {getattr(call, "__name__", "") for call in CALLS}
+    tried = {getattr(call, "__name__", "") for call in CALLS} | {"Query"}
     rest = set(tt.__all__) - tried - RESULTS
     assert {name for name in rest if not name.endswith("Error")} == {"one_entity", "one_group"}
 

@@ -294,7 +294,8 @@ def question(random: Random, folder: Path) -> None:
         made.bands(region, sizes, confidence=how["confidence"])
     elif kind == "estimates":
         level = random.choice(("county", "state", _cell(random)))
-        made.estimates(level, sizes, kind=random.choice(("sum", "share", "x", _cell(random))), within=region, **how)
+        asked = tt.Query(random.choice(("sum", "share", "x", _cell(random))), region, sizes)
+        made.ask_each(asked, level=level, **how)
     else:
         getattr(made, kind)(region, sizes, **how)
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -20,6 +20,9 @@ from tallytree.command.ledger import ledger_app
 from tallytree.command.streams import make_streams_safe
 from tallytree.core.errors import BudgetError, SpecError, TallytreeError
 from tallytree.version import VERSION
+
+if TYPE_CHECKING:
+    from tallytree.publish.release.queries import QueryKind
 
 
 class Interrupted(Exception):
@@ -328,35 +331,35 @@ def query(
     quiet: Quiet = False,
 ) -> None:
     """Answer questions about a release: sums, shares, means, ratios and differences, with error bars."""
-    from tallytree.command.query import run_query
+    from tallytree.command.query import Each, read_query, run_bands, run_query
 
-    kinds = {
-        "--share": share,
-        "--share-of": share_of,
-        "--mean": mean,
-        "--ratio-to": ratio_to,
-        "--difference-to": difference_to,
-        "--simultaneous": simultaneous,
+    kinds: dict[str, tuple[object, QueryKind]] = {
+        "--share": (share, "share"),
+        "--share-of": (share_of, "share"),
+        "--mean": (mean, "mean"),
+        "--ratio-to": (ratio_to, "ratio"),
+        "--difference-to": (difference_to, "difference"),
+        "--simultaneous": (simultaneous, "sum"),
     }
-    asked = [kind for kind, wanted in kinds.items() if wanted]
-    if len(asked) > 1:
-        raise SpecError(f"ask one thing at a time: {', '.join(list(kinds)[:-1])} or --simultaneous")
-    run_query(
-        directory,
-        asked[0].split("-")[2] if asked else "sum",
-        region,
-        size,
-        ratio_to or difference_to,
-        level=level,
-        areas=regions,
-        by=by,
-        share_of=share_of,
-        confidence=confidence,
-        typical=not no_typical,
-        as_json=as_json,
-        as_csv=as_csv,
-        quiet=quiet,
-    )
+    wanted = [kind for given, kind in kinds.values() if given]
+    if len(wanted) > 1:
+        raise SpecError(f"ask one thing at a time: one of {', '.join(kinds)}")
+    if as_json and as_csv:
+        raise SpecError("give --json or --csv, not both")
+    if regions is not None and (level is not None or region):
+        raise SpecError("--regions names a file of areas; it goes without --level and --region")
+    kind = wanted[0] if wanted else "sum"
+    asked, category = read_query(kind, region, size, ratio_to or difference_to, by, share_of)
+    if category is not None and (level is not None or regions is not None or simultaneous):
+        raise SpecError(
+            f"--by {category} asks for each value of a category, which goes without --level, --regions and "
+            f"--simultaneous; name the value that is meant, as in {category}=VALUE"
+        )
+    each, form = Each(level, regions, category), "json" if as_json else "csv" if as_csv else "text"
+    if simultaneous:
+        run_bands(directory, asked, each, confidence, form, quiet=quiet)
+    else:
+        run_query(directory, asked, each, {"confidence": confidence, "typical": not no_typical}, form, quiet=quiet)
 
 
 @app.command()

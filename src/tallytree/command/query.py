@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,112 +20,88 @@ from tallytree.command.screen import plain_table, show, show_json, words
 from tallytree.core.errors import SpecError
 from tallytree.core.names import for_a_spreadsheet
 from tallytree.core.progress import Stage
-from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.publish.release.answer import Answer
-from tallytree.publish.release.answers import answers, area_bands
-from tallytree.publish.release.areas import read_areas
+from tallytree.publish.release.answers import Options
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.large.asking import ALONE, one_region
 from tallytree.publish.release.large.layout import is_partitioned
-from tallytree.publish.release.questions import Asked
-from tallytree.publish.release.scope import places, read_by, regions_of_level, values_in_words
+from tallytree.publish.release.queries import Query, QueryKind
+from tallytree.publish.release.scope import places, regions_of_level, values_in_words
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
 from tallytree.publish.release.value import Release
 
 
-def run_query(
-    directory: Path,
-    kind: str,
-    regions: list[str] | None,
-    sizes: str | None,
-    other: list[str] | None,
-    *,
-    level: str | None,
-    areas: Path | None = None,
-    by: list[str] | None = None,
-    share_of: list[str] | None = None,
-    confidence: float | None,
-    typical: bool,
-    as_json: bool,
-    as_csv: bool,
-    quiet: bool,
-) -> None:
-    """Show the answer to a question, or to the same one for every region of a level or every area of a file.
+@dataclass(frozen=True)
+class Each:
+    """What a query is answered for, one by one: regions of a level, areas of a file, values of a category."""
 
-    "simultaneous" is of all sizes.
-    """
-    if as_json and as_csv:
-        raise SpecError("give --json or --csv, not both")
-    if areas is not None and (level is not None or regions):
-        raise SpecError("--regions names a file of areas; it goes without --level and --region")
-    content: Any
+    level: str | None = None
+    areas: Path | None = None
+    category: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The heading of the column with what each answer is about; None where there is one answer."""
+        return self.level or self.category or (None if self.areas is None else "area")
+
+
+def run_query(directory: Path, query: Query, each: Each, how: Options, form: str, *, quiet: bool) -> None:
+    """Show the answer to a query, or to the same one for each region, area or value; `form` is text, json or csv."""
     with shown(quiet) as progress:
         progress(Stage("reading the release"))
         alone = None
-        if level is None and areas is None and not other and len(regions or ()) < 2 and is_partitioned(directory):
+        regions = query.regions if isinstance(query.regions, list) else []
+        if each.name is None and not query.to and len(regions) < 2 and is_partitioned(directory):
             alone = one_region(directory, regions[0] if regions else None)
         release = Release.load(directory) if alone is None else Release(**vars(alone))
-        every, given = _every_value(release, by, alone=level is None and areas is None and kind != "simultaneous")
-        asked_of, chosen = _asked_of(release, level, regions, areas), read_values(given, "--by")
-        if kind == "simultaneous":
-            progress(Stage("guaranteed intervals"))
-            if areas is not None:
-                rows = area_bands(release, asked_of, sizes, by=chosen, confidence=confidence).to_pylist()
-            else:
-                named = regions if level is None else [one for (one,) in asked_of]
-                rows = release.bands(named, sizes, by=chosen, confidence=confidence).to_pylist()
-            content, text, table = rows, bands(release, rows, confidence), rows
-        else:
-            second = (other, sizes) if other else ()
-            of = read_values(share_of, "--share-of")
-            values = [chosen] if every is None else [{**(chosen or {}), **value} for value in every]
-            questions = [
-                Asked.of(release, kind, one, sizes, *second, by=value, to_by=value, of=of)
-                for one in asked_of
-                for value in values
-            ]
-            found = answers(release, questions, confidence=confidence, typical=typical, progress=progress)
-            listed = [one.to_json() for one in found]
-            many = "area" if areas is not None else level if every is None else next(iter(every[0]))
-            content = listed[0] if many is None else listed
-            table = [as_row(one, release.hierarchy.regions) for one in found]
-            text = answer(found[0]) if many is None else answer_table(release, found, many, values=every is not None)
-    if as_json:
-        show_json(content)
-    elif as_csv:
-        show_csv(table)
+        how = {**how, "progress": progress}
+        found = [release.ask(query, **how)] if each.name is None else release.ask_each(query, **vars(each), **how)
+    listed = [one.to_json() for one in found]
+    if form == "json":
+        show_json(listed[0] if each.name is None else listed)
+    elif form == "csv":
+        show_csv([as_row(one, release.hierarchy.regions) for one in found])
     else:
+        text = answer(found[0]) if each.name is None else answer_table(release, found, each)
         show(text, *([] if alone is None else [words(f"· {ALONE}")]), quiet=quiet)
 
 
-def _asked_of(release: Release, level: str | None, regions: list[str] | None, areas: Path | None) -> Sequence[Any]:
-    """What is asked about: some regions, every region of a level, or every area of a file."""
-    if areas is not None:
-        return read_areas(areas, release.hierarchy.regions)
-    if level is None:
-        return [regions]
-    return [[one] for one in regions_of_level(release.hierarchy.regions, level, regions)]
+def run_bands(directory: Path, query: Query, each: Each, confidence: float | None, form: str, *, quiet: bool) -> None:
+    """Show intervals that hold for all sizes of a region or an area together."""
+    with shown(quiet) as progress:
+        progress(Stage("reading the release"))
+        release = Release.load(directory)
+        progress(Stage("guaranteed intervals"))
+        regions = query.regions
+        if each.level is not None:
+            regions = regions_of_level(release.hierarchy.regions, each.level, regions)
+        found = release.bands(regions, query.sizes, areas=each.areas, by=query.by, confidence=confidence)
+    rows = found.to_pylist()
+    if form == "json":
+        show_json(rows)
+    elif form == "csv":
+        show_csv(rows)
+    else:
+        show(bands(release, rows, confidence), quiet=quiet)
 
 
-def _every_value(
-    release: Release, by: list[str] | None, *, alone: bool
-) -> tuple[list[dict[str, str]] | None, list[str] | None]:
-    """For a category that is named without a value all its values and their sum, and the rest of `by`."""
+def read_query(
+    kind: QueryKind,
+    regions: list[str] | None,
+    sizes: str | None,
+    to: list[str] | None,
+    by: list[str] | None,
+    share_of: list[str] | None,
+) -> tuple[Query, str | None]:
+    """A query from the options of the command, and the category that is named without a value, if one is."""
     named = [text for text in by or () if "=" not in text]
-    if not named:
-        return None, by
-    known = release.hierarchy.by
-    if known is None or named[0] not in known.names:
-        read_by({named[0]: ALL}, known)
-    if len(named) > 1 or not alone:
-        raise SpecError(
-            f"--by {named[0]} asks for every value of one category, which goes without --level, --regions and "
-            f"--simultaneous; name the value that is meant, as in {named[0]}=VALUE"
-        )
-    values = next(column.values for column in known.columns if column.name == named[0]) if known is not None else ()
-    return [{named[0]: value} for value in (*values, ALL)], [text for text in by or () if "=" in text]
+    if len(named) > 1:
+        raise SpecError(f"--by {named[0]} asks for each value of one category; write {named[1]}=VALUE for the other")
+    chosen = read_values([text for text in by or () if "=" in text], "--by")
+    of = read_values(share_of, "--share-of")
+    return Query(kind, regions or None, sizes, chosen, of, to, to_by=chosen), next(iter(named), None)
 
 
 def read_values(given: list[str] | None, option: str) -> dict[str, str] | None:
@@ -210,9 +187,10 @@ def answer(found: Answer) -> RenderableType:
     return Group(title, Padding(table, (1, 0, 1 if notes else 0, 2)), *notes)
 
 
-def answer_table(release: Release, found: Sequence[Answer], level: str, *, values: bool = False) -> RenderableType:
+def answer_table(release: Release, found: Sequence[Answer], each: Each) -> RenderableType:
     """The same question for every region of a level, every area, or every value of a category, a row each."""
     linear = found[0].kind in ("sum", "difference")
+    level, values = each.name or "", each.category is not None
     headers = [level, "released", "unbiased" if linear else "measured", "interval", "kind"]
     table = plain_table(*headers, right=range(1, 4))
     tree = release.hierarchy.regions

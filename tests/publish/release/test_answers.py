@@ -16,9 +16,9 @@ from tallytree.estimate.intervals.replicate_noise import digest_of
 from tallytree.estimate.intervals.typical import without_noise as view_without_noise
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.publish.release.answers import answers
+from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.making import estimated, suited
-from tallytree.publish.release.questions import Asked, sizes_in, sizes_in_words
+from tallytree.publish.release.queries import Query, resolve, sizes_in, sizes_in_words
 from tallytree.publish.release.scope import named_regions, regions_of_level
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
@@ -142,8 +142,12 @@ ASKED = [
 ]
 
 
+def _query(kind, regions, sizes, to=None, to_sizes=None):
+    return Query(kind, regions, sizes, to=to, to_sizes=to_sizes)
+
+
 def asked(made, **how):
-    return answers(made, [Asked.of(made, *each) for each in ASKED], **how)
+    return answer_queries(made, [_query(*each) for each in ASKED], **how)
 
 
 @pytest.mark.parametrize(
@@ -198,21 +202,21 @@ def test_every_interval_is_in_order_and_holds_the_released_value(made, regions, 
 
 def test_every_region_of_a_level_is_answered_by_itself(made):
     steps = []
-    found = made.estimates("county", ">=2", progress=steps.append)
+    found = made.ask_each(Query(sizes=">=2"), level="county", progress=steps.append)
     assert [answer.regions for answer in found] == [(region,) for region in regions_of_level(made.hierarchy, "county")]
     assert steps.count(Stage("typical intervals", 25, 25)) == 1  # one run for all of them
     for answer in found:
         assert answer.released == made.estimate(answer.regions, ">=2", typical=False).released
         assert answer.typical[0] <= answer.released <= answer.typical[1]
-    assert [answer.regions[0] for answer in made.estimates("county", 1, within="C", typical=False)] == ["4", "5", "6"]
+    assert [found.regions[0] for found in made.ask_each(Query("sum", "C", 1), level="county")] == ["4", "5", "6"]
     for kind, one in (("share", made.share("B", 2, typical=False)), ("ratio", made.ratio("B", "C", 2, typical=False))):
-        assert made.estimates("state", 2, kind=kind, to="C", typical=False)[1] == one
-    with pytest.raises(SpecError, match="unknown question 'median'"):
-        made.estimates("county", kind="median")
+        assert made.ask_each(Query(kind, sizes=2, to="C"), level="state", typical=False)[1] == one
+    with pytest.raises(SpecError, match="unknown kind of query 'median'"):
+        made.ask_each(Query("median"), level="county")
     with pytest.raises(SpecError, match="no level 'countys'; did you mean 'county'"):
-        made.estimates("countys")
+        made.ask_each(Query(), level="countys")
     with pytest.raises(SpecError, match="none of the regions of level 'state' lies within"):
-        made.estimates("state", within="4")
+        made.ask_each(Query(regions="4"), level="state")
 
 
 def test_bands_hold_together_and_so_are_wider(made):
@@ -506,12 +510,12 @@ def test_sums_of_lists_hold_the_truth_as_promised(public_totals):
     held, runs = np.zeros(len(asked)), 60
     for seed in range(runs):
         truth, made = lists_release(seed, public_totals=public_totals)
-        questions = [Asked.of(made, "sum", regions, sizes) for regions, sizes in asked]
-        for number, found in enumerate(answers(made, questions, confidence=0.8, typical=False)):
+        queries = [Query("sum", regions, sizes) for regions, sizes in asked]
+        for number, found in enumerate(answer_queries(made, queries, confidence=0.8, typical=False)):
             assert found.unbiased is None
             low, high = found.guaranteed
             assert low <= found.released <= high
-            held[number] += low <= questions[number].value(truth.all_levels(), made.sizes.start) <= high
+            held[number] += low <= resolve(queries[number], made).value(truth.all_levels(), made.sizes.start) <= high
     assert (held / runs >= 0.8 - 5 * math.sqrt(0.16 / runs)).all()
     every = made.estimate("A", typical=False)
     assert ("known exactly" in every.sentence) == public_totals
@@ -520,7 +524,7 @@ def test_sums_of_lists_hold_the_truth_as_promised(public_totals):
 def test_what_lists_do_not_bound_says_so():
     _, made = lists_release(1)
     for question in (("share", "A", "1"), ("difference", "A", "1", "B", "1")):
-        (found,) = answers(made, [Asked.of(made, *question)], typical=False)
+        found = made.ask(_query(*question), typical=False)
         assert found.guaranteed is None
         assert f"A {question[0]} has no guaranteed interval here." in found.sentence
 
@@ -534,10 +538,10 @@ def test_a_region_whose_measurements_disagree_is_named_in_the_answer():
     values[row] += 1000
     others = [replace(each, values=values) if each is part else each for each in made.measurements.measured]
     changed = replace(made, measurements=replace(made.measurements, measured=tuple(others)))
-    (found,) = answers(changed, [Asked.of(changed, "sum", "A", ">=2")], typical=False)
+    found = changed.ask(Query("sum", "A", ">=2"), typical=False)
     assert "What was measured of A itself disagrees with its released counts" in found.sentence
     assert "a probability of at most 1 in 1,000" in found.sentence
-    (whole,) = answers(changed, [Asked.of(changed, "sum", "B", ">=2")], typical=False)
+    whole = changed.ask(Query("sum", "B", ">=2"), typical=False)
     assert "disagrees" not in whole.sentence
-    (both,) = answers(changed, [Asked.of(changed, "ratio", "B", ">=2", "A", ">=2")], typical=False)
+    both = changed.ask(Query("ratio", "B", ">=2", to="A"), typical=False)
     assert "What was measured of A itself" in both.sentence

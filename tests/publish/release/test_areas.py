@@ -10,7 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv as pa_csv
 
-from tallytree import Budget, Hierarchy, Ledger, Release, ReleaseError, SpecError, one_entity, release, resume, verify
+from tallytree import (
+    Budget,
+    Hierarchy,
+    Ledger,
+    Query,
+    Release,
+    ReleaseError,
+    SpecError,
+    one_entity,
+    release,
+    resume,
+    verify,
+)
 from tallytree.domain.long_table import for_spreadsheets
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.release import areas as areas_module
@@ -62,7 +74,7 @@ def test_totals_are_the_sums_of_the_published_leaves(saved):
 
 def test_the_published_intervals_are_those_of_the_answers(made):
     rows = [row for row in made.area_table().to_pylist() if row["kind"] == "districts"]
-    found = [made.estimates(areas=AREAS, sizes=size) for size in made.sizes]
+    found = [made.ask_each(Query(sizes=size), areas=AREAS) for size in made.sizes]
     for number, row in enumerate(rows):
         answer = found[number % len(made.sizes)][number // len(made.sizes)]
         assert (answer.area, answer.released) == (row["area"], row["count"])
@@ -190,17 +202,19 @@ def test_everything_that_can_be_asked_of_a_region_can_be_asked_of_an_area(made):
     for kind in ("share", "mean", "ratio", "difference"):
         sizes = None if kind == "mean" else "2-3"
         to = "C" if kind in ("ratio", "difference") else None
-        found = made.estimates(areas={"State A": ["1", "2"], "Odd": ["2", "6"]}, sizes=sizes, kind=kind, to=to)
-        same = made.estimates("state", sizes, kind=kind, to=to)[0]
+        query = Query(kind, sizes=sizes, to=to)
+        found = made.ask_each(query, areas={"State A": ["1", "2"], "Odd": ["2", "6"]})
+        same = made.ask_each(query, level="state")[0]
         assert found[0].released == same.released
         assert found[0].guaranteed == same.guaranteed
         assert found[0].typical == same.typical
         assert "the area Odd" in found[1].sentence
         assert found[1].to_json()["area"] == "Odd"
-    with pytest.raises(SpecError, match="not for both at once"):
-        made.estimates("state", areas=AREAS)
-    with pytest.raises(SpecError, match="needs a level, or areas"):
-        made.estimates()
+    for each in ({}, {"level": "state", "areas": AREAS}):
+        with pytest.raises(SpecError, match="one of these"):
+            made.ask_each(Query(), **each)
+    with pytest.raises(SpecError, match="leave the regions out"):
+        made.ask_each(Query(regions="A"), areas=AREAS)
 
 
 TREE = Hierarchy.from_levels(
@@ -228,7 +242,7 @@ def test_a_published_list_can_be_asked_about_again(tmp_path):
     counts = np.ones((4, 3), dtype=np.int64)
     made = release(GroupSizes(TREE, 3, Sealed(counts)), areas={"k": {"=f()": ["=x", "Ash"]}}, **OPTIONS)
     made.save(tmp_path / "release")
-    (again,) = made.estimates(areas=tmp_path / "release" / "area_leaves.csv", typical=False)
+    (again,) = made.ask_each(Query(), areas=tmp_path / "release" / "area_leaves.csv", typical=False)
     assert again.area == "=f()"
     assert again.regions == ("Ash", "Birch/=x")
 

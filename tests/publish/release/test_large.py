@@ -25,7 +25,7 @@ from tallytree import (
     save_measurements,
     verify,
 )
-from tallytree.command.query import run_query
+from tallytree.command.main import app
 from tallytree.lab.blocks import blocks
 from tallytree.privacy import Neighbours
 from tallytree.publish.folder import MANIFEST, clear_unfinished, digest, files_in
@@ -389,20 +389,8 @@ def test_unknown_regions_are_refused_in_words(original):
         one_region(original, "nowhere")
 
 
-def query(folder, *, kind="sum", regions=None, sizes=None, other=None, level=None):
-    run_query(
-        folder,
-        kind,
-        regions,
-        sizes,
-        other,
-        level=level,
-        confidence=None,
-        typical=False,
-        as_json=False,
-        as_csv=False,
-        quiet=False,
-    )
+def query(folder, *options):
+    app(["query", str(folder), "--no-typical", *options], standalone_mode=False)
 
 
 def test_the_command_asks_about_one_region_without_the_others(made, original, tmp_path, capsys):
@@ -410,13 +398,13 @@ def test_the_command_asks_about_one_region_without_the_others(made, original, tm
     for path in [*needed.glob("entities/**/*.parquet"), *needed.glob("counts/level=block/**/*.parquet")]:
         path.unlink()
     state = made.hierarchy.ids[1]
-    query(needed, regions=[state], sizes=">=3")
+    query(needed, "--region", state, "--size", ">=3")
     shown = capsys.readouterr().out
     assert f"{made.counts[1, 2:].sum():,}" in shown
     assert "Only what the release holds of this region was read" in shown
-    query(original, kind="mean", regions=[state])
+    query(original, "--mean", "--region", state)
     assert "Mean size" in capsys.readouterr().out
-    query(original, level="state", sizes="1")  # this reads all of it
+    query(original, "--level", "state", "--size", "1")  # this reads all of it
     assert "by state" in capsys.readouterr().out
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tallytree import Neighbours, Release, SpecError, release, verify
+from tallytree import Neighbours, Query, Release, SpecError, release, verify
 from tallytree.domain.category_trees import rows_of
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
@@ -98,7 +98,7 @@ def test_sums_that_were_measured_answer_questions_about_all(made):
         ({"by": {"tenure": "rentd"}}, "tenure has no value 'rentd'; did you mean 'rented'"),
         ({"by": "rented"}, "by is .* expected a mapping by name"),
         ({"of": {"tenure": "all"}}, "is 1 by definition"),
-        ({"of": {"tenure": "owned"}, "by": {"tenure": "owned"}}, "by has a value for it already"),
+        ({"of": {"tenure": "owned"}, "by": {"tenure": "owned"}}, "both by and of have a value of 'tenure'"),
     ],
 )
 def test_unknown_categories_are_named_with_what_was_meant(made, how, words):
@@ -126,7 +126,7 @@ def test_published_areas_have_rows_for_each_category_and_for_all(made, tmp_path)
         leaves = AREAS["districts"][area]
         assert row["count"] == sum(own[leaf, tenure, size]["count"] for leaf in leaves)
         assert row["lower"] <= row["count"] <= row["upper"]
-        found = made.estimates(areas={area: leaves}, sizes=size, by={"tenure": tenure}, typical=False)[0]
+        found = made.ask_each(Query(sizes=size, by={"tenure": tenure}), areas={area: leaves}, typical=False)[0]
         if area == "one":
             ends = "lower", "upper", "typical_lower", "typical_upper"
             assert [row[name] for name in ends] == [own["B", tenure, size][name] for name in ends]

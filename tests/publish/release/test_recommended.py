@@ -192,7 +192,7 @@ def test_an_interval_of_a_public_total_of_0_is_a_single_number():
 def test_answers_are_single_numbers_only_where_they_are_known_exactly():
     made = release(private(true_counts(3, mean=4.0)), "0.001")
     for kind in ("sum", "share", "mean"):
-        for answer in made.estimates("county", None if kind == "mean" else ">=5", kind=kind):
+        for answer in made.ask_each(tt.Query(kind, sizes=None if kind == "mean" else ">=5"), level="county"):
             assert answer.guaranteed[0] < answer.guaranteed[1], answer
             assert "known exactly" not in answer.sentence
     assert made.difference("A1", "A2", "3").guaranteed[0] < made.difference("A1", "A2", "3").guaranteed[1]

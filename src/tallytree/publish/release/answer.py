@@ -10,7 +10,7 @@ from typing import Any
 from tallytree.core.notebook import page, paragraph, quoted
 from tallytree.estimate.intervals.value import Kind
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.questions import Ends, QuestionKind
+from tallytree.publish.release.queries import Ends, QueryKind
 from tallytree.publish.release.truncation import AS_TRUNCATED
 
 DIGITS_OF_FLOATS = 12  # what comes after these is rounding in floating point
@@ -21,7 +21,7 @@ class Answer:
     """A value from the released counts with its error bars; all public."""
 
     question: str
-    kind: QuestionKind
+    kind: QueryKind
     released: float | None  # None where the released denominator is zero
     unbiased: float | None  # a ratio of unbiased estimates for shares and means; None where nothing is known of it
     guaranteed: Ends | None  # may be infinite

@@ -1,4 +1,4 @@
-"""Answers to questions about a release: sums, shares, means, ratios and differences.
+"""Answers to queries: sums, shares, means, ratios and differences.
 
 Every answer has the released value, which agrees with the published table; the unbiased estimate straight from the
 measurements, since whole numbers that are not negative are a little biased; and two intervals. *Guaranteed* ones follow
@@ -11,10 +11,10 @@ bounds of the numbers of entities and of groups, and shares, ratios and differen
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -32,11 +32,10 @@ from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.publish.release.answer import Answer
-from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import guaranteed_rows, replicated, typical_rows
-from tallytree.publish.release.questions import Asked, Ends, Sizes, Sum, sizes_in
-from tallytree.publish.release.scope import By, Regions, Scope, named_regions, read_by, row_in_words, unions_of
+from tallytree.publish.release.queries import Ends, Query, ResolvedQuery, Sizes, Sum, resolve, sizes_in
+from tallytree.publish.release.scope import By, Regions, Scope, row_in_words, unions_of
 from tallytree.publish.release.truncation import truncation
 
 if TYPE_CHECKING:
@@ -46,92 +45,69 @@ MOST_NOTES = 6  # of one answer, those on disagreements among them
 FEWEST_WITH_PROGRESS = 200  # questions; fewer are answered before anybody looks
 
 
-def answers(
+class Options(TypedDict, total=False):
+    """How queries are answered: see `Release.ask`."""
+
+    confidence: float | None
+    typical: bool
+    progress: Progress
+
+
+def answer_queries(
     release: ReleaseContents,
-    questions: Sequence[Asked],
+    queries: Sequence[Query],
     *,
     confidence: float | None = None,
     typical: bool = True,
     progress: Progress = silent,
 ) -> list[Answer]:
-    """Answer questions together; what they have in common is computed once.
+    """Answer queries together; what they have in common is computed once.
 
     `confidence` is the release's own unless given. `typical=False` leaves typical intervals out, which take 25
     estimates unless only single cells are asked for at the release's own level.
     """
     level = release.error_bars.confidence if confidence is None else checked_level(confidence)
-    answering = _Answering(release, questions, level, typical, progress)
+    answering = _Answering(release, [resolve(query, release) for query in queries], level, typical, progress)
     found = []
-    for number in range(len(questions)):
-        if len(questions) >= FEWEST_WITH_PROGRESS:
-            progress(Stage("answering", number, len(questions)))
+    for number in range(len(queries)):
+        if len(queries) >= FEWEST_WITH_PROGRESS:
+            progress(Stage("answering", number, len(queries)))
         found.append(answering.answer(number))
     return found
 
 
-def bands(
-    release: ReleaseContents, regions: Regions, sizes: Sizes = None, *, by: By = None, confidence: float | None = None
-) -> Any:
-    """Guaranteed intervals that hold together for all sizes of a region: level, region, size, count, lower, upper.
-
-    With categories each has a column after the region, with the value that `by` gives it.
-    """
-    import pyarrow as pa
-
-    tree, columns = release.hierarchy, [size - release.sizes.start for size in sizes_in(sizes, release.sizes)]
-    values = read_by(by, tree.by)
-    regions_asked = named_regions(regions, tree.regions)
-    scopes = [Scope((region,), values, "") for region in regions_asked]
-    cells, tables = _together(release, scopes, confidence), []
-    for place, region in enumerate(regions_asked):
-        keys = key_columns(tree.regions, range(region, region + 1), release.sizes)
-        size = keys.pop("size")
-        chosen = {name: [value] * len(release.sizes) for name, value in scopes[place].by(tree).items()}
-        made = pa.table({**keys, **chosen, "size": size, **{name: ends[place] for name, ends in cells.items()}})
-        tables.append(made.take(columns))
-    return pa.concat_tables(tables)
-
-
-def area_bands(
+def simultaneous_bands(
     release: ReleaseContents,
-    areas: Sequence[Area],
+    places: Iterable[Regions],
     sizes: Sizes = None,
     *,
     by: By = None,
     confidence: float | None = None,
 ) -> Any:
-    """Guaranteed intervals that hold together for all sizes of an area: area, size, count, lower, upper.
+    """Guaranteed intervals that hold together for all sizes of a region or an area, each by itself: a pyarrow Table.
 
-    With categories each has a column after the area, with the value that `by` gives it.
+    Its columns are level and region, or area; each category, with the value that `by` gives it; size, count, lower
+    and upper.
     """
     import pyarrow as pa
 
-    columns = [size - release.sizes.start for size in sizes_in(sizes, release.sizes)]
-    tree, chosen = release.hierarchy, read_by(by, release.hierarchy.by)
-    scopes = [Scope(area.regions, chosen, "") for area in areas]
-    values = _together(release, scopes, confidence)
-    return pa.table(
-        {
-            "area": [area.name for area in areas for _ in columns],
-            **{
-                name: [value] * (len(areas) * len(columns))
-                for name, value in (scopes[0].by(tree).items() if scopes else ())
-            },
-            "size": pa.array([release.sizes[column] for _ in areas for column in columns], pa.int32()),
-            **{name: ends[:, columns].ravel() for name, ends in values.items()},
-        }
-    )
-
-
-def _together(release: ReleaseContents, scopes: Sequence[Scope], confidence: float | None) -> dict[str, Integers]:
-    """Counts `[scopes, sizes]` and the ends of intervals that hold together for all sizes."""
     level = release.error_bars.confidence if confidence is None else checked_level(confidence)
+    tree, columns = release.hierarchy, [size - release.sizes.start for size in sizes_in(sizes, release.sizes)]
     cells = guaranteed(release.measurements, release.counts, level=level, simultaneous=True)
     if cells is None:
         raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
-    unions = unions_of(scopes, release.hierarchy)
-    found = guaranteed_sums(release.measurements, release.counts, unions, cells)
-    return {"count": unions.add_up(release.counts), "lower": found.lower, "upper": found.upper}
+    scopes = [Scope.of(place, by, tree) for place in places]
+    unions = unions_of(scopes, tree)
+    found, counts = guaranteed_sums(release.measurements, release.counts, unions, cells), unions.add_up(release.counts)
+    tables = []
+    for place, scope in enumerate(scopes):
+        keys = key_columns(tree.regions, range(scope.regions[0], scope.regions[0] + 1), release.sizes)
+        size, chosen = keys.pop("size"), scope.by(tree)
+        keys = {"area": pa.array([scope.area] * len(size))} if scope.area else keys
+        values = {"count": counts[place], "lower": found.lower[place], "upper": found.upper[place]}
+        by_value = {name: [value] * len(size) for name, value in chosen.items()}
+        tables.append(pa.table({**keys, **by_value, "size": size, **values}).take(columns))
+    return pa.concat_tables(tables)
 
 
 # -------------------------------------------------------------------- how questions are answered
@@ -142,7 +118,7 @@ class _Answering:
     """Questions to one release at one level of confidence, and what their answers share."""
 
     release: ReleaseContents
-    questions: Sequence[Asked]
+    questions: Sequence[ResolvedQuery]
     confidence: float
     wants_typical: bool
     progress: Progress
@@ -195,7 +171,7 @@ class _Answering:
             by=tuple(scope.by(tree).items()),
         )
 
-    def _recommended(self, question: Asked, sure: Ends | None, likely: Ends | None) -> Kind | None:
+    def _recommended(self, question: ResolvedQuery, sure: Ends | None, likely: Ends | None) -> Kind | None:
         """Which of two intervals to use: the kind that is recommended for such numbers of the release, if it is there.
 
         A mean is like numbers of entities, everything else like counts, and several regions are like those of their
@@ -214,10 +190,10 @@ class _Answering:
 
     # ---------------------------------------------------------------- released
 
-    def _released(self, question: Asked) -> float | None:
+    def _released(self, question: ResolvedQuery) -> float | None:
         return question.value(self.release.counts, self.release.sizes.start)
 
-    def _notes(self, question: Asked) -> list[str]:
+    def _notes(self, question: ResolvedQuery) -> list[str]:
         release, notes = self.release, []
         last = release.sizes[-1]
         if question.kind == "mean":
@@ -274,7 +250,7 @@ class _Answering:
         assert found is not None  # asked for only where there is a guarantee
         return found
 
-    def _sums(self, question: Asked) -> list[LinearSum]:
+    def _sums(self, question: ResolvedQuery) -> list[LinearSum]:
         """The unbiased estimates of a question's sums, all from the same measurements."""
         asked = [question.one] if question.other is None else [question.one, question.other]
         over = self._over_all if all(each.over_all is not None for each in asked) else None
@@ -297,7 +273,7 @@ class _Answering:
             return direct
         return LinearSum((), float(totals[list(wanted.regions)].sum())).minus(rest)
 
-    def _guaranteed(self, question: Asked, released: float | None) -> tuple[float, Ends, bool, str]:
+    def _guaranteed(self, question: ResolvedQuery, released: float | None) -> tuple[float, Ends, bool, str]:
         """Unbiased estimate, interval, whether it is exact, and what to say where it is unbounded."""
         one, *others = self._sums(question)
         if question.other is None:
@@ -322,7 +298,7 @@ class _Answering:
         within = "." if math.isinf(ends[1]) else f" beyond what is possible at all, {ends[0]:g} to {ends[1]:g}."
         return math.nan, ends, False, unbounded + within
 
-    def _bounded(self, question: Asked, released: float | None) -> tuple[Ends | None, list[str]]:
+    def _bounded(self, question: ResolvedQuery, released: float | None) -> tuple[Ends | None, list[str]]:
         """An interval from bounds of `at_least` counts, where there is no unbiased estimate; and what to say if not."""
         if question.cell is not None:
             return self._of_cell(self._cells, question.cell), []
@@ -338,14 +314,14 @@ class _Answering:
         ends = bounded_sum(measurements, one.regions, np.array(one.sizes), 1 - self.confidence, self._at_least)
         return self._spread(question, self._possible(question, ends, released)), []
 
-    def _of_sum(self, question: Asked, found: LinearSum, released: float | None) -> Ends:
+    def _of_sum(self, question: ResolvedQuery, found: LinearSum, released: float | None) -> Ends:
         """The interval of a sum: its estimate, moved into what is possible, ± its half-width, as those of cells."""
         least, greatest = self._bounds(question)
         value, half = min(max(found.estimate, least), greatest), found.half_width(self.confidence)
         ends = self._possible(question, _whole(value - half, value + half), released)
         return ends if found.variance == 0 else self._spread(question, ends)
 
-    def _of_two_sums(self, question: Asked, one: LinearSum, other: LinearSum) -> Ends:
+    def _of_two_sums(self, question: ResolvedQuery, one: LinearSum, other: LinearSum) -> Ends:
         """Ends of a ratio from those of both sums, which hold together: each has half of the error probability.
 
         The estimates are moved into what is possible, so there is always something left.
@@ -357,20 +333,20 @@ class _Answering:
         )
         return (low / most if most else 0.0), (high / least if least else math.inf)
 
-    def _spread(self, question: Asked, ends: Ends) -> Ends:
+    def _spread(self, question: ResolvedQuery, ends: Ends) -> Ends:
         """An interval of one whole number takes in the numbers beside it: noise leaves nothing certain."""
         if ends[0] != ends[1]:
             return ends
         least, greatest = self._bounds(question)
         return max(ends[0] - 1, least), min(ends[1] + 1, greatest)
 
-    def _entities_tell(self, question: Asked) -> bool:
+    def _entities_tell(self, question: ResolvedQuery) -> bool:
         """Was the number of entities of the one region measured, with a public number of groups to divide it by?"""
         measurements, regions = self.release.measurements, question.one.regions
         public = measurements.region_totals is not None and bool(measurements.region_totals[regions[0]] > 0)
         return public and len(regions) == 1 and any(part.view == "entities" for part in measurements.measured)
 
-    def _mean_ends(self, question: Asked) -> Ends:
+    def _mean_ends(self, question: ResolvedQuery) -> Ends:
         """Ends of a mean: those of the number of entities, divided by the number of groups or its opposite end.
 
         With public totals it fails if one of 2 n bounds does, n the number of regions; with private ones, one of 4 n.
@@ -395,7 +371,7 @@ class _Answering:
         """Bounds of `at_least` counts, by the chance that each fails with; computed once."""
         return cache(partial(at_least_bounds, self.release.measurements))
 
-    def _is_public(self, question: Asked) -> bool:
+    def _is_public(self, question: ResolvedQuery) -> bool:
         """Is it the number of all groups, where that is public?"""
         every = question.kind == "sum" and len(question.one.sizes) == len(self.release.sizes)
         return every and self._public(question.one) is not None
@@ -409,13 +385,13 @@ class _Answering:
             return int(measurements.listed_totals[list(wanted.over_all)].sum())
         return None
 
-    def _possible(self, question: Asked, ends: Ends, released: float | None) -> Ends:
+    def _possible(self, question: ResolvedQuery, ends: Ends, released: float | None) -> Ends:
         """The part of an interval that is possible at all, with the released value."""
         least, greatest = self._bounds(question)
         low, high = (min(max(end, least), greatest) for end in ends)
         return (low, high) if released is None else (min(low, released), max(high, released))
 
-    def _bounds(self, question: Asked) -> Ends:
+    def _bounds(self, question: ResolvedQuery) -> Ends:
         return question.bounds(self._public, self.release.sizes)
 
     def _of_cell(self, intervals: Intervals, cell: tuple[int, int]) -> Ends:
@@ -428,7 +404,7 @@ class _Answering:
     def _functions(self) -> list[Callable[[Integers], Any]]:
         """For every question its value and its logarithm, not a number where there is none."""
 
-        def values(question: Asked) -> Callable[[Integers], Any]:
+        def values(question: ResolvedQuery) -> Callable[[Integers], Any]:
             def function(counts: Integers) -> Any:
                 value = question.value(counts, self.release.sizes.start)
                 value = math.nan if value is None else value

@@ -102,6 +102,13 @@ def read_by(by: object, categories: Categories | None) -> tuple[str, ...]:
     return tuple(values)
 
 
+def values_of(category: str, categories: Categories | None) -> tuple[str, ...]:
+    """The values of a category, and "all" for their sum."""
+    read_by({category: ALL}, categories)
+    columns = () if categories is None else categories.columns
+    return next((*column.values, ALL) for column in columns if column.name == category)
+
+
 def _cells(values: Sequence[str], categories: Categories) -> list[int]:
     """The places of the cells with these values."""
     return [

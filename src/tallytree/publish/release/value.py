@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace as replace_fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tallytree.core.arguments import FLAG, PATH, expecting
-from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.publish.export.writing import Format, export
 from tallytree.publish.folder import MANIFEST, digest, place_of
 from tallytree.publish.recording import mark_of, warned_if_not_recorded
 from tallytree.publish.release import shown
 from tallytree.publish.release.answer import Answer
-from tallytree.publish.release.answers import answers, bands
+from tallytree.publish.release.answers import Options, answer_queries, simultaneous_bands
 from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import read_release, write_release
-from tallytree.publish.release.questions import Asked, QuestionKind, Sizes
+from tallytree.publish.release.queries import Query, Sizes, split_query
 from tallytree.publish.release.region_map import RegionMap
-from tallytree.publish.release.scope import By, Regions, regions_of_level
+from tallytree.publish.release.scope import By, Regions, named_regions
 from tallytree.publish.report.maps import read_map
 from tallytree.publish.report.words import Words
 
@@ -128,11 +128,9 @@ class Release(ReleaseContents):
         wanted = kind or ("mean" if sizes is None and of is None else "share")
         places = read_map(geojson, self.hierarchy.regions)
         regions = self.hierarchy.regions
-        asked = [
-            Asked.of(self, wanted, regions.ids[outline.region], None if wanted == "mean" else sizes, by=by, of=of)
-            for outline in places.outlines
-        ]
-        found = answers(self, asked, confidence=confidence, typical=False, progress=progress)
+        query = Query(wanted, None, None if wanted == "mean" else sizes, by, of)
+        queries = [replace_fields(query, regions=regions.ids[outline.region]) for outline in places.outlines]
+        found = answer_queries(self, queries, confidence=confidence, typical=False, progress=progress)
         what = {"mean": "mean size", "share": "share", "sum": "groups"}[wanted]
         title = f"{self.title}: {what}{'' if sizes is None else f', sizes {sizes}'}"
         names = tuple(regions.names[outline.region] for outline in places.outlines)
@@ -144,97 +142,81 @@ class Release(ReleaseContents):
     def _repr_html_(self) -> str:
         return shown.html(self, self.release_id)
 
-    def estimate(
-        self,
-        regions: Regions,
-        sizes: Sizes = None,
-        *,
-        by: By = None,
-        confidence: float | None = None,
-        typical: bool = True,
-        progress: Progress = silent,
-    ) -> Answer:
-        """How many groups of the given sizes there are in the union of regions, with both intervals.
+    def ask(self, query: Query, **options: Unpack[Options]) -> Answer:
+        """Answer a query, with its intervals.
 
-        Regions are ids or names; sizes are numbers or a text such as ">=6", "3-5" or "1,2,7+", and all sizes if left
-        out. `confidence` is the release's own unless given; `typical=False` spares the 25 estimates that a typical
-        interval takes; `progress` is told of them. Where groups are told apart by categories, `by={"tenure": "rented"}`
-        asks about one value, and a category that is not named is summed over. All questions take these.
+        Parameters
+        ----------
+        query
+            What is asked: a kind, regions, sizes and values of categories.
+        confidence
+            Level of the intervals; the release's own if left out.
+        typical
+            With `False`, typical intervals are left out. They take 25 estimates.
+        progress
+            Is called with each step of the estimates.
+
+        Returns
+        -------
+        Answer
+            The released value, the unbiased estimate and both intervals.
+
+        Raises
+        ------
+        SpecError
+            If the query names an unknown region, size or category.
         """
-        asked = Asked.of(self, "sum", regions, sizes, by=by)
-        return answers(self, [asked], confidence=confidence, typical=typical, progress=progress)[0]
+        return answer_queries(self, [query], **options)[0]
 
-    def estimates(
+    def ask_each(
         self,
+        query: Query,
+        *,
         level: str | None = None,
-        sizes: Sizes = None,
-        *,
         areas: Any = None,
-        kind: QuestionKind = "sum",
-        to: Regions = None,
-        within: Regions = None,
-        by: By = None,
-        to_by: By = None,
-        of: By = None,
-        confidence: float | None = None,
-        typical: bool = True,
-        progress: Progress = silent,
+        category: str | None = None,
+        **options: Unpack[Options],
     ) -> list[Answer]:
-        """An answer for every region of a level by itself, or for those `within` some regions; or for every area.
+        """Answer a query for each region of a level, each area, or each value of a category.
 
-        `areas` are lists of regions by the areas' names, or a CSV or Parquet file or a table with the columns `area`
-        and `region`. A region that is no leaf stands for all its leaves; a leaf may lie in several areas.
+        Parameters
+        ----------
+        query
+            What is asked of each. With `level`, its regions say within which regions.
+        level
+            The name of a level.
+        areas
+            Lists of regions by the areas' names; or a CSV file, a Parquet file or a table with the columns `area` and
+            `region`. A region that is no leaf stands for its leaves; a leaf may lie in several areas.
+        category
+            The name of a category; the last answer is the sum over its values.
+        **options
+            As in `ask`. All typical intervals come from one run of replicates.
 
-        `kind` is "sum", "share", "mean", "ratio" or "difference", the last two against the regions `to`. All typical
-        intervals come from one run of replicates. The rest is as in `estimate`, `share` and `ratio`.
+        Returns
+        -------
+        list of Answer
+            In the order of the hierarchy, of the areas or of the values.
+
+        Examples
+        --------
+        ``release.ask_each(Query("share", "Oregon", ">=6"), level="county")``
         """
-        wanted: Sequence[Regions]
-        if areas is not None:
-            if level is not None or within is not None:
-                raise SpecError("ask for areas, or for the regions of a level (within others), not for both at once")
-            wanted = read_areas(areas, self.hierarchy.regions)
-        elif level is None:
-            raise SpecError("say of what: estimates needs a level, or areas")
-        else:
-            wanted = regions_of_level(self.hierarchy.regions, level, within)
-        second = (to, sizes) if kind in ("ratio", "difference") else ()
-        asked = [Asked.of(self, kind, region, sizes, *second, by=by, to_by=to_by, of=of) for region in wanted]
-        return answers(self, asked, confidence=confidence, typical=typical, progress=progress)
+        return answer_queries(self, split_query(query, self, level, areas, category), **options)
+
+    def estimate(self, regions: Regions, sizes: Sizes = None, *, by: By = None, **options: Unpack[Options]) -> Answer:
+        """Number of groups: `ask(Query("sum", …))`."""
+        return self.ask(Query("sum", regions, sizes, by), **options)
 
     def share(
-        self,
-        regions: Regions,
-        sizes: Sizes = None,
-        *,
-        of: By = None,
-        by: By = None,
-        confidence: float | None = None,
-        typical: bool = True,
-        progress: Progress = silent,
+        self, regions: Regions, sizes: Sizes = None, *, of: By = None, by: By = None, **options: Unpack[Options]
     ) -> Answer:
-        """What part of all groups in the union of regions has the given sizes.
+        """Share of sizes, or with `of` of values of categories, among all groups: `ask(Query("share", …))`."""
+        return self.ask(Query("share", regions, sizes, by, of), **options)
 
-        With `of={"tenure": "rented"}` it is the part with that value, among all groups of the sizes. The rest is as in
-        `estimate`.
-        """
-        asked = Asked.of(self, "share", regions, sizes, by=by, of=of)
-        return answers(self, [asked], confidence=confidence, typical=typical, progress=progress)[0]
-
-    def mean_size(
-        self,
-        regions: Regions,
-        *,
-        by: By = None,
-        confidence: float | None = None,
-        typical: bool = True,
-        progress: Progress = silent,
-    ) -> Answer:
-        """Entities per group in the union of regions; the options are those of `estimate`.
-
-        The last size counts as itself, so the mean is truncated: a lower bound where there are larger groups.
-        """
-        asked = Asked.of(self, "mean", regions, None, by=by)
-        return answers(self, [asked], confidence=confidence, typical=typical, progress=progress)[0]
+    def mean_size(self, regions: Regions, *, by: By = None, **options: Unpack[Options]) -> Answer:
+        """Entities per group, where larger sizes than the last count as the last: `ask(Query("mean", …))`."""
+        return self.ask(Query("mean", regions, by=by), **options)
 
     def ratio(
         self,
@@ -245,17 +227,11 @@ class Release(ReleaseContents):
         to_sizes: Sizes = None,
         by: By = None,
         to_by: By = None,
-        confidence: float | None = None,
-        typical: bool = True,
-        progress: Progress = silent,
+        **options: Unpack[Options],
     ) -> Answer:
-        """One sum divided by another; `to_sizes` are the same sizes unless given, `to_by` is `by` of the other.
-
-        The rest is as in `estimate`.
-        """
-        second = sizes if to_sizes is None else to_sizes
-        asked = Asked.of(self, "ratio", regions, sizes, to, second, by=by, to_by=to_by)
-        return answers(self, [asked], confidence=confidence, typical=typical, progress=progress)[0]
+        """Number of groups divided by that of other regions: `ask(Query("ratio", …))`."""
+        query = Query("ratio", regions, sizes, by, to=to, to_sizes=to_sizes, to_by=to_by)
+        return self.ask(query, **options)
 
     def difference(
         self,
@@ -266,21 +242,25 @@ class Release(ReleaseContents):
         to_sizes: Sizes = None,
         by: By = None,
         to_by: By = None,
-        confidence: float | None = None,
-        typical: bool = True,
-        progress: Progress = silent,
+        **options: Unpack[Options],
     ) -> Answer:
-        """One sum minus another; `to_sizes` are the same sizes unless given, `to_by` is `by` of the other.
+        """Number of groups minus that of other regions: `ask(Query("difference", …))`."""
+        query = Query("difference", regions, sizes, by, to=to, to_sizes=to_sizes, to_by=to_by)
+        return self.ask(query, **options)
 
-        The rest is as in `estimate`.
+    def bands(
+        self,
+        regions: Regions = None,
+        sizes: Sizes = None,
+        *,
+        areas: Any = None,
+        by: By = None,
+        confidence: float | None = None,
+    ) -> Any:
+        """Guaranteed intervals that hold for all sizes together: a pyarrow Table like `table`.
+
+        Each region or area has a band of its own. Raises ReleaseError where nothing is guaranteed.
         """
-        second = sizes if to_sizes is None else to_sizes
-        asked = Asked.of(self, "difference", regions, sizes, to, second, by=by, to_by=to_by)
-        return answers(self, [asked], confidence=confidence, typical=typical, progress=progress)[0]
-
-    def bands(self, regions: Regions, sizes: Sizes = None, *, by: By = None, confidence: float | None = None) -> Any:
-        """Guaranteed intervals that hold for all sizes of one region together: a pyarrow Table like `table`.
-
-        Of several regions each has a band of its own. Refused with a ReleaseError where there is no guarantee.
-        """
-        return bands(self, regions, sizes, by=by, confidence=confidence)
+        tree = self.hierarchy.regions
+        each = [tree.ids[one] for one in named_regions(regions, tree)] if areas is None else read_areas(areas, tree)
+        return simultaneous_bands(self, each, sizes, by=by, confidence=confidence)

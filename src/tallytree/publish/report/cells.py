@@ -15,9 +15,9 @@ import numpy as np
 from tallytree.core.arrays import Integers
 from tallytree.core.notebook import briefly
 from tallytree.domain.categories import ALL
-from tallytree.publish.release.answers import answers
+from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.questions import Asked
+from tallytree.publish.release.queries import Query
 
 MOST_SIZES = 40  # that are shown one by one
 MOST_ASKED = 600  # intervals of classes that are computed
@@ -159,12 +159,8 @@ def _ends_of_classes(release: ReleaseContents, classes: tuple[SizeClass, ...], c
     """Guaranteed ends of the sums over all categories, for the regions with the most groups."""
     tree = release.hierarchy.regions
     largest = np.argsort(-counts[:, 0].sum(axis=1), kind="stable")[: max(1, MOST_ASKED // len(classes))]
-    asked = [
-        Asked.of(release, "sum", tree.ids[region], range(one.first, one.last + 1))
-        for region in largest
-        for one in classes
-    ]
-    found = answers(release, asked, typical=False)
+    asked = [Query("sum", tree.ids[region], range(one.first, one.last + 1)) for region in largest for one in classes]
+    found = answer_queries(release, asked, typical=False)
     if all(one.guaranteed is None for one in found):
         return {}
     ends = {name: np.full(counts.shape, UNKNOWN, np.int64) for name in ("lower", "upper")}

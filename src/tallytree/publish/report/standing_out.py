@@ -18,8 +18,8 @@ import numpy as np
 from tallytree.core.arrays import Floats
 from tallytree.estimate.intervals.measured_view import no_linear
 from tallytree.publish.release.answer import Answer
-from tallytree.publish.release.answers import answers
-from tallytree.publish.release.questions import Asked, Ends
+from tallytree.publish.release.answers import answer_queries
+from tallytree.publish.release.queries import Ends, Query
 from tallytree.publish.report.cells import Cells
 
 CONFIDENCE = 0.9999
@@ -76,18 +76,18 @@ def standing_out(cells: Cells) -> Comparison:
     pairs = [(int(regions[place // features]), int(place % features)) for place in order]
     pairs = [pair for pair in pairs if cells.groups[tree.parents[pair[0]], 0] > 0]
 
-    def asked(region: int, feature: int) -> Asked:
+    def asked(region: int, feature: int) -> Query:
         if feature == len(cells.classes):
-            return Asked.of(release, "mean", tree.ids[region], None)
+            return Query("mean", tree.ids[region])
         one = cells.classes[feature]
-        return Asked.of(release, "share", tree.ids[region], range(one.first, one.last + 1))
+        return Query("share", tree.ids[region], range(one.first, one.last + 1))
 
     above = list(dict.fromkeys((int(tree.parents[region]), feature) for region, feature in pairs))
     wanted = [*pairs, *above]
     known = dict(
         zip(
             wanted,
-            answers(release, [asked(*pair) for pair in wanted], confidence=CONFIDENCE, typical=False),
+            answer_queries(release, [asked(*pair) for pair in wanted], confidence=CONFIDENCE, typical=False),
             strict=True,
         )
     )

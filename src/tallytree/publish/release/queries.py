@@ -1,30 +1,31 @@
-"""Questions to a release as people put them: regions by name, sizes as in ">=6" or "1,2,7+", and what of them."""
+"""`Query`: what a user asks a release, and the same in terms of the release's rows and sizes."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from numbers import Integral
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
-from tallytree.core.arguments import MAPPING, expect, optional, told
+from tallytree.core.arguments import MAPPING, expect, instance, optional, told
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.numbers import short
 from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
+from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.scope import By, Regions, Scope, listed
+from tallytree.publish.release.scope import By, Regions, Scope, listed, regions_of_level, values_of
 
 Sizes = str | int | Iterable[int] | None
 Ends = tuple[float, float]
-QuestionKind = Literal["sum", "share", "mean", "ratio", "difference"]
+QueryKind = Literal["sum", "share", "mean", "ratio", "difference"]
+KINDS: tuple[QueryKind, ...] = get_args(QueryKind)
 
 _COMPARED = re.compile(r"(>=|<=|>|<|=)?\s*(\d+)")
 _SPANNED = re.compile(r"(\d+)\s*(?:-|–|\.\.|…|to)\s*(\d+)")
@@ -50,62 +51,51 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One sum, or two of them and what is to be made of them."""
+class Query:
+    """A query to a release, for `Release.ask`.
 
-    kind: QuestionKind
+    Parameters
+    ----------
+    kind
+        `"sum"`: the number of groups. `"share"`: their share of all groups there. `"mean"`: entities per group.
+        `"ratio"` and `"difference"`: the number of groups compared with that of the regions `to`.
+    regions
+        Ids or names of regions; several are summed. The whole if left out.
+    sizes
+        Numbers, or a text such as `">=6"`, `"3-5"` or `"1,2,7+"`. All sizes if left out.
+    by
+        Values of categories, as in `{"tenure": "rented"}`. A category without a value is summed over.
+    of
+        For a share: the values of categories whose share among all groups of these sizes is wanted.
+    to, to_sizes, to_by
+        For a ratio or a difference: what is compared with. `to_sizes` are the same sizes if left out.
+
+    Examples
+    --------
+    >>> Query("share", "Oregon", ">=6").kind
+    'share'
+    """
+
+    kind: QueryKind = "sum"
+    regions: Regions = None
+    sizes: Sizes = None
+    by: By = None
+    of: By = None
+    to: Regions = None
+    to_sizes: Sizes = None
+    to_by: By = None
+
+
+@dataclass(frozen=True)
+class ResolvedQuery:
+    """A query in terms of a release's rows and sizes: one sum, or two and the kind of their comparison."""
+
+    kind: QueryKind
     one: Sum
     other: Sum | None
     words: str
     scope: Scope
     row: int | None = None  # of the released table (see `TableRows`), where one row is asked about
-
-    @classmethod
-    def of(
-        cls,
-        release: ReleaseContents,
-        kind: str,
-        regions: Regions,
-        sizes: Sizes,
-        to: Regions = None,
-        to_sizes: Sizes = None,
-        *,
-        by: By = None,
-        to_by: By = None,
-        of: By = None,
-    ) -> Asked:
-        """A question in terms of a release's regions and sizes; unknown ones and empty sums are a SpecError.
-
-        `by` names values of categories, and `to_by` those of what is compared with. With `of` a share is that of these
-        values among all groups of the same sizes, and not that of sizes.
-        """
-        for name, given in (("by", by), ("to_by", to_by), ("of", of)):
-            expect(given, optional(MAPPING), name)
-        known, tree = release.sizes, release.hierarchy
-        scope, wanted = Scope.of(regions, {**(by or {}), **of} if of else by, tree), sizes_in(sizes, known)
-        one, what = _sum(scope, wanted, tree), _groups(wanted, known, scope.words)
-        asked = partial(cls, scope=scope, row=scope.table_row(tree))
-        if kind == "sum":
-            return asked("sum", one, None, what)
-        if kind == "share" and of:
-            return asked("share", *_share_of(of, by, scope, one, regions, release))
-        if kind == "share":
-            if len(wanted) == len(known):
-                raise SpecError("the share of all sizes is 1 by definition; name the sizes whose share is wanted")
-            text = f"share of {sizes_in_words(wanted, known)} among the groups in {scope.words}"
-            return asked("share", one, _sum(scope, tuple(known), tree), text)
-        if kind == "mean":
-            if len(wanted) != len(known):
-                raise SpecError("a mean size is over all sizes; leave the sizes out")
-            return asked("mean", replace(one, entities=True), one, f"mean size of the groups in {scope.words}")
-        if kind not in ("ratio", "difference"):
-            raise SpecError(f"unknown question {kind!r}; there are sum, share, mean, ratio and difference")
-        second = Scope.of(to, to_by, tree)
-        other = _sum(second, sizes_in(to_sizes, known), tree)
-        compared = _groups(other.sizes, known, second.words)
-        if kind == "ratio":
-            return asked("ratio", one, other, f"ratio of {what} to {compared}")
-        return asked("difference", one, other, f"{what}, minus {compared}")
 
     @property
     def cell(self) -> tuple[int, int] | None:
@@ -136,25 +126,71 @@ class Asked:
         return -other, one
 
 
+def resolve(query: Query, release: ReleaseContents) -> ResolvedQuery:
+    """A query in terms of a release's rows and sizes; raises SpecError for unknown regions, sizes and values."""
+    expect(query, instance(Query, 'Query("share", "Oregon", ">=6")'), "query")
+    for name in ("by", "to_by", "of"):
+        expect(getattr(query, name), optional(MAPPING), name)
+    if query.kind not in KINDS:
+        raise SpecError(f"unknown kind of query {query.kind!r}; choose from {', '.join(KINDS)}")
+    known, tree = release.sizes, release.hierarchy
+    scope = Scope.of(query.regions, {**(query.by or {}), **query.of} if query.of else query.by, tree)
+    sizes = sizes_in(query.sizes, known)
+    one, what = _sum(scope, sizes, tree), _groups(sizes, known, scope.words)
+    other, words = None, what
+    if query.kind == "share":
+        other, words = _share(query, release, one)
+    elif query.kind == "mean":
+        if len(sizes) != len(known):
+            raise SpecError("a mean size is over all sizes; leave the sizes out")
+        one, other, words = replace(one, entities=True), one, f"mean size of the groups in {scope.words}"
+    elif query.kind in ("ratio", "difference"):
+        second = Scope.of(query.to, query.to_by, tree)
+        other = _sum(second, sizes_in(query.sizes if query.to_sizes is None else query.to_sizes, known), tree)
+        compared = _groups(other.sizes, known, second.words)
+        words = f"ratio of {what} to {compared}" if query.kind == "ratio" else f"{what}, minus {compared}"
+    return ResolvedQuery(query.kind, one, other, words, scope, scope.table_row(tree))
+
+
+def split_query(
+    query: Query, release: ReleaseContents, level: str | None = None, areas: object = None, category: str | None = None
+) -> list[Query]:
+    """The same query for each region of a level, each area, or each value of a category and their sum."""
+    expect(query, instance(Query), "query")
+    if sum(one is not None for one in (level, areas, category)) != 1:
+        raise SpecError("ask for each region of a level, for each area, or for each value of a category: one of these")
+    tree = release.hierarchy
+    if level is not None:
+        return [replace(query, regions=region) for region in regions_of_level(tree.regions, level, query.regions)]
+    if areas is not None:
+        if query.regions is not None:
+            raise SpecError("a query for each area names no regions; leave the regions out")
+        return [replace(query, regions=area) for area in read_areas(areas, tree.regions)]
+    assert category is not None
+    values = [{category: value} for value in values_of(category, tree.by)]
+    return [replace(query, by={**(query.by or {}), **one}, to_by={**(query.to_by or {}), **one}) for one in values]
+
+
 def _sum(scope: Scope, sizes: tuple[int, ...], tree: Hierarchy) -> Sum:
     return Sum(scope.rows(tree), sizes, over_all=scope.regions if scope.over_all else None)
 
 
-def _share_of(
-    of: Mapping[str, str], by: By, scope: Scope, one: Sum, regions: Regions, release: ReleaseContents
-) -> tuple[Sum, Sum, str]:
-    """The share of values of categories among all groups of the same sizes."""
-    tree = release.hierarchy
-    if twice := [name for name in of if name in (by or {})]:
-        raise SpecError(
-            f"the share is one of {twice[0]}, and by has a value for it already; leave it out of one of them"
-        )
+def _share(query: Query, release: ReleaseContents, one: Sum) -> tuple[Sum, str]:
+    """What a share is of, and the query in words: a share of sizes, or with `of` one of values of categories."""
+    known, by, of = release.sizes, query.by or {}, query.of or {}
+    if not of and len(one.sizes) == len(known):
+        raise SpecError("the share of all sizes is 1 by definition; name the sizes whose share is wanted")
     if ALL in of.values():
         raise SpecError(f"the share of {ALL!r} is 1 by definition; name a value of the category")
-    whole = Scope.of(regions, by, tree)
-    among = _groups(one.sizes, release.sizes, whole.words)
-    named = [f"{name} {value}" for name, value in of.items()]
-    return one, _sum(whole, one.sizes, tree), f"share of {listed(named)} among the {among}"
+    if twice := [name for name in of if name in by]:
+        raise SpecError(f"both by and of have a value of {twice[0]!r}; leave it out of one of them")
+    whole = Scope.of(query.regions, query.by, release.hierarchy)
+    if of:
+        part = listed([f"{name} {value}" for name, value in of.items()])
+        among, sizes = _groups(one.sizes, known, whole.words), one.sizes
+    else:
+        part, among, sizes = sizes_in_words(one.sizes, known), f"groups in {whole.words}", tuple(known)
+    return _sum(whole, sizes, release.hierarchy), f"share of {part} among the {among}"
 
 
 def _groups(sizes: Sequence[int], known: range, place: str) -> str:
