@@ -26,7 +26,7 @@ from tallytree.core.kernels import in_threads, kernel
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import fixed_total, integer_table
 from tallytree.estimate.layout import tiles
-from tallytree.estimate.settled.subtrees import subtree_estimates
+from tallytree.estimate.topdown.subtrees import subtree_estimates
 from tallytree.estimate.tree.whole import whole_parts, whole_root
 
 
