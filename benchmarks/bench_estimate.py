@@ -21,7 +21,7 @@ from common import best_of, drawn, even_tree, made_up_counts, report, rise_of_pe
 from tallytree.core.arrays import Integers
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate import is_optimal, nearest_consistent, non_increasing
-from tallytree.estimate.baselines.cost_tables import paper_reach, table_estimate
+from tallytree.lab.rivals.cost_tables import paper_reach, table_estimate
 
 FULL = [((52, 3144), 1000, 6.0), ((52, 3144), 1000, 60.0), ((6, 263), 13282, 6.0), ((6, 263), 13282, 60.0)]
 QUICK = [((12, 300), 200, 6.0)]

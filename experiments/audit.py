@@ -16,9 +16,9 @@ from typing import Any
 
 from tallytree.command.audit import release_in_process
 from tallytree.command.progress_bar import shown
-from tallytree.lab.audit.plot import save_all
 from tallytree.lab.audit.results import Audit, BorderRow, Row
 from tallytree.lab.audit.running import audit
+from tallytree.lab.plots import save_with_plots
 from tallytree.version import VERSION
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, help="processes at a time; one per processor if not given")
     given = parser.parse_args()
     found = run(given.jobs, given.out) if given.folder is None else load(given.folder)
-    for path in save_all(found, given.out):
+    for path in save_with_plots(found, given.out):
         if path.name in KEPT:
             (FIGURES / path.name).write_bytes(path.read_bytes())
     text = PAGE.read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def run(jobs: int | None, keep: Path) -> Audit:
     """Run the whole audit; its rows are kept before the planted defects begin."""
     with shown(quiet=False) as progress:
         claims = audit(jobs=jobs, progress=progress, release=release_in_process)
-        save_all(claims, keep)
+        save_with_plots(claims, keep)
         planted = audit(planted=True, jobs=jobs, progress=progress, release=release_in_process)
     return Audit((*claims.rows, *planted.rows), claims.confidence, (*claims.border, *planted.border))
 

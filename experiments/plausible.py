@@ -25,9 +25,7 @@ from numpy.typing import NDArray
 
 from experiments.hqr import assemble, atlanta, bins, kinds, oregon, read
 from experiments.plausible_tables import markdown
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.rules import Below, Has, Implies, SizeClass
-from tallytree.domain.structure.structure import Structure
+from tallytree.domain.edit_rules import Below, Has, Implies, Role, SizeClass, Structure
 from tallytree.lab.microdata import HouseholdTruth
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
@@ -37,7 +35,7 @@ from tallytree.synthesis.methods import method
 from tallytree.synthesis.models.sampling import draw
 from tallytree.synthesis.workload import all_sets
 from tallytree.tables.contingency import HouseholdCodes, marginal_counts
-from tallytree.tables.plausible import Rows, any_broken, holders
+from tallytree.tables.rule_checks import Rows, any_broken, holders
 
 AGES = (6, 12, 18, 25, 35, 45, 55, 65, 75)
 MIDDLES = np.array([3, 9, 15, 21.5, 30, 40, 50, 60, 70, 80])

@@ -30,7 +30,7 @@ from experiments.flattened import Dpsynth, flat_sizes, flattened, folded, person
 from experiments.hqr import SMALL, truth_of
 from experiments.plausible import CASES, Case, joined, looks, person_tables
 from experiments.plausible import run as run_ours
-from tallytree.domain.structure.structure import Structure
+from tallytree.domain.edit_rules import Structure
 from tallytree.lab.microdata import HouseholdTruth, residual
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget

@@ -30,6 +30,7 @@ ROOMS = (
     "synthesis",
     "planning",
     "publish",
+    "demo",
     "lab",
     "command",
 )
@@ -46,9 +47,6 @@ OPENERS = {
 # spent and cannot be interrupted, so a new loop is a `for` over a range that is known before it begins. This list may
 # only become shorter.
 ENDING_LOOPS = {
-    "estimate.baselines.chebyshev.move": (1, "a range of whole numbers is halved: 64 turns"),
-    "estimate.baselines.cost_tables._split": (1, "a range of whole numbers is halved: 64 turns"),
-    "estimate.baselines.cost_tables._steps": (1, "a range of places is halved"),
     "estimate.categories.transport._allocate_row": (1, "a part of what is left is given each time, one unit at least"),
     "estimate.categories.transport._right_columns": (1, "a number of paths; then each turn empties a cell or a column"),
     "estimate.intervals.list_bounds._bound": (2, "each turn goes one place on, up to the list's length"),
@@ -78,6 +76,9 @@ ENDING_LOOPS = {
     "estimate.tree.runs.runs_by_size": (1, "runs that were counted are found again"),
     "estimate.tree.runs._largest": (4, "Hoare's selection: each turn leaves a place behind"),
     "estimate.tree.whole._level_for": (1, "Newton's method on a convex sum of pieces, in whole numbers, from above"),
+    "lab.rivals.chebyshev.move": (1, "a range of whole numbers is halved: 64 turns"),
+    "lab.rivals.cost_tables._split": (1, "a range of whole numbers is halved: 64 turns"),
+    "lab.rivals.cost_tables._steps": (1, "a range of places is halved"),
     "privacy.noise.inversion._look_up": (1, "a range of places is halved"),
     "privacy.size_lists.add_sizes": (1, "regions are counted up"),
 }
@@ -132,6 +133,18 @@ def test_there_is_no_cycle_of_imports():
         tuple(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail(" → ".join(error.args[1]))
+
+
+def test_nobody_but_the_command_imports_the_lab_and_one_look_up_finds_it_by_name():
+    outside = [name for name in MODULES if room(name) != "lab"]
+    assert {room(name) for name in outside if any(room(found) == "lab" for found in imports(name))} == {"command"}
+    named = {
+        name
+        for name in outside
+        for node in ast.walk(TREES[name])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tallytree.lab.")
+    }
+    assert named == {"core.registry"}
 
 
 def users(*names):
@@ -226,16 +239,16 @@ EXPERIMENTS = {f"experiments.{path.stem}": path for path in sorted((ROOT / "expe
 PRIVATE = {"read", "read_households", "measure", "release", "synthesize", "PrivateTables", "Keystream"}
 
 
-def test_seeds_and_weak_generators_exist_only_in_the_lab_and_experiments():
+def test_seeds_and_weak_generators_exist_only_where_data_are_made_up_and_in_experiments():
     for name, path in MODULES.items():
-        if room(name) != "lab":
+        if room(name) not in ("demo", "lab"):
             found = [word for word in WEAK if word in path.read_text(encoding="utf-8")]
             assert not found, f"{name} uses {found}"
 
 
 def test_where_there_is_a_seed_nothing_private_is_near():
     seeded = {name: path for name, path in (MODULES | EXPERIMENTS).items() if "default_rng" in path.read_text()}
-    assert {room(name) for name in seeded} == {"lab", "experiments"}
+    assert {room(name) for name in seeded} == {"demo", "lab", "experiments"}
     for name, path in seeded.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             named = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
@@ -312,20 +325,21 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_385,
+    "core and domain": 2_450,
     "tables": 3_131,
     "privacy": 3_256,
     "estimate": 5_588,
     "mechanisms": 1_846,
     "synthesis": 3_412,
     "planning": 1_664,
-    "publish": 9_661,
-    "lab": 4_033,
+    "publish": 9_690,
+    "demo": 200,
+    "lab": 5_200,
     "command": 3_507,
 }
 MOST_MODULES = 315
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
-READING_LIST = ("privacy.measure", "tables.reading")
+READING_LIST = ("privacy.measure", "tables.count")
 MOST_TO_READ = (61, 6_892)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
@@ -356,11 +370,9 @@ PARTICIPLE_MODULES = {
 }
 REPEATED_NAMES = {
     "asking",
-    "cells",
     "chain",
     "contents",
     "files",
-    "histogram",
     "households",
     "keeping",
     "layout",
@@ -382,10 +394,7 @@ REPEATED_NAMES = {
     "verification",
 }
 PRIVACY_SHOWS = {
-    "privacy.accounts",
     "privacy.households.rounds",
-    "privacy.measurements",
-    "privacy.plan",
 }
 COMPLEX = {
     "domain.categories.__post_init__",
@@ -395,10 +404,8 @@ COMPLEX = {
     "estimate.tree.relaxation._step",
     "estimate.tree.runs.share",
     "domain.hierarchy.from_edges",
-    "planning.report.planned",
     "publish.microdata.verification._privacy_adds_up",
     "publish.release.verification._privacy_adds_up",
-    "tables.counting._listed_groups",
 }
 MANY_PARAMETERS = {
     "command.audit.run_audit",
@@ -423,10 +430,10 @@ MANY_PARAMETERS = {
     "estimate.tree.nearest._solve",
     "estimate.tree.relaxation._positive",
     "estimate.tree.whole._share_inner",
+    "lab.rivals.hgem._step",
     "lab.runner.compare",
     "mechanisms.topdown_estimate._borrow",
     "planning.report.plan",
-    "planning.report.planned",
     "privacy.households.rounds.__init__",
     "privacy.measure.measure",
     "privacy.measure.measure_with",
@@ -436,7 +443,6 @@ MANY_PARAMETERS = {
     "publish.release.making.release",
     "synthesis.agreement.size_table",
     "synthesis.models.containing._slopes",
-    "synthesis.models.network._step",
     "tables.households.read_households",
     "tables.reading.read",
 }

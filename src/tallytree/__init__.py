@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from tallytree.domain.attributes import Attribute as Attribute
     from tallytree.domain.categories import Categories as Categories
     from tallytree.domain.categories import Category as Category
+    from tallytree.domain.edit_rules import Below as Below
+    from tallytree.domain.edit_rules import Has as Has
+    from tallytree.domain.edit_rules import Implies as Implies
+    from tallytree.domain.edit_rules import Role as Role
+    from tallytree.domain.edit_rules import SizeClass as SizeClass
+    from tallytree.domain.edit_rules import Structure as Structure
     from tallytree.domain.hierarchy import Hierarchy as Hierarchy
     from tallytree.domain.schema import Marginal as Marginal
     from tallytree.domain.schema import Schema as Schema
-    from tallytree.domain.structure.roles import Role as Role
-    from tallytree.domain.structure.rules import Below as Below
-    from tallytree.domain.structure.rules import Has as Has
-    from tallytree.domain.structure.rules import Implies as Implies
-    from tallytree.domain.structure.rules import SizeClass as SizeClass
-    from tallytree.domain.structure.structure import Structure as Structure
     from tallytree.planning.prior import Prior as Prior
     from tallytree.planning.report import plan as plan
     from tallytree.planning.value import PlanReport as PlanReport
@@ -75,12 +75,12 @@ _HOME = {
     "Attribute": "domain.attributes",
     "Marginal": "domain.schema",
     "Schema": "domain.schema",
-    "Role": "domain.structure.roles",
-    "Below": "domain.structure.rules",
-    "Has": "domain.structure.rules",
-    "Implies": "domain.structure.rules",
-    "SizeClass": "domain.structure.rules",
-    "Structure": "domain.structure.structure",
+    "Role": "domain.edit_rules",
+    "Below": "domain.edit_rules",
+    "Has": "domain.edit_rules",
+    "Implies": "domain.edit_rules",
+    "SizeClass": "domain.edit_rules",
+    "Structure": "domain.edit_rules",
     "GroupSizes": "tables.group_sizes",
     "Source": "tables.address",
     "read": "tables.reading",
@@ -116,12 +116,17 @@ _HOME = {
     "verify": "publish.verify",
 }
 
+# What shows the values of a module in a notebook, where the module itself has no display code.
+_PAGES = {"privacy.ledger": "publish.account_page"}
+
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'tallytree' has no attribute {name!r}")
+    if (page := _PAGES.get(_HOME[name])) is not None:
+        import_module(f"tallytree.{page}")
     return getattr(import_module(f"tallytree.{_HOME[name]}"), name)
 
 

@@ -39,7 +39,7 @@ def test_what_is_no_table_is_said_by_its_name(tmp_path):
 
 
 def test_numbers_are_finite_and_not_negative():
-    assert numbers(["1", "2.5", "1e3"], "x").tolist() == [1, 2.5, 1000]
+    assert numbers(pa.chunked_array([["1", "2.5", "1e3"]]), "x").tolist() == [1, 2.5, 1000]
     for texts, message in (
         (["1", ""], "'x' .* holds ''; expected numbers$"),
         (["1", "-2"], "'-2'; expected numbers of at least 0"),
@@ -47,4 +47,7 @@ def test_numbers_are_finite_and_not_negative():
         (["3", "2.5"], "'2.5'; expected whole numbers"),
     ):
         with pytest.raises(SpecError, match=message):
-            numbers(texts, "x", whole=True) if "whole" in message else numbers(texts, "x")
+            numbers(pa.chunked_array([texts]), "x", whole="whole" in message)
+    assert numbers(pa.chunked_array([[3, 4]]), "x", whole=True).tolist() == [3, 4]
+    with pytest.raises(SpecError, match="'-1'; expected numbers of at least 0"):
+        numbers(pa.chunked_array([[3, -1]]), "x")

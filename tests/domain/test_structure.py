@@ -9,12 +9,10 @@ from hypothesis import given, settings
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.attributes import Attribute
+from tallytree.domain.edit_rules import Below, Has, Implies, Role, SizeClass, Structure, may_be_below, missing_together
+from tallytree.domain.feasibility import Search
 from tallytree.domain.schema import Schema
-from tallytree.domain.structure.possible import Search
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.rules import Below, Has, Implies, SizeClass, may_be_below, missing_together
-from tallytree.domain.structure.structure import Structure
-from tallytree.tables.plausible import Rows, any_broken
+from tallytree.tables.rule_checks import Rows, any_broken
 from tests.oracles.rules import HOUSEHOLD, MOST, PERSON, keeps, schema_with, structures
 from tests.oracles.synthesis import every_household
 

@@ -5,7 +5,7 @@ from experiments.flattened import flat_sizes, flattened, folded, persons_alone, 
 from experiments.plausible import Case, person_tables
 from experiments.rivals import judged, table
 
-from tallytree.domain.structure.structure import Structure
+from tallytree.domain.edit_rules import Structure
 from tallytree.lab.microdata import HouseholdTruth
 from tests.synthesis.made_up import made_up
 

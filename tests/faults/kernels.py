@@ -25,9 +25,6 @@ from tallytree.core.errors import TallytreeError
 from tallytree.domain.categories import Categories
 from tallytree.domain.category_trees import by_category, over_categories
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.baselines.bluedown import blue_down
-from tallytree.estimate.baselines.chebyshev import chebyshev_down
-from tallytree.estimate.baselines.cost_tables import table_estimate
 from tallytree.estimate.categories.differences import tridiagonal_least_squares
 from tallytree.estimate.categories.transport import nearest_table, settled_tables
 from tallytree.estimate.checks import whole_weights
@@ -46,7 +43,10 @@ from tallytree.estimate.tree.chain import nearest_chain
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.matching import matched
 from tallytree.estimate.tree.nearest import is_optimal, nearest_consistent
-from tallytree.estimate.tree.topdown import top_down
+from tallytree.lab.rivals.bluedown import blue_down
+from tallytree.lab.rivals.chebyshev import chebyshev_down
+from tallytree.lab.rivals.cost_tables import table_estimate
+from tallytree.lab.rivals.topdown import top_down
 from tests.faults.isolated import run_cases
 from tests.faults.tally import Tally
 from tests.oracles import joint as joint_oracle
@@ -210,7 +210,7 @@ def blue(rng: Generator) -> None:
     """BlueDown keeps sums and totals."""
     tree, sizes = any_tree(rng), sizes_of(rng)
     noisy, total = numbers(rng, (len(tree), sizes)), any_total(rng)
-    need_counts(blue_down(noisy, tree, variances=magnitudes(rng, tree.depth).tolist(), total=total), tree, total)
+    need_counts(blue_down(noisy, tree, weights=magnitudes(rng, tree.depth).tolist(), total=total), tree, total)
 
 
 def least_move(rng: Generator) -> None:

@@ -15,8 +15,8 @@ from tallytree.lab.microdata import (
     made_up,
     model_errors,
 )
+from tallytree.lab.rivals.mwem import Histogram
 from tallytree.privacy.households.neighbours import HouseholdUnit
-from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.workload import Workload, all_sets
 from tallytree.tables.contingency import grouped
 from tests.oracles.households import count, schema_of

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, SpecError, one_entity, one_group, release, verify
-from tallytree.estimate.baselines.cost_tables import MOST_ENTRIES
-from tallytree.estimate.baselines.solvers import MOST_CELLS
 from tallytree.lab import Truth
+from tallytree.lab.rivals.cost_tables import MOST_ENTRIES
+from tallytree.lab.rivals.estimators import domain_reach, hierarchical_tables
+from tallytree.lab.rivals.solvers import MOST_CELLS
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism, choose, leans_to_at_least, mechanism_named, prepare
-from tallytree.mechanisms.baselines import domain_reach, hierarchical_tables
 from tallytree.privacy import Neighbours
 from tests.oracles.example import made_up
 from tests.oracles.trees import cost, even_tree, random_tree

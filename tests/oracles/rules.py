@@ -1,6 +1,6 @@
 """Rules straight from their definitions, household by household; and small schemas with random structures.
 
-No function of `tallytree.tables.plausible` and none of the search is used.
+No function of `tallytree.tables.rule_checks` and none of the search is used.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.attributes import Attribute
+from tallytree.domain.edit_rules import Below, Has, Implies, Role, SizeClass, Structure
 from tallytree.domain.schema import Schema
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.rules import Below, Has, Implies, SizeClass
-from tallytree.domain.structure.structure import Structure
 from tests.oracles.households import in_role
 
 AREA = Attribute("area", ("town", "country"))

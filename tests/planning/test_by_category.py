@@ -4,7 +4,8 @@ import pytest
 
 from tallytree import Categories, Hierarchy, Neighbours, Prior
 from tallytree.domain.category_trees import by_category
-from tallytree.planning.report import planned
+from tallytree.planning.report import Ways, planned
+from tallytree.planning.simulation import Effort, PublicFacts
 from tallytree.privacy import Budget
 
 TREE = Hierarchy.from_levels(
@@ -18,13 +19,11 @@ TREE = Hierarchy.from_levels(
 def test_errors_are_predicted_by_category_and_over_all(who, listed, most_cells):
     by = Categories.of({"tenure": ["owned", "rented", "other"]}, who)
     report = planned(
-        by_category(TREE, by),
-        Neighbours("one_entity", 8, False, categories=by, groups_listed=listed),
-        budgets=[Budget(epsilon=1)],
-        prior=Prior.named("households", groups=60_000),
-        mechanisms=["tallytree"],
-        replicates=3,
-        most_cells=most_cells,
+        PublicFacts(by_category(TREE, by), Neighbours("one_entity", 8, False, categories=by, groups_listed=listed)),
+        Prior.of("households", groups=60_000),
+        [Budget(epsilon=1)],
+        Ways(["tallytree"]),
+        effort=Effort(3, most_cells),
     )
     levels = ("all categories", "total", "state", "county", "state, over all", "county, over all")
     assert report.levels == levels

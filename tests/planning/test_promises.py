@@ -12,7 +12,8 @@ from scipy.stats import binom
 import tallytree as tt
 import tallytree.command.main
 from tallytree.planning.prior import Prior
-from tallytree.planning.report import planned
+from tallytree.planning.report import Ways, planned
+from tallytree.planning.simulation import Effort, PublicFacts
 from tallytree.privacy.neighbours import Neighbours
 
 STATES = {"A": 3, "B": 4, "C": 5}
@@ -133,12 +134,11 @@ def test_published_counts_have_intervals_within_the_reach_of_a_plan(printed, tmp
 def test_guaranteed_intervals_of_any_data_are_within_the_half_width_around_unbiased_estimates():
     regions, neighbours = tree(), Neighbours(tt.one_entity(), LARGEST, public_totals=False)
     report = planned(
-        regions,
-        neighbours,
-        budgets=[tt.Budget(epsilon=1)],
-        prior=Prior.of("households", groups=GROUPS),
-        mechanisms=["tallytree"],
-        replicates=2,
+        PublicFacts(regions, neighbours),
+        Prior.of("households", groups=GROUPS),
+        [tt.Budget(epsilon=1)],
+        Ways(["tallytree"]),
+        effort=Effort(2),
     )
     half = {one.level: one.half_width for one in report.of(split="balanced")}
     rows = [{"household": number, "county": "C4"} for number in range(40) for _ in range(5)]  # unlike the prior
@@ -153,7 +153,7 @@ def test_guaranteed_intervals_of_any_data_are_within_the_half_width_around_unbia
 
 
 def test_a_goal_about_the_reach_needs_a_prior_and_one_about_the_half_width_does_not():
-    known = tree(), Neighbours(tt.one_entity(), LARGEST, public_totals=False), tt.Budget(epsilon=1)
+    known = PublicFacts(tree(), Neighbours(tt.one_entity(), LARGEST, public_totals=False)), tt.Budget(epsilon=1)
     from tallytree.planning.goals import suggest
 
     with pytest.raises(tt.SpecError, match=r"no prior given.*county half-width 12 at 95%"):

@@ -15,8 +15,8 @@ from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose, prepare
 from tallytree.planning.goals import Goal, suggest
-from tallytree.planning.report import planned, predicted_best
-from tallytree.planning.simulation import smaller_tree
+from tallytree.planning.report import Ways, planned, predicted_best
+from tallytree.planning.simulation import Effort, PublicFacts, smaller_tree
 from tallytree.planning.widths import half_widths
 from tallytree.privacy import Neighbours
 from tallytree.privacy.plan import divided, priority_shares
@@ -111,10 +111,10 @@ LISTS_ABOVE = [{"to": 3, "shares": [1, 1, 3], "leaves": "at_least"}, {"shares": 
 
 
 def with_bands(bands, *, splits=None, public=False):
-    facts = Neighbours(ENTITY, 8, public)
     totals = np.full(TREE.leaf_count, 50) if public else None
-    how = {"budgets": [ONE], "prior": Prior.of("households", groups=700), "leaf_totals": totals, "replicates": 3}
-    return planned(TREE, facts, mechanisms=["tallytree"], options={"tallytree": {"bands": bands}}, splits=splits, **how)
+    ways = Ways(["tallytree"], {"tallytree": {"bands": bands}}, splits)
+    facts, prior = PublicFacts(TREE, Neighbours(ENTITY, 8, public), totals), Prior.of("households", groups=700)
+    return planned(facts, prior, [ONE], ways, effort=Effort(3))
 
 
 def test_bands_are_predicted_once_with_shares_that_add_up_and_the_widths_of_the_widest():
@@ -136,7 +136,12 @@ def test_shares_beside_bands_are_refused_in_a_plan_as_in_a_release():
     with pytest.raises(SpecError, match="leave out shares and priority"):
         with_bands(BANDS, splits={"as given": [1, 1, 1]})
     with pytest.raises(SpecError, match="there are no shares to suggest"):
-        suggest(TREE, Neighbours(ENTITY, 8, False), ONE, "county half-width 20 at 95%", options={"bands": BANDS})
+        suggest(
+            PublicFacts(TREE, Neighbours(ENTITY, 8, False)),
+            ONE,
+            "county half-width 20 at 95%",
+            options={"bands": BANDS},
+        )
 
 
 # -------------------------------------------------------------------- the smaller tree
@@ -230,14 +235,11 @@ def test_errors_are_predicted_from_an_older_table_of_other_regions(public_file, 
     assert not set(older.hierarchy.ids[50:]) & set(newer.hierarchy.ids[50:])
     mechanisms = ["joint-cumulative", "pgsr-hierarchical-dp"]
     report = planned(
-        newer.hierarchy,
-        Neighbours.of(newer.group_sizes(), ENTITY),
-        budgets=[Budget(epsilon="0.5")],
-        prior=Prior.from_table(as_table(older)),
-        leaf_totals=newer.counts.sum(axis=1),
-        mechanisms=mechanisms,
-        splits={"balanced": [1] * newer.hierarchy.depth},
-        replicates=8,
+        PublicFacts(newer.hierarchy, Neighbours.of(newer.group_sizes(), ENTITY), newer.counts.sum(axis=1)),
+        Prior.of(as_table(older)),
+        [Budget(epsilon="0.5")],
+        Ways(mechanisms, splits={"balanced": [1] * newer.hierarchy.depth}),
+        effort=Effort(8),
     )
     for mechanism in mechanisms:
         compare(report, mechanism, realised(newer, mechanism, Budget(epsilon="0.5"), 8))
@@ -248,7 +250,7 @@ def test_errors_are_predicted_from_an_older_table_of_other_regions(public_file, 
 )
 def test_errors_of_made_up_data_are_predicted_with_private_totals(unit, mechanism):
     tree = grown([20, 9, 14, 30])
-    shape = Prior.named("households", groups=30_000).fitted(tree, first_size=1, max_size=9)
+    shape = Prior.of("households", groups=30_000).fitted(tree, first_size=1, max_size=9)
     rng = np.random.default_rng(0)
     truth = Truth("made up", tree, rng.poisson(shape.expected(np.arange(tree.leaf_count))), False)
     report = plan(
@@ -292,10 +294,10 @@ def test_a_plan_names_what_it_tried_and_what_not():
 def test_a_large_tree_is_simulated_in_part_and_says_so():
     tree = grown([40] * 40)
     neighbours = Neighbours(ENTITY, 5, False)
-    prior = Prior.named("households", groups=40_000)
-    asked = {"budgets": [ONE], "prior": prior, "mechanisms": ["joint-cumulative", "bottom-up"], "replicates": 4}
-    part = planned(tree, neighbours, **asked, most_cells=1500)
-    whole = planned(tree, neighbours, **asked)
+    prior = Prior.of("households", groups=40_000)
+    asked = PublicFacts(tree, neighbours), prior, [ONE], Ways(["joint-cumulative", "bottom-up"])
+    part = planned(*asked, effort=Effort(4, 1500))
+    whole = planned(*asked, effort=Effort(4))
     assert "simulated on 273 of 1,641 regions: at most 16 children of each" in part.notes[0]
     assert not whole.notes
     for one, other in zip(part.predictions, whole.predictions, strict=True):
@@ -314,7 +316,7 @@ def test_public_totals_are_given_in_order_or_by_id():
     counts = list(range(len(leaves)))
     for totals in (counts, np.array(counts), dict(zip(leaves, counts, strict=True))):
         report = plan(TREE, **options, totals=totals, mechanisms=["joint-counts"])
-        assert report.neighbours.public_totals
+        assert report.facts.neighbours.public_totals
     for totals, message in (([1, 2], "14 whole numbers"), ({"c1": 1}, "lack 13 of 14"), ([-1] * 14, "at least 0")):
         with pytest.raises(SpecError, match=message):
             plan(TREE, **options, totals=totals)
@@ -373,7 +375,9 @@ goal_levels = st.lists(
 def test_a_suggestion_meets_its_goals_when_it_is_recomputed(goals, unit, kind):
     neighbours = Neighbours(unit, 6, False)
     budget = {"epsilon": ONE, "rho": Budget(rho="0.05"), "both": Budget(epsilon=1, delta="1e-9")}[kind]
-    found = suggest(TREE, neighbours, budget, [f"{level} half-width {width} at {at}%" for level, width, at in goals])
+    found = suggest(
+        PublicFacts(TREE, neighbours), budget, [f"{level} half-width {width} at {at}%" for level, width, at in goals]
+    )
     assert sum(found.shares) == 1
     assert min(found.shares) > 0
     chosen = choose("auto", neighbours)
@@ -390,11 +394,13 @@ def test_a_suggestion_meets_its_goals_when_it_is_recomputed(goals, unit, kind):
 def test_a_budget_that_is_too_small_gets_the_least_that_would_do():
     neighbours = Neighbours(ENTITY, 6, False)
     goal = "county half-width 5 at 95%"
-    found = suggest(TREE, neighbours, Budget(epsilon="0.1"), goal)
+    found = suggest(PublicFacts(TREE, neighbours), Budget(epsilon="0.1"), goal)
     assert not found.enough
     assert found.budget.epsilon == Fraction(str(float(found.budget.epsilon)))  # two digits
-    assert suggest(TREE, neighbours, found.budget, goal).enough
-    assert not suggest(TREE, neighbours, Budget(epsilon=found.budget.epsilon * Fraction(9, 10)), goal).enough
+    assert suggest(PublicFacts(TREE, neighbours), found.budget, goal).enough
+    assert not suggest(
+        PublicFacts(TREE, neighbours), Budget(epsilon=found.budget.epsilon * Fraction(9, 10)), goal
+    ).enough
 
 
 def test_goals_are_read_or_refused():
@@ -411,12 +417,12 @@ def test_goals_are_read_or_refused():
             Goal.parse(text, TREE)
     neighbours = Neighbours(ENTITY, 6, False)
     with pytest.raises(SpecError, match="there is no goal"):
-        suggest(TREE, neighbours, ONE, " ; ")
+        suggest(PublicFacts(TREE, neighbours), ONE, " ; ")
     with pytest.raises(SpecError, match="cannot be suggested for bottom-up"):
-        suggest(TREE, neighbours, ONE, "county half-width 5 at 95%", mechanism="bottom-up")
+        suggest(PublicFacts(TREE, neighbours), ONE, "county half-width 5 at 95%", mechanism="bottom-up")
     wide = Neighbours(one_group(), 10**6, False)
     with pytest.raises(SpecError, match="no budget within any sensible range"):
-        suggest(TREE, wide, ONE, "county half-width 0.5 at 95%", mechanism="joint-cumulative")
+        suggest(PublicFacts(TREE, wide), ONE, "county half-width 0.5 at 95%", mechanism="joint-cumulative")
 
 
 # -------------------------------------------------------------------- auto
@@ -425,19 +431,19 @@ def test_goals_are_read_or_refused():
 def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions():
     tree = grown([12] * 6)
     neighbours = Neighbours(ENTITY, 8, False)
-    prior = Prior.named("households", groups=7_000)
+    prior = Prior.of("households", groups=7_000)
     assert choose("auto", neighbours).name == "tallytree"
     # Entities of five: sensitivities tip it to counts, and errors in entities are smaller by cumulative counts.
     fives = Neighbours(ENTITY, 12, False, quantity_bound=5)
     assert choose("auto", fives).name == "pgsr-hierarchical-dp"
-    assert predicted_best(tree, fives, budget=ONE, prior=prior).view == "at_least"
+    assert predicted_best(PublicFacts(tree, fives), prior, ONE).view == "at_least"
     groups = Neighbours(one_group(), 8, False)
-    best = predicted_best(tree, groups, budget=ONE, prior=prior)
+    best = predicted_best(PublicFacts(tree, groups), prior, ONE)
     assert choose("auto", groups).name == best.name == "pgsr-hierarchical-dp"
 
 
 def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_path):
-    tree, prior = grown([12] * 6), Prior.named("households", groups=7000)
+    tree, prior = grown([12] * 6), Prior.of("households", groups=7000)
     counts = prior.fitted(tree, first_size=1, max_size=12).sample(np.arange(tree.leaf_count))
     data = Truth("made up", tree, counts, False, quantity_bound=5).group_sizes()
     options = {"budget": ONE, "unit": ENTITY, "prior": prior}

@@ -357,65 +357,6 @@ def test_a_chain_of_thousands_of_entries_is_followed_to_its_end(ledger):
     assert len(ledger.account("people").spendings[0].rounds) == 2000
 
 
-# -------------------------------------------------------------------- ledgers of version 0.1.0
-
-
-def of_version_0_1_0(path):
-    """A ledger as version 0.1.0 wrote it: a data set in each currency, with two reservations."""
-    relation = {**PEOPLE.to_json(), "kind": "group_sizes"}
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute(
-            "CREATE TABLE data_set (name TEXT PRIMARY KEY, neighbours TEXT NOT NULL, currency TEXT NOT NULL, "
-            "total TEXT NOT NULL, fingerprint TEXT, opened TEXT NOT NULL)"
-        )
-        database.execute(
-            "CREATE TABLE spending (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL REFERENCES data_set "
-            "(name), cost TEXT NOT NULL, budget TEXT NOT NULL, reserved TEXT NOT NULL, release_id TEXT)"
-        )
-        for name, currency, total in (("people", "epsilon", "2"), ("rho", "rho", "1/3")):
-            values = name, json.dumps(relation), currency, total, "f" * 64 if name == "people" else None, "2026-01-01"
-            database.execute("INSERT INTO data_set VALUES (?, ?, ?, ?, ?, ?)", values)
-        for cost, release_id in (("1/2", "abc"), ("1/4", None)):
-            values = "people", cost, json.dumps(Budget(epsilon=cost).to_json()), "2026-01-02", release_id
-            database.execute(
-                "INSERT INTO spending (name, cost, budget, reserved, release_id) VALUES (?, ?, ?, ?, ?)", values
-            )
-    os.chmod(path, 0o600)
-    return Ledger(path)
-
-
-def test_a_ledger_of_version_0_1_0_is_shown_unchanged_and_taken_over_by_the_first_write(tmp_path):
-    older = of_version_0_1_0(tmp_path / "ledger.db")
-    before = state(older.path)
-    shown = older.accounts()
-    assert [(account.name, account.total, account.spent) for account in shown] == [
-        ("people", 2, Fraction(3, 4)),
-        ("rho", Fraction(1, 3), 0),
-    ]
-    assert [each.release_id for each in shown[0].spendings] == ["abc", None]
-    assert state(older.path) == before
-    assert not anchor_of(older).exists()
-    whole = older.path.read_bytes()
-    receipt = older.reserve("people", Budget(epsilon="0.25"), PEOPLE, fingerprint="f" * 64)
-    assert receipt.number == 3
-    assert older.account("people").spent == 1
-    assert [entry.kind for entry in older.entries()] == [
-        "opened",
-        "opened",
-        "reserved",
-        "recorded",
-        "reserved",
-        "reserved",
-    ]
-    with pytest.raises(BudgetError, match="files were charged to 'people'"):
-        older.reserve("rho", Budget(rho="0.1"), PEOPLE, fingerprint="f" * 64)
-    with closing(sqlite3.connect(older.path)) as database, pytest.raises(sqlite3.Error):  # as version 0.1.0 would
-        database.execute("INSERT INTO spending (name) VALUES ('people')")
-    older.path.write_bytes(whole)
-    with pytest.raises(BudgetError, match="an old copy was put back"):
-        older.accounts()
-
-
 # -------------------------------------------------------------------- tokens, rounds, names, links
 
 

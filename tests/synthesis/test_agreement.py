@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tallytree import Budget, SpecError
 from tallytree.domain.categories import Categories
 from tallytree.domain.schema import Attribute, Marginal, Schema
+from tallytree.lab.rivals.mwem import Histogram
 from tallytree.privacy.neighbours import Neighbours, one_group
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table
-from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.models.model import MeasuredCell, SyntheticHouseholds
 from tallytree.synthesis.models.public_stream import PublicStream
@@ -138,7 +138,7 @@ def test_the_rest_has_the_models_chances_given_region_category_and_size(name):
 
 
 def test_a_network_agrees_too():
-    network = pytest.importorskip("tallytree.synthesis.models.network")
+    network = pytest.importorskip("tallytree.lab.rivals.hgem")
     model = network.Generator.start(SCHEMA, batch=5, empty=True)
     released = table_of([[1, 2, 3, 4], [0, 0, 0, 0], [5, 0, 1, 0]])
     drawn = joined(draw_agreeing(model, released))

@@ -1,8 +1,7 @@
 """Every table that is measured has a reason, and one that was asked for says so."""
 
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.synthesis.explaining import (
     ASKED,
     CHEAPER,

@@ -287,7 +287,7 @@ def test_check_raises_the_same_and_returns_nothing():
 
 def test_the_texts_have_room_for_public_words_alone():
     public = {"column", "columns", "table", "type", "group", "region", "quantity", "entity", "bound", "listed", "hint"}
-    public |= {"values", "rule"}  # how many values of a category are listed; what a rule of the schema says
+    public |= {"where", "values", "rule"}  # how many values of a category are listed; what a rule of the schema says
     for who, what in TEXTS.values():
         assert {field for _, field, _, _ in Formatter().parse(f"{who} {what}") if field} <= public
 

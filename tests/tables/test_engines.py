@@ -12,9 +12,9 @@ import pytest
 
 from tallytree import Hierarchy
 from tallytree.tables import InputProblems, left_out, read, source
-from tallytree.tables.lots import bounded
 from tallytree.tables.options import Options
 from tallytree.tables.problems import TEXTS
+from tallytree.tables.truncate import truncated
 
 STATES = [("GA", "Fulton"), ("GA", "Kings"), ("NY", "Kings"), ("DC", None)]
 TREE = Hierarchy.from_levels(
@@ -116,7 +116,7 @@ def test_the_same_lots(placed):
     def kept(rows):
         with source.workspace(None) as connect:
             table = source.open_source(rows, None, connect)
-            marked = bounded(table.table, 2, entity="who", key=key, engine=table.backend.name)
+            marked = truncated(table.sql, table.table, 2, entity="who", key=key)
             chosen = marked.filter(marked.kept).drop("kept")
             return sorted(tuple(row.values()) for row in table.backend.to_pyarrow(chosen).to_pylist())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import partial
 from hashlib import sha256
 from itertools import combinations_with_replacement, product
 
@@ -15,10 +14,11 @@ import pytest
 
 from tallytree import Hierarchy, SpecError
 from tallytree.tables import read
-from tallytree.tables.counting import ENTITY, as_counts, counting_query
-from tallytree.tables.lots import SHA256, bounded, fresh_key
+from tallytree.tables.count import Counting, as_counts
+from tallytree.tables.engines import IbisWords
 from tallytree.tables.options import Options
 from tallytree.tables.regions import region_keys
+from tallytree.tables.truncate import ENGINES, fresh_key, truncated
 from tests.oracles.lots import kept_rows
 
 KEYS = [sha256(bytes([number])).hexdigest() for number in range(3)]
@@ -36,7 +36,7 @@ def kept():
         kinds = pa.string(), pa.string(), pa.int64()
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         connection.con.register("rows", pa.table(arrays, ["who", "group", "weight"]))
-        marked = bounded(connection.table("rows"), bound, entity="who", key=key, engine="duckdb")
+        marked = truncated(IbisWords("duckdb"), connection.table("rows"), bound, entity="who", key=key)
         assert connection.to_pyarrow(marked.count()).as_py() == len(rows)  # none is lost
         chosen = marked.filter(marked.kept).drop("kept")
         return Counter(tuple(row.values()) for row in connection.to_pyarrow(chosen).to_pylist())
@@ -110,10 +110,9 @@ def test_a_row_less_moves_one_row_and_no_more():
         who, group, leaf = (pa.array(column) for column in zip(*rows, strict=True))
         connection.con.register("rows", pa.table([who, group, leaf], ["who", "group", "leaf"]))
         connection.con.execute("select setseed(0.5)").fetchall()
-        lots = partial(bounded, rows_per_entity=1, entity=ENTITY, key=key, engine="duckdb")
         keys = region_keys(TENS, ["leaf"])
-        query = counting_query(connection.table("rows"), None, options, keys, region_in_rows=True, bound=lots)
-        return as_counts(connection.to_pyarrow(query), options, 10)
+        counting = Counting(IbisWords("duckdb"), connection.table("rows"), None, options, keys)
+        return as_counts(connection.to_pyarrow(counting.query(key)), options, 10)
 
     for key in KEYS:
         whole = counts(rows, key)
@@ -146,10 +145,10 @@ def test_an_engine_without_a_strong_hash_is_refused_before_anything_is_read(tmp_
         read(people, **options, rows_per_entity=2)
 
 
-@pytest.mark.parametrize("engine", sorted(SHA256))
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_key_is_no_part_of_a_query(engine):
     rows = ibis.table({"who": "string", "group": "int64", "weight": "int64"}, name="rows")
-    query = str(ibis.to_sql(bounded(rows, 2, entity="who", key=KEYS[0], engine=engine), dialect=engine))
+    query = str(ibis.to_sql(truncated(IbisWords(engine), rows, 2, entity="who", key=KEYS[0]), dialect=engine))
     assert KEYS[0] not in query
     assert re.search(r"SHA2(56)?\(", query)
 

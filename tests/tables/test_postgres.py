@@ -122,7 +122,7 @@ def test_microdata_are_not_their_own_list_by_another_url_or_name(postgres, rows)
 
 def test_the_key_of_lots_is_in_no_log(postgres, rows, monkeypatch):
     key = "0123456789abcdef" * 4
-    monkeypatch.setattr("tallytree.tables.reading.fresh_key", lambda: key)
+    monkeypatch.setattr("tallytree.tables.count.fresh_key", lambda: key)
     counts(rows, entity="person", rows_per_entity=1)
     log = (folder_of(postgres) / "server.log").read_text()
     assert "sha256(" in log.lower()  # every statement is logged

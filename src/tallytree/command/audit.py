@@ -16,9 +16,9 @@ from tallytree.command.make import run_release
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
 from tallytree.lab.audit.border import PUBLISHED
-from tallytree.lab.audit.plot import save_all
 from tallytree.lab.audit.results import WARNING, Audit, BorderRow, Row
 from tallytree.lab.audit.running import audit
+from tallytree.lab.plots import save_with_plots
 
 
 def run_audit(
@@ -45,7 +45,7 @@ def run_audit(
             progress=progress,
             release=release_in_process,
         )
-    written = [] if out is None else save_all(found, out)
+    written = [] if out is None else save_with_plots(found, out)
     if as_json and not quiet:
         show_json(found.to_json())
     else:

@@ -20,13 +20,14 @@ from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
 from tallytree.core.charts import available
 from tallytree.core.errors import BudgetError, SpecError
-from tallytree.lab import plots
 from tallytree.lab.columns import UnclearLevels, UnclearSizes
 from tallytree.lab.datasets import DATASETS, make
 from tallytree.lab.plain import read_counts
+from tallytree.lab.plots import save_with_plots
 from tallytree.lab.results import WARNING, Results
-from tallytree.lab.runner import compare, registered
+from tallytree.lab.runner import compare
 from tallytree.lab.truth import Truth
+from tallytree.mechanisms import mechanism_named
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import PrivacyUnit
 
@@ -54,7 +55,7 @@ def run_evaluate(
     """Compare mechanisms with the truth, show how they did, and keep it in a folder."""
     if as_json and as_csv:
         raise SpecError("give --json or --csv, not both")
-    chosen = None if not mechanisms else [registered(name).name for name in mechanisms]
+    chosen = None if not mechanisms else [mechanism_named(name).name for name in mechanisms]
     budgets = [_budget(text) for text in epsilon or ["1"]]
     try:
         truth = _truth(data, scale, seed, levels, size_columns)
@@ -86,9 +87,7 @@ def run_evaluate(
             out=out,
             progress=lambda stage: progress(replace(stage, doing=f"NOT PRIVATE: {stage.doing}")),
         )
-    written = [] if out is None else results.save(out)
-    if out is not None and available() and results.summary().num_rows:
-        written += plots.save_all(results, out)
+    written = [] if out is None else save_with_plots(results, out)
     if quiet:
         return
     if as_json:

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from tallytree.command.ledger import ledger_app
+from tallytree.command.startup import skip_unused
 from tallytree.command.streams import make_streams_safe
 from tallytree.core.errors import BudgetError, SpecError, TallytreeError
 from tallytree.version import VERSION
@@ -539,6 +540,8 @@ def showing_warnings() -> Iterator[None]:
 def main() -> None:
     """Run the command; our own errors become messages and exit codes, never tracebacks."""
     make_streams_safe()
+    if getattr(sys.modules["__main__"], "main", None) is main:  # the process is the command's own
+        skip_unused()
     try:
         with showing_warnings():
             app()

@@ -26,7 +26,7 @@ from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.core.errors import BudgetError, ReleaseError, SpecError, TallytreeError
 from tallytree.core.progress import Progress, Stage
-from tallytree.lab.people import make_country
+from tallytree.demo.country import make_country
 from tallytree.mechanisms import Mechanism
 from tallytree.planning.prior import Prior
 from tallytree.privacy.accounts import amount
@@ -336,19 +336,13 @@ def _useless(
     prior: Prior | None,
 ) -> list[str]:
     """Warn of counts that noise will make useless; by public facts and the prior alone."""
-    from tallytree.planning.report import divided_by, expected_counts, uselessness
+    from tallytree.planning.report import uselessness
+    from tallytree.planning.simulation import PublicFacts
 
-    tree, totals, wanted = group_sizes.hierarchy, group_sizes.leaf_totals, spec.release
-    found = uselessness(
-        mechanism,
-        plan,
-        tree,
-        neighbours,
-        shares=divided_by(mechanism, tree, spec.budget, shares=wanted.shares, priority=wanted.priority),
-        expected=None if prior is None else expected_counts(prior, tree, neighbours, totals),
-        totals=None if totals is None else group_sizes.region_totals,
-        confidence=float(wanted.confidence),
-    )
+    facts, wanted = PublicFacts(group_sizes.hierarchy, neighbours, group_sizes.leaf_totals), spec.release
+    scenario = facts.scenario(mechanism, spec.budget, wanted.shares, wanted.priority)
+    expected = None if prior is None else facts.expect(prior)
+    found = uselessness(facts, scenario, plan, expected=expected, confidence=float(wanted.confidence))
     for text in found:
         warnings.warn(text, UselessCounts, stacklevel=2)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,16 @@ from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import below, plain_table, show, show_json, words
 from tallytree.command.spec import is_for_synthesis, wanted_budget
 from tallytree.core import charts
-from tallytree.core.arrays import Integers
 from tallytree.core.errors import TallytreeError
 from tallytree.core.names import visible
 from tallytree.core.progress import Stage
-from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.value import REACH_SHARE
 from tallytree.mechanisms import mechanism_named
-from tallytree.planning import plots
 from tallytree.planning.goals import Suggestion, in_words, suggest
-from tallytree.planning.prior import NO_PRIOR, ExpectedCounts
-from tallytree.planning.report import expected_counts, planned, splits_with
-from tallytree.planning.value import PlanReport, Prediction
-from tallytree.privacy.neighbours import Neighbours
+from tallytree.planning.prior import NO_PRIOR
+from tallytree.planning.report import Ways, budgets_around, draw_page, planned, splits_with
+from tallytree.planning.simulation import Prediction, PublicFacts
+from tallytree.planning.value import PlanReport
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.report.plan_page import plan_page
 
@@ -69,52 +67,41 @@ def run_plan(
     with shown(quiet) as progress:
         progress(Stage("reading the public tables"))
         hierarchy, totals = spec.public_regions()
-        facts = hierarchy, spec.neighbours()
+        facts = PublicFacts(hierarchy, spec.neighbours(), totals)
+        expecting = spec.prior(hierarchy, source=prior, groups=groups)
         if goals:
-            known_totals = None if totals is None else hierarchy.aggregate(totals)
-            by: dict[str, Any] = {"mechanism": spec.release.mechanism, "totals": known_totals}
-            by["options"] = spec.release.options
-            by["expected"] = _expected(spec, facts[1], hierarchy, totals, prior=prior, groups=groups)
-            found = [suggest(*facts, budget, goals, **by) for budget in budgets]
+            by: dict[str, Any] = {"mechanism": spec.release.mechanism, "options": spec.release.options}
+            by["expected"] = None if expecting is None else facts.expect(expecting)
+            found = [suggest(facts, budget, goals, **by) for budget in budgets]
             content, parts = [one.to_json() for one in found], [suggestion(one) for one in found]
+        elif expecting is None:
+            raise TallytreeError(NO_PRIOR)
         else:
-            known: dict[str, Any] = {"leaf_totals": totals, "mechanisms": mechanisms, "progress": progress}
-            known["prior"] = spec.prior(hierarchy, source=prior, groups=groups)
-            if known["prior"] is None:
-                raise TallytreeError(NO_PRIOR)
             if plot is not None:
                 charts.check(plot)
             for name, options in spec.mechanism_options.items():
                 configured = mechanism_named(name).configured(options)
                 configured.divided(hierarchy, spec.release.shares, spec.release.priority, budgets[0])
-            splits = splits_with(hierarchy, spec.release.shares)
-            ways: dict[str, Any] = {**known, "splits": splits, "options": spec.mechanism_options}
-            found_plan = planned(hierarchy, facts[1], budgets=budgets, **ways)
+            ways = Ways(mechanisms, spec.mechanism_options, splits_with(hierarchy, spec.release.shares))
+            found_plan = planned(facts, expecting, budgets, ways, progress=progress)
             content, parts = found_plan.to_json(), [plan_table(found_plan)]
             if report is not None:
-                best = found_plan.best(found_plan.levels[-1]).mechanism
-                several = budgets if len(budgets) > 1 else plots.budgets_around(budgets[0])
-                simulated = planned(hierarchy, facts[1], budgets=several, **{**ways, "mechanisms": [best]})
+                best = replace(ways, mechanisms=[found_plan.best(found_plan.levels[-1]).mechanism])
+                several = budgets if len(budgets) > 1 else budgets_around(budgets[0])
+                simulated = planned(facts, expecting, several, best, progress=progress)
                 title = f"What a budget buys: {spec.release.title or path.stem}"
                 plan_page(simulated, title=title, words=spec.report.words()).save(report)
                 parts.append(f"page: {report}")
             if plot is not None:
-                charts.save(plots.page(*facts, budget=budgets[0], **known), plot)
+                page = draw_page(facts, expecting, budgets[0], mechanisms=mechanisms, progress=progress)
+                charts.save(page, plot)
                 parts.append(f"picture: {plot}")
-    if told := truncation(facts[1]):
+    if told := truncation(facts.neighbours):
         parts.append(Text(f"· {told}"))
     if as_json:
         show_json(content)
     else:
         show(*parts, quiet=quiet)
-
-
-def _expected(
-    spec: ReleaseSpec, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None, **given: Any
-) -> ExpectedCounts | None:
-    """What the spec's prior, or the one given, expects; None where there is no prior."""
-    found = spec.prior(hierarchy, source=given["prior"], groups=given["groups"])
-    return None if found is None else expected_counts(found, hierarchy, neighbours, totals)
 
 
 # -------------------------------------------------------------------- on the screen

@@ -289,7 +289,7 @@ class ReleaseSpec(Spec):
         cells = [[str(cell or "").strip() for cell in table[name].to_pylist()] for name in columns]
         found = [keys[row] for row in zip(*cells, strict=True)]
         weights = np.zeros(hierarchy.leaf_count)
-        np.add.at(weights, found, numbers([str(cell) for cell in table[column].to_pylist()], column))
+        np.add.at(weights, found, numbers(table[column], column))
         return weights
 
     @sessions_kept()

@@ -8,9 +8,7 @@ from typing import Literal
 from tallytree.command.spec import Section
 from tallytree.core.errors import SpecError
 from tallytree.domain.attributes import Attribute
-from tallytree.domain.structure.roles import Number, Role
-from tallytree.domain.structure.rules import Below, Has, Implies, Rule, SizeClass, missing_together
-from tallytree.domain.structure.structure import Structure
+from tallytree.domain.edit_rules import Below, Has, Implies, Number, Role, Rule, SizeClass, Structure, missing_together
 
 Values = dict[str, str | int | list[str | int]]
 

@@ -7,8 +7,14 @@ programs keep the exact name; these functions are for people's eyes and for spre
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from fractions import Fraction
+from typing import Any
+
+LONGEST = 60  # characters of a text within a line
+MOST_ITEMS = 3  # of a list within a line
 
 # Control characters (escape codes begin with one), line ends that are not a space, characters that reverse the order
 # of the text after them, and halves of characters, which cannot be written at all.
@@ -90,3 +96,44 @@ def may_hold_secret(text: object) -> bool:
     [True, True, True, False]
     """
     return isinstance(text, str) and SECRET_KEY.search(text) is not None
+
+
+# -------------------------------------------------------------------- values in one line
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """The beginning of a text that is too long for a line."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def quoted(text: str) -> str:
+    """A text in quotes, in its beginning if it is long."""
+    return repr(shortened(text))
+
+
+def briefly(value: Any) -> str:
+    """The `repr` of a dataclass without what is in its arrays and long lists: their shapes instead."""
+    parts = (f"{field.name}={_in_short(getattr(value, field.name))}" for field in fields(value) if field.repr)
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+def _in_short(value: Any) -> str:
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, Fraction):
+        return shortened(str(value))
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"[{' × '.join(f'{length:,}' for length in value.shape) or 'one'} {value.dtype}]"
+    if hasattr(value, "num_rows"):
+        return f"[{value.num_rows:,} rows]"
+    if isinstance(value, Mapping):
+        return f"{{{len(value):,} …}}" if value else "{}"
+    if isinstance(value, tuple | list | frozenset | set):
+        if len(value) > MOST_ITEMS:
+            return f"({len(value):,} …)"
+        return f"({', '.join(_in_short(item) for item in value)})"
+    if is_dataclass(value) and len(repr(value)) > LONGEST:
+        return f"{type(value).__name__}(…)"
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    return shortened(repr(value))

@@ -1,63 +1,16 @@
-"""How values show themselves: one short line at a prompt, and a little HTML in a notebook.
-
-Names and titles come from somebody's files. Here they become text: in a line what cannot be printed is escaped as
-Python does it, in HTML nothing is markup.
-"""
+"""How values show themselves in a notebook: a little HTML, in which names and titles are text and never markup."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from fractions import Fraction
 from html import escape
-from typing import Any
 
+from tallytree.core.names import briefly as briefly
+from tallytree.core.names import quoted as quoted
+from tallytree.core.names import shortened as shortened
 from tallytree.core.names import visible
 
-LONGEST = 60  # characters of a text within a line
-MOST_ITEMS = 3  # of a list within a line
 MOST_ROWS = 12  # of a table in a notebook
-
-
-def shortened(text: str, longest: int = LONGEST) -> str:
-    """The beginning of a text that is too long for a line."""
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def quoted(text: str) -> str:
-    """A text in quotes, in its beginning if it is long."""
-    return repr(shortened(text))
-
-
-def briefly(value: Any) -> str:
-    """The `repr` of a dataclass without what is in its arrays and long lists: their shapes instead."""
-    parts = (f"{field.name}={_in_short(getattr(value, field.name))}" for field in fields(value) if field.repr)
-    return f"{type(value).__name__}({', '.join(parts)})"
-
-
-def _in_short(value: Any) -> str:
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, Fraction):
-        return shortened(str(value))
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"[{' × '.join(f'{length:,}' for length in value.shape) or 'one'} {value.dtype}]"
-    if hasattr(value, "num_rows"):
-        return f"[{value.num_rows:,} rows]"
-    if isinstance(value, Mapping):
-        return f"{{{len(value):,} …}}" if value else "{}"
-    if isinstance(value, tuple | list | frozenset | set):
-        if len(value) > MOST_ITEMS:
-            return f"({len(value):,} …)"
-        return f"({', '.join(_in_short(item) for item in value)})"
-    if is_dataclass(value) and len(repr(value)) > LONGEST:
-        return f"{type(value).__name__}(…)"
-    if callable(value):
-        return getattr(value, "__name__", type(value).__name__)
-    return shortened(repr(value))
-
-
-# -------------------------------------------------------------------- in a notebook
 
 
 def page(title: str, facts: Mapping[str, str], *parts: str) -> str:

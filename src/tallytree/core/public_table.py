@@ -90,13 +90,20 @@ def text(cell: Any) -> str:
     return "" if cell is None else str(cell).strip()
 
 
-def numbers(texts: Sequence[str], what: str, *, whole: bool = False) -> Floats:
-    """Texts of a column as numbers of at least 0, or a SpecError."""
-    values = np.array([_number(cell, what) for cell in texts], dtype=np.float64)
+def numbers(column: Any, what: str, *, whole: bool = False) -> Floats:
+    """A column of a pyarrow Table as numbers of at least 0, or a SpecError."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    try:
+        trimmed = compute.utf8_trim_whitespace(compute.fill_null(column.cast(pa.string()), ""))
+        values: Floats = trimmed.cast(pa.float64()).to_numpy()
+    except pa.ArrowException:  # what only Python reads, or nobody: then the error quotes it
+        values = np.array([_number(text(cell), what) for cell in column.to_pylist()], dtype=np.float64)
     bad = ~np.isfinite(values) | (values < 0) | (whole & (values != np.floor(values)))
     if bad.any():
         expected = "whole numbers" if whole else "numbers"
-        wrong = texts[int(bad.argmax())]
+        wrong = text(column[int(bad.argmax())].as_py())
         raise SpecError(f"the column {what!r} of the public table holds {wrong!r}; expected {expected} of at least 0")
     return values
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tallytree.core.arguments import NUMBER, TEXT, expect, optional, several
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,11 @@ from typing import Any, Literal
 
 from tallytree.core.arguments import FLAG, TEXT, expect, instance, optional, several
 from tallytree.core.errors import SpecError
-from tallytree.core.names import did_you_mean
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly, did_you_mean
 from tallytree.core.numbers import short
 from tallytree.domain.attributes import Attribute as Attribute
-from tallytree.domain.structure.possible import Search, check_possible
-from tallytree.domain.structure.structure import Structure
+from tallytree.domain.edit_rules import Structure
+from tallytree.domain.feasibility import Search, check_possible
 
 Counted = Literal["households", "persons"]
 SIZE = "persons"  # the name of the number of persons in a household, where a table has it as its first axis

@@ -1,4 +1,4 @@
-"""NOT PRIVATE: made-up data and comparisons with the truth. Seeds exist here and nowhere else."""
+"""NOT PRIVATE, or for comparison only: made-up data, comparisons with the truth, and rivals."""
 
 from __future__ import annotations
 

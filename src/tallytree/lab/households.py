@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
-from tallytree.lab.nation import SHARES, checked_scale
+from tallytree.demo.country import SHARES
+from tallytree.lab.nation import checked_scale
 
 HOUSEHOLDS = 75_000
 CLASSES = 8  # kinds of household

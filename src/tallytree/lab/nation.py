@@ -14,14 +14,13 @@ import numpy as np
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.notebook import briefly
+from tallytree.demo.country import SHARES, county_codes
 from tallytree.domain.categories import Categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.lab.truth import Truth
 
 STATES, COUNTIES = 52, 3144
 FEWEST_COUNTIES = 24
-# 2010 Census, households of 1, 2, … 6, 7 or more persons, in per cent.
-SHARES = np.array([26.7, 32.8, 16.1, 13.4, 6.5, 2.6, 1.9])
 PGSR_GROUPS, COC_GROUPS = 117_630_445, 240_908_081
 OUTLIERS = 50
 # No ratio n7/n6 is so near 1 that a group of 200 or more would come from the tail rather than from the outliers.
@@ -75,12 +74,6 @@ def geography(scale: float, rng: np.random.Generator) -> Geography:
     columns = {"nation": ["nation"] * counties, "state": state, "county": county_codes(state_of)}
     hierarchy = Hierarchy.from_levels(columns, ["nation", "state", "county"])
     return Geography(hierarchy, state_of, weights / weights.sum())
-
-
-def county_codes(state_of: Integers) -> list[str]:
-    """Codes such as 07013, numbered within each state; `state_of` is sorted."""
-    number = 1 + np.arange(len(state_of)) - np.searchsorted(state_of, state_of)
-    return [f"{state + 1:02d}{place:03d}" for state, place in zip(state_of, number, strict=True)]
 
 
 def with_size_zero(counts: Integers, public_totals: bool) -> Integers:

@@ -1,13 +1,8 @@
-"""Made-up persons in households in counties, as the files that a user has.
-
-`people` and `write_people` are for reading at any scale, rows streamed to Parquet; `make_country` is for the demo.
-"""
+"""Made-up persons in households in counties at any scale, as a file that a user has: rows are streamed to Parquet."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,13 +11,10 @@ import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
-from tallytree.lab.country_map import country_map
 from tallytree.lab.nation import (
-    SHARES,
     Geography,
     checked_scale,
     checked_size,
-    county_codes,
     geography,
     household_shares,
     size_shares,
@@ -32,26 +24,6 @@ from tallytree.lab.truth import Truth
 
 FULL_SCALE = 300_000_000
 HOUSEHOLDS_AT_A_TIME = 400_000  # about a million persons
-COUNTRY_MAX_SIZE = 15
-SYLLABLES = (
-    "al",
-    "bor",
-    "cas",
-    "dun",
-    "el",
-    "fen",
-    "gar",
-    "hol",
-    "ist",
-    "jor",
-    "kel",
-    "lum",
-    "mar",
-    "nor",
-    "or",
-    "pel",
-)
-ENDINGS = ("ia", "mark", "stead", "ford", "holm", "vale", "ton", "wick")
 
 
 def people(*, scale: float = 1.0, seed: int = 0, max_size: int = 20, public_totals: bool = False) -> Truth:
@@ -183,105 +155,3 @@ class _Sheet:
             self._writer.write_table(
                 pa.Table.from_arrays([pa.array(column) for column in columns], schema=self._schema)
             )
-
-
-# -------------------------------------------------------------------- the country of the demo
-
-
-@dataclass(frozen=True)
-class Country:
-    """Where the files of a made-up country are."""
-
-    people: Path
-    regions: Path
-    spec: Path
-    households: int
-    persons: int
-
-
-def make_country(
-    folder: str | Path, *, households: int = 100_000, states: int = 12, counties: int = 120, seed: int = 2010
-) -> Country:
-    """Write people.parquet (person, household, county, tenure), regions.csv, counties.geojson and release.toml.
-
-    Recipe. County populations are log-normal; household sizes follow the 2010 U.S. shares, tilted by a state's and a
-    county's own taste for large households, with a geometric tail. Households rent where many do (a county's share has
-    a logit of −0.1 ± 0.5 among those of one person), and the less the more they are (0.25 less for each more).
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(seed)
-    names = _place_names(states + counties, rng)
-    state_of = np.sort(np.concatenate([np.arange(states), rng.integers(0, states, counties - states)]))
-    codes = county_codes(state_of)
-
-    population = rng.lognormal(0, 1.1, counties)
-    county = np.repeat(np.arange(counties), rng.multinomial(households, population / population.sum()))
-    taste = rng.normal(0, 0.12, states)[state_of] + rng.normal(0, 0.06, counties)
-    shares = SHARES * np.exp(np.outer(taste, np.arange(len(SHARES)) - 1.5))
-    ladder = np.cumsum(shares / shares.sum(axis=1, keepdims=True), axis=1)
-    size = 1 + (rng.random(households)[:, None] > ladder[county]).sum(axis=1)
-    largest = size == len(SHARES)
-    size[largest] = np.minimum(size[largest] + rng.geometric(0.55, largest.sum()) - 1, COUNTRY_MAX_SIZE + 5)
-    household = np.repeat(np.arange(households), size)
-    rents = rng.logistic(0, 1, households) < rng.normal(-0.1, 0.5, counties)[county] - 0.25 * (size - 1)
-
-    persons = pa.table(
-        {
-            "person_id": np.arange(len(household)),
-            "household_id": household,
-            "county": pa.DictionaryArray.from_arrays(county[household].astype(np.int32), codes).cast(pa.string()),
-            "tenure": pa.DictionaryArray.from_arrays(rents[household].astype(np.int32), TENURES).cast(pa.string()),
-        }
-    )
-    pq.write_table(persons, folder / "people.parquet")
-    rows = [f"Tallia,{names[state]},{code}" for state, code in zip(state_of, codes, strict=True)]
-    (folder / "regions.csv").write_text("\n".join(["nation,state,county", *rows]) + "\n")
-    (folder / "counties.geojson").write_text(json.dumps(country_map(codes, seed=seed)))
-    (folder / "release.toml").write_text(COUNTRY_SPEC)
-    return Country(
-        folder / "people.parquet", folder / "regions.csv", folder / "release.toml", households, len(household)
-    )
-
-
-TENURES = ["owned", "rented"]
-COUNTRY_SPEC = f"""\
-[regions]                      # public
-table = "regions.csv"
-levels = ["nation", "state", "county"]
-
-[data]                         # private
-source = "people.parquet"
-group = "household_id"
-region = "county"
-entity = "person_id"
-max_size = {COUNTRY_MAX_SIZE}
-
-[by.tenure]                    # a column of the data; its values are public
-values = ["owned", "rented"]
-decided_by = "group"           # nobody changes it by coming or going
-
-[privacy]
-unit = "one_entity"
-epsilon = 1
-ledger = "demo-ledger.db"      # what all releases of these data may cost together
-
-[release]
-title = "Households of Tallia by size and tenure"
-
-[report]                       # for the page: what groups and entities are called, and where counties are
-groups = "households"
-entities = "persons"
-map = "counties.geojson"
-"""
-
-
-def _place_names(count: int, rng: np.random.Generator) -> list[str]:
-    names: dict[str, None] = {}
-    while len(names) < count:
-        start, middle = rng.choice(SYLLABLES, 2, replace=False)
-        names[(start + middle + rng.choice(ENDINGS)).capitalize()] = None
-    return list(names)

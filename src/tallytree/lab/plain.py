@@ -14,7 +14,7 @@ import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.public_table import public_table
+from tallytree.core.public_table import numbers, public_table
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.lab.columns import JOINT, certain_levels, checked_levels, size_columns, size_in
 from tallytree.lab.nation import checked_size
@@ -51,21 +51,21 @@ def read_counts(
     names = list(table.column_names)
     of_sizes = "size" if size is None else size
     if {of_sizes, count} <= set(names):
-        numbers = [of_sizes, count]
+        told = [of_sizes, count]
     elif (of_sizes in names) != (count in names) and levels is not None:
         lacking = count if of_sizes in names else of_sizes
         raise SpecError(f"{_file(path)} has no column {lacking!r}; a long file needs both {of_sizes!r} and {count!r}")
     else:
-        numbers = size_columns(path, [name for name in names if name not in (levels or ())], size)
+        told = size_columns(path, [name for name in names if name not in (levels or ())], size)
     if levels is None:
-        levels = certain_levels(path, region_columns(table, names), numbers)
+        levels = certain_levels(path, region_columns(table, names), told)
     else:
-        levels = checked_levels(levels, numbers)
+        levels = checked_levels(levels, told)
     label = Path(path).stem if name is None else name
-    if numbers == [of_sizes, count]:
-        sizes, counts = (whole_numbers(table, column) for column in numbers)
+    if told == [of_sizes, count]:
+        sizes, counts = (whole_numbers(table, column) for column in told)
         return truth_of_cells(label, region_columns(table, levels), sizes, counts, public_totals, max_size)
-    return _truth_of_columns(label, table, levels, numbers, public_totals, max_size)
+    return _truth_of_columns(label, table, levels, told, public_totals, max_size)
 
 
 # -------------------------------------------------------------------- what other readers need too
@@ -84,21 +84,9 @@ def text_table(path: str | PathLike[str]) -> Any:
 
 def whole_numbers(table: Any, column: str) -> Integers:
     """A column of text as whole numbers from 0 on."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     if column not in table.column_names:
         raise SpecError(f"there is no column {column!r}; the file has {', '.join(table.column_names)}")
-    try:
-        numbers = compute.utf8_trim_whitespace(table[column]).cast(pa.int64())
-    except pa.ArrowInvalid:
-        raise SpecError(f"column {column!r} holds an empty cell or something else than a whole number") from None
-    if numbers.null_count:
-        raise SpecError(f"column {column!r} has {numbers.null_count} empty cells; expected a whole number in each")
-    values: Integers = numbers.to_numpy()
-    if len(values) and values.min() < 0:
-        raise SpecError(f"column {column!r} holds {int((values < 0).sum())} negative numbers; counts start at 0")
-    return values
+    return numbers(table[column], column, whole=True).astype(np.int64)
 
 
 def region_columns(table: Any, levels: Sequence[str]) -> dict[str, Any]:

@@ -12,21 +12,29 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tallytree.core.charts import (
+    IN_A_ROW,
+    PANEL,
     altair,
+    available,
     budget_axis,
     colors,
+    line_panels,
     page_title,
     panel_title,
     round_numbers,
     save,
-    shapes,
+    side_by_side,
     styled,
     tooltip,
 )
 from tallytree.core.errors import SpecError
+from tallytree.lab.audit.results import Audit, Row
 from tallytree.lab.metrics import ALL_LEVELS
 from tallytree.lab.results import Results
 
+KINDS = {"release": "mechanisms", "synthesis": "rounds of synthesis", "planted": "planted defects"}
+KIND_COLORS = ["#0072b2", "#009e73", "#d55e00"]
+MARKS = {"sampled": "shown by outputs", "exact": "exact, worst neighbours"}
 SUBTITLE = "NOT PRIVATE: compared with the true counts"
 LABELS = {
     "l1": "L1 error",
@@ -37,30 +45,22 @@ LABELS = {
     "seconds_estimating": "seconds for estimating",
     "seconds_measuring": "seconds for measuring",
 }
-NUMBERS = ("mean", "standard_error")
-PANEL = 250
-IN_A_ROW = 3
+Rows = list[dict[str, Any]]
 
 
 def error_against_budget(results: Results, metric: str = "l1") -> Any:
     """Mean error with its standard error against ε (or ρ), one panel per level; both axes logarithmic."""
-    alt = altair()
-    rows = [row for row in _summary(results) if row["metric"] == metric and row["depth"] is not None]
-    rows = _with_bars(_found(rows, metric))
+    rows = _with_bars(
+        [row for row in _summary(results) if row["metric"] == metric and row["depth"] is not None], metric
+    )
     currency = "epsilon" if all(row["epsilon"] is not None for row in rows) else "rho"
     rows = [row for row in rows if row[currency] is not None]
-    budgets = sorted({row[currency] for row in rows})
-    x = budget_axis(currency, "ε" if currency == "epsilon" else "ρ", budgets)
-    panels = []
-    for place, level in enumerate(_levels(rows)):
-        here = [row for row in rows if row["level"] == level]
-        base = alt.Chart(alt.Data(values=here)).encode(
-            x=x, color=colors(_mechanisms(rows)), tooltip=tooltip(("mechanism", "budget"), NUMBERS)
-        )
-        panels.append(
-            _lines(base, here, rows, _first(place, LABELS.get(metric, metric))).properties(title=panel_title(level))
-        )
-    return _page(panels, f"{LABELS.get(metric, metric).capitalize()} by level: {_datasets(rows)}", rows)
+    x = budget_axis(currency, "ε" if currency == "epsilon" else "ρ", sorted({row[currency] for row in rows}))
+    label = LABELS.get(metric, metric)
+    panels = line_panels(
+        _by_level(rows), x, "mean", title=label, places=_mechanisms(rows), facts=("mechanism", "budget")
+    )
+    return _page(panels, f"{label.capitalize()} by level: {_datasets(rows)}", rows)
 
 
 def runtime_against_sizes(results: Results | Sequence[Results], metric: str = "processor_seconds_estimating") -> Any:
@@ -68,25 +68,14 @@ def runtime_against_sizes(results: Results | Sequence[Results], metric: str = "p
 
     Processor time by default: it depends less than `seconds_estimating` on what else the machine does.
     """
-    alt = altair()
     joined = results if isinstance(results, Results) else Results.together(list(results))
-    rows = _with_bars(_found([row for row in _summary(joined) if row["metric"] == metric], metric))
-    sizes = sorted({row["max_size"] for row in rows})
-    x = alt.X(
-        "max_size:Q",
-        title="number of sizes N",
-        scale=alt.Scale(type="log", nice=False, padding=14),
-        axis=alt.Axis(values=sizes, format="~s", grid=False, labelOverlap=True),
-    )
-    panels = []
-    for place, budget in enumerate(dict.fromkeys(row["budget"] for row in rows)):
-        here = [row for row in rows if row["budget"] == budget]
-        base = alt.Chart(alt.Data(values=here)).encode(
-            x=x, color=colors(_mechanisms(rows)), tooltip=tooltip(("mechanism", "max_size"), NUMBERS)
-        )
-        panels.append(
-            _lines(base, here, rows, _first(place, LABELS.get(metric, metric))).properties(title=panel_title(budget))
-        )
+    rows = _with_bars([row for row in _summary(joined) if row["metric"] == metric], metric)
+    x = budget_axis("max_size", "number of sizes N", sorted({row["max_size"] for row in rows}))
+    parts: dict[str, Rows] = {}
+    for row in rows:
+        parts.setdefault(row["budget"], []).append(row)
+    label = LABELS.get(metric, metric)
+    panels = line_panels(parts, x, "mean", title=label, places=_mechanisms(rows), facts=("mechanism", "max_size"))
     return _page(panels, f"Runtime against the number of sizes: {_datasets(rows)}", rows)
 
 
@@ -121,23 +110,25 @@ def error_against_size(
         else alt.X("groups:Q", title="share of the groups that are smaller", axis=alt.Axis(format="%"))
     )
     panels = []
-    for place, level in enumerate(_levels(rows)):
-        here = [row for row in rows if row["level"] == level]
+    for place, (level, here) in enumerate(_by_level(rows).items()):
         # Less than one group is as good as nothing: linear up to there, logarithmic beyond.
         ends = min(row["mean"] for row in here), max(row["mean"] for row in here)
         marks = sorted({0.0, *round_numbers(1, ends[1]), *(-mark for mark in round_numbers(1, -ends[0]))})
         scale = alt.Scale(type="symlog", constant=1, nice=False, padding=6)
-        y = alt.Y("mean:Q", title=_first(place, title), scale=scale, axis=alt.Axis(values=marks, format="~s"))
-        base = alt.Chart(alt.Data(values=here)).encode(
-            x=x, y=y, color=colors(_mechanisms(rows)), tooltip=tooltip(("mechanism", "size"), NUMBERS)
-        )
+        named = title if place % IN_A_ROW == 0 else None
+        y = alt.Y("mean:Q", title=named, scale=scale, axis=alt.Axis(values=marks, format="~s"))
+        about = tooltip(("mechanism", "size"), ("mean", "standard_error"))
+        base = alt.Chart(alt.Data(values=here)).encode(x=x, y=y, color=colors(_mechanisms(rows)), tooltip=about)
         line = base.mark_line(strokeWidth=1.6, interpolate="step-after" if many else "linear", point=not many)
-        panels.append(line.properties(title=panel_title(level)))
-    return _page(panels, f"Error of the number of groups of at least each size: {_datasets(rows)}, {budget}", rows)
+        panels.append(line.properties(title=panel_title(level), width=PANEL, height=PANEL * 0.8))
+    title = f"Error of the number of groups of at least each size: {_datasets(rows)}, {budget}"
+    return _page(side_by_side(panels), title, rows)
 
 
-def save_all(results: Results, directory: str | Path) -> list[Path]:
-    """The plots that one experiment has numbers for, each as PNG and HTML."""
+def save_all(results: Results | Audit, directory: str | Path) -> list[Path]:
+    """The plots that one experiment has numbers for, each as PNG and HTML; of an audit, `audit.png`."""
+    if isinstance(results, Audit):
+        return [save(claimed_against_found(results), Path(directory, "audit.png"))]
     charts = {
         "error-l1": error_against_budget(results, "l1"),
         "error-emd": error_against_budget(results, "emd_per_region"),
@@ -150,78 +141,63 @@ def save_all(results: Results, directory: str | Path) -> list[Path]:
     ]
 
 
-def _summary(results: Results) -> list[dict[str, Any]]:
+def save_with_plots(results: Results | Audit, folder: Path) -> list[Path]:
+    """The results in a folder and, with the extra `plots`, their pictures."""
+    written = results.save(folder)
+    some = results.rows if isinstance(results, Audit) else results.summary().num_rows
+    return [*written, *save_all(results, folder)] if available() and some else written
+
+
+def _summary(results: Results) -> Rows:
     """Means with each mechanism's place in the results, which gives it the same colour and shape in every plot."""
-    rows: list[dict[str, Any]] = results.summary().to_pylist()
+    rows: Rows = results.summary().to_pylist()
     shown = {row["mechanism"] for row in rows}
     names = [name for name in dict.fromkeys(results.rows["mechanism"].to_pylist()) if name in shown]
     return [{**row, "place": names.index(row["mechanism"])} for row in rows]
 
 
-def _found(rows: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+def _found(rows: Rows, metric: str) -> Rows:
     if not rows:
         raise SpecError(f"the results hold no numbers for {metric!r}: nothing to plot")
     return rows
 
 
-def _with_bars(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_bars(rows: Rows, metric: str) -> Rows:
     """Add the ends of the error bars; on a logarithmic axis the lower end must stay above zero."""
     made = []
-    for row in rows:
+    for row in _found(rows, metric):
         error = row["standard_error"] or 0.0
         low = row["mean"] - error
         made.append({**row, "low": low if low > 0 else row["mean"] / 10, "high": row["mean"] + error})
     return made
 
 
-def _lines(base: Any, rows: list[dict[str, Any]], everything: list[dict[str, Any]], title: str | None) -> Any:
-    """Means joined by lines, with error bars, on a logarithmic axis; shapes are those of the whole plot."""
-    alt = altair()
-    # A mechanism without any error has a mean of 0, which a logarithm cannot show.
-    low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
-    scale = alt.Scale(type="log" if low > 0 else "symlog", nice=False, padding=10)
-    marks = round_numbers(low if low > 0 else 1, high)
-    axis = alt.Axis(values=marks if low > 0 else [0.0, *marks], format="~s" if high >= 10 else "~g")
-    y = alt.Y("mean:Q", title=title, scale=scale, axis=axis)
-    bars = base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=title, scale=scale, axis=axis), y2="high:Q")
-    points = base.mark_point(filled=True, size=55, opacity=1).encode(y=y, shape=shapes(_mechanisms(everything)))
-    return base.mark_line(strokeWidth=1.6).encode(y=y) + bars + points
-
-
-def _page(panels: list[Any], title: str, rows: list[dict[str, Any]]) -> Any:
-    """Panels side by side under one title, with one legend."""
-    alt = altair()
-    width = PANEL if len(panels) > 1 else 2 * PANEL
-    shown = [panel.properties(width=width, height=PANEL * 0.8) for panel in panels]
+def _page(panels: Any, title: str, rows: Rows) -> Any:
+    """Panels under one title, with one legend."""
     runs = sorted({row["runs"] for row in rows})
     times = f"mean of {runs[0]} runs" if len(runs) == 1 else f"means of {runs[0]} to {runs[-1]} runs"
     spread = ", bars: ± one standard error" if "low" in rows[0] and runs[-1] > 1 else ""
-    heading = page_title(title, f"{SUBTITLE} · {times}{spread}")
-    side_by_side = alt.concat(*shown, columns=IN_A_ROW, title=heading, spacing=62, align="all", bounds="flush")
-    return styled(side_by_side, subtitle_color="#b3261e", legend_columns=4)
+    page = panels.properties(title=page_title(title, f"{SUBTITLE} · {times}{spread}"))
+    return styled(page, subtitle_color="#b3261e", legend_columns=4)
 
 
-def _first(place: int, title: str) -> str | None:
-    """Only the first panel of a row names its axis: the others have the same."""
-    return title if place % IN_A_ROW == 0 else None
-
-
-def _mechanisms(rows: list[dict[str, Any]]) -> dict[str, int]:
+def _mechanisms(rows: Rows) -> dict[str, int]:
     """The mechanisms shown, with their places among all of the results."""
     return dict(sorted({row["mechanism"]: row["place"] for row in rows}.items(), key=lambda item: int(item[1])))
 
 
-def _levels(rows: list[dict[str, Any]]) -> list[str]:
+def _by_level(rows: Rows) -> dict[str, Rows]:
+    """The rows of each level, from the top down."""
     order = {row["level"]: row["depth"] for row in rows if row["level"] != ALL_LEVELS}
-    return sorted(order, key=lambda level: int(order[level]))
+    return {level: [row for row in rows if row["level"] == level] for level in sorted(order, key=lambda o: order[o])}
 
 
-def _datasets(rows: list[dict[str, Any]]) -> str:
+def _datasets(rows: Rows) -> str:
     names = list(dict.fromkeys(row["dataset"] for row in rows))
     return ", ".join(names) if len(names) < 3 else f"{names[0]} to {names[-1]}"
 
 
-def _chosen_budget(rows: list[dict[str, Any]], budget: str | None) -> str:
+def _chosen_budget(rows: Rows, budget: str | None) -> str:
     """The one asked for, or the largest."""
     amounts = {row["budget"]: row["epsilon"] if row["epsilon"] is not None else row["rho"] for row in rows}
     if not amounts:
@@ -229,3 +205,48 @@ def _chosen_budget(rows: list[dict[str, Any]], budget: str | None) -> str:
     if budget is not None and budget not in amounts:
         raise SpecError(f"no results for budget {budget!r}; there are {', '.join(amounts)}")
     return budget or max(amounts, key=lambda name: float(amounts[name]))
+
+
+# -------------------------------------------------------------------- an audit
+
+
+def claimed_against_found(audit: Audit) -> Any:
+    """One line for each mechanism, kind of round and planted defect: the largest bounds as parts of the claimed ε.
+
+    Bars of planted defects reach beyond the claim, all others stay within it.
+    """
+    alt = altair()
+    rows = [found for rows in _alike(audit.rows).values() for found in _points(rows)]
+    names = list(dict.fromkeys(row["line"] for row in rows))
+    there = [kind for kind in KINDS.values() if any(row["kind"] == kind for row in rows)]
+    y = alt.Y("line:N", sort=names, title=None, axis=alt.Axis(labelLimit=340, labelFontSize=12, grid=False))
+    x = alt.X("ratio:Q", title="lower bound on ε ÷ claimed ε", scale=alt.Scale(zero=True, nice=True))
+    by_kind = alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS.values()), range=KIND_COLORS), title=None)
+    base = alt.Chart(alt.Data(values=rows))
+    bars = base.transform_filter(f"datum.mark == '{MARKS['sampled']}'").mark_bar(height=9, opacity=0.85)
+    ticks = base.transform_filter(f"datum.mark == '{MARKS['exact']}'").mark_tick(thickness=2, size=14, color="#22303c")
+    line = alt.Chart(alt.Data(values=[{"ratio": 1}])).mark_rule(color="#22303c", strokeDash=[5, 3]).encode(x="ratio:Q")
+    subtitle = (
+        "NOT PRIVATE, on made-up data. Bars: what outputs prove; black ticks: exact loss of the worst neighbours. "
+        f"All bars hold together with {100 * audit.confidence:g} %."
+    )
+    title = page_title("How much outputs tell, against what is claimed (dashed line)", subtitle)
+    layers = bars.encode(x=x, y=y, color=by_kind) + ticks.encode(x=x, y=y) + line
+    chart = layers.properties(title=title, width=560, height=17 * len(names))
+    return styled(chart, subtitle_color="#b00020", legend_columns=len(there))
+
+
+def _alike(rows: Sequence[Row]) -> dict[tuple[str, str, bool], list[Row]]:
+    """The rows of each line: over all units and settings."""
+    found: dict[tuple[str, str, bool], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.part, row.name, row.delta == 0), []).append(row)
+    return found
+
+
+def _points(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    first = rows[0]
+    place = {"line": f"{first.name}, {'ε' if first.delta == 0 else 'ρ'}", "kind": KINDS[first.part]}
+    found = [{**place, "ratio": max(row.sampled / row.claimed for row in rows), "mark": MARKS["sampled"]}]
+    exact = [row.exact / row.claimed for row in rows if row.exact is not None]
+    return [*found, {**place, "ratio": max(exact), "mark": MARKS["exact"]}] if exact else found

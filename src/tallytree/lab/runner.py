@@ -10,7 +10,6 @@ import pickle
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from time import monotonic
@@ -23,7 +22,7 @@ from tallytree.lab.cell import Cell, CellWorker, save_truth
 from tallytree.lab.results import WARNING, Results
 from tallytree.lab.truth import Truth
 from tallytree.lab.workers import Lost, run_all
-from tallytree.mechanisms import MECHANISMS, Mechanism
+from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import PrivacyUnit, one_entity
 from tallytree.version import VERSION
@@ -127,15 +126,6 @@ def _parsed(line: bytes, number: int, path: Path) -> dict[str, Any]:
     raise SpecError(f"line {number} of {path} is damaged; delete that line or the file")
 
 
-def registered(name: str) -> Mechanism:
-    """A mechanism by name; an unknown one is an error that gives the nearest."""
-    if name not in MECHANISMS:
-        near = get_close_matches(name, MECHANISMS, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise SpecError(f"unknown mechanism {name!r}{hint} There are {', '.join(MECHANISMS)}.")
-    return MECHANISMS[name]
-
-
 def _run(
     truth: Truth,
     unit: PrivacyUnit,
@@ -173,7 +163,7 @@ def _chosen(mechanisms: Sequence[str | Mechanism] | None) -> dict[str, Mechanism
     chosen: dict[str, Mechanism | None] = {}
     for mechanism in MECHANISMS if mechanisms is None else mechanisms:
         if isinstance(mechanism, str):
-            chosen[registered(mechanism).name] = None
+            chosen[mechanism_named(mechanism).name] = None
             continue
         if mechanism.name in chosen:
             raise SpecError(f"two mechanisms are called {mechanism.name!r}; give each its own name")

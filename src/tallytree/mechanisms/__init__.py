@@ -26,8 +26,9 @@ from tallytree.core.arguments import told
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
+from tallytree.core.registry import Registry
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.mechanisms import baselines, count_of_counts, joint, pgsr, rivals, tallytree
+from tallytree.mechanisms import count_of_counts, joint, pgsr, tallytree
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism, check_range
 from tallytree.privacy.budget import Budget
@@ -46,9 +47,9 @@ __all__ = [
     "prepare",
 ]
 
-MECHANISMS: dict[str, Mechanism] = {
-    row.name: row for family in (tallytree, pgsr, joint, baselines, rivals, count_of_counts) for row in family.ROWS
-}
+MECHANISMS: Registry[Mechanism] = Registry(
+    {row.name: row for family in (tallytree, pgsr, joint, count_of_counts) for row in family.ROWS}, "rivals.estimators"
+)
 
 NEAREST: dict[View, str] = {"counts": "pgsr-hierarchical-dp", "at_least": "pgsr-cumulative-dp"}
 

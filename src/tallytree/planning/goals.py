@@ -26,18 +26,15 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, Literal
 
-from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.noise_tails import NORMAL
 from tallytree.mechanisms import choose
 from tallytree.planning.prior import NO_PRIOR, ExpectedCounts
-from tallytree.planning.simulation import MOST_CELLS, Scenario, replicates_for, simulated
+from tallytree.planning.simulation import Effort, PublicFacts, Scenario, simulated
 from tallytree.planning.widths import CellErrors
 from tallytree.privacy.budget import Budget, epsilon_of
-from tallytree.privacy.neighbours import Neighbours
 
-NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 GOAL = re.compile(
     r"\s*(.+?)\s+(within|half-width)\s+(?:±|\+/-)?\s*([0-9]+(?:\.[0-9]+)?)\s+at\s+([0-9]+(?:\.[0-9]+)?)\s*%?\s*"
 )
@@ -130,21 +127,19 @@ class Suggestion:
 
 
 def suggest(
-    hierarchy: Hierarchy,
-    neighbours: Neighbours,
+    facts: PublicFacts,
     budget: Budget,
     goals: str | Sequence[str],
     *,
     mechanism: str = "auto",
     options: Mapping[str, Any] | None = None,
-    totals: Integers | None = None,
     expected: ExpectedCounts | None = None,
 ) -> Suggestion:
     """Find shares for goals, from public facts alone.
 
-    `options` are the mechanism's. `totals` are the public numbers of groups of all regions, which some mechanisms
-    decide by what to measure. `expected` is what a public prior says; goals about the reach of intervals need it.
+    `options` are the mechanism's. `expected` is what a public prior says; goals about the reach of intervals need it.
     """
+    hierarchy, neighbours, totals = facts.hierarchy, facts.neighbours, facts.totals
     texts = [goals] if isinstance(goals, str) else list(goals)
     aims = tuple(Goal.parse(part, hierarchy) for text in texts for part in text.split(";") if part.strip())
     if not aims:
@@ -182,9 +177,8 @@ def suggest(
     def reach(within: Budget, shares: Sequence[Fraction], confidence: float) -> tuple[float, ...] | None:
         if expected is None:
             return None
-        how: dict[str, Any] = {"replicates": replicates_for(hierarchy, neighbours), "most_cells": MOST_CELLS}
         scenario = Scenario(chosen, within, list(shares))
-        found = simulated(expected, neighbours, [scenario], **how, confidence=confidence)
+        found = simulated(expected, neighbours, [scenario], Effort.usual(facts), confidence=confidence)
         return tuple(found.reach[0, : hierarchy.depth].tolist())
 
     within, shares, reached = _met(aims, budget, hierarchy, division, reach)

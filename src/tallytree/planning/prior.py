@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from tallytree.core.errors import SpecError
 from tallytree.core.notebook import briefly
 from tallytree.core.public_table import numbers, public_table, text_columns
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.planning.older import MOST_OLDER_CELLS, OlderTable, ReleasedCounts, table_in, table_of
 from tallytree.privacy.noise.keystream import Keystream
 
 Shape = Callable[[int, int], Floats]  # (first size, largest size) to shares that add up to 1
@@ -33,12 +32,72 @@ NO_PRIOR = (
 HOUSEHOLDS = (26.7, 32.8, 16.1, 13.4, 6.5, 2.6)  # % of U.S. households of 1 … 6 persons in 2010; the rest is a tail
 TAIL = 0.45  # of households of 7 or more: each further person is this much rarer
 LONG_TAIL = (1.5, 10.0)  # of heavy-tail: P(size ≥ s) = (1 + (s − 1)/10)^−1.5 among groups that are not empty
+COUNTS, ALL = "counts.parquet", "all"  # the table of a release's folder, and what stands for all categories there
+MEASURED = ("level", "region", "name", "size", "count", "lower", "upper", "typical_lower", "typical_upper")
+MOST_OLDER_CELLS = 100_000_000  # of an older table, regions × sizes
 NORMAL_FROM = 64.0  # expected groups in a cell; from there on numbers are drawn by the normal approximation
+
+
+@runtime_checkable
+class ReleasedCounts(Protocol):
+    """What a prior takes of an earlier release: `counts` is `[regions, sizes]`, `sizes` what its columns stand for."""
+
+    @property
+    def counts(self) -> Integers: ...
+    @property
+    def hierarchy(self) -> Hierarchy: ...
+    @property
+    def sizes(self) -> range: ...
+    @property
+    def title(self) -> str: ...
+
+
+@dataclass(frozen=True, eq=False)
+class OlderTable:
+    """Public counts of an earlier time, by region and size."""
+
+    texts: tuple[str, ...]  # ids or names of its regions; none where it has one shape for all
+    region: Integers  # of each row, its place in `texts`; empty where there are none
+    size: Integers
+    count: Floats
+
+    __repr__ = briefly
+
+    @classmethod
+    def of_release(cls, release: ReleasedCounts) -> OlderTable:
+        """The counts of a release, zeros left out."""
+        region, cell = np.nonzero(release.counts)
+        count = release.counts[region, cell].astype(np.float64)
+        return cls(release.hierarchy.ids, region, cell + release.sizes.start, count)
+
+    @classmethod
+    def of(cls, source: Any) -> OlderTable:
+        """The rows of a table, or of a release's folder: those over all categories, if it has any."""
+        folder = isinstance(source, str | PathLike) and Path(source).is_dir()
+        if folder and not (source := Path(source, COUNTS)).exists():
+            raise SpecError(f"the prior {fspath(source.parent)!r} is a folder without {COUNTS}, so it holds no release")
+        table = public_table(source, "older table")
+        if missing := [name for name in ("size", "count") if name not in table.column_names]:
+            raise SpecError(
+                f"the older table has no column {' nor '.join(missing)}; expected size, count and, where counts are by "
+                f"region, region; it has {', '.join(table.column_names)}"
+            )
+        if table.num_rows > MOST_OLDER_CELLS:
+            raise SpecError(f"the older table has over {MOST_OLDER_CELLS:,} rows, too many to plan with")
+        for category in [name for name in table.column_names if folder and name not in MEASURED]:
+            table = table.filter([one == ALL for one in table[category].to_pylist()])
+        size, count = numbers(table["size"], "size", whole=True), numbers(table["count"], "count")
+        if not np.any(count > 0):
+            raise SpecError("the older table counts no group, so it says nothing of what to expect")
+        texts = text_columns(table, ["region"])[0] if "region" in table.column_names else []
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        region = np.array([places[text] for text in texts], dtype=np.int64)
+        return cls(tuple(places), region, size.astype(np.int64), count)
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Where expectations come from. Make one with `of`, `named`, `from_table` or `from_release`.
+    """Where expectations come from. Make one with `of`.
 
     `groups` is how many groups to expect in all, for where neither public totals nor a table says; they are spread over
     the leaves evenly or by `weights`, one public number for each leaf.
@@ -71,63 +130,34 @@ class Prior:
 
     @classmethod
     def of(cls, value: Any, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
-        """A prior from whatever names one: a shape's name, a table or its path, a release or its folder."""
+        """A prior from whatever names one.
+
+        Parameters
+        ----------
+        value
+            One of `SHAPES`, the same in every region; an earlier release or its folder; or an older public table (CSV,
+            Parquet, Arrow or columns) with the columns size, count and mostly region. A region is an id or a name of
+            the hierarchy, on any level. Without that column it is one shape for all.
+        groups, weights
+            How many groups to expect in all, and public numbers to spread them over the leaves by.
+        """
         if isinstance(value, Prior):
             stated = {"groups": groups, "weights": weights}
             return replace(value, **{name: new for name, new in stated.items() if new is not None})  # type: ignore[arg-type]
         if isinstance(value, str) and value in SHAPES:
-            return cls.named(value, groups=groups, weights=weights)
+            return cls(f"the shape {value!r}", SHAPES[value], None, groups, weights)
         if isinstance(value, ReleasedCounts):
-            return cls.from_release(value, groups=groups, weights=weights)
+            return cls(f"the release {value.title!r}", None, OlderTable.of_release(value), groups, weights)
+        source = "an older table"
         if isinstance(value, str | PathLike):
-            if Path(value).is_dir():
-                title, older = table_in(Path(value))
-                return cls(f"the release {title!r}", None, older, groups, weights)
+            source = f"the {'release' if Path(value).is_dir() else 'table'} {Path(value).name}"
             if not Path(value).exists():
                 raise SpecError(f"the prior {fspath(value)!r} is neither a shape ({', '.join(SHAPES)}) nor a path")
         elif not isinstance(value, Mapping) and not hasattr(value, "__arrow_c_stream__"):
             raise SpecError(
                 f"the prior is of type {type(value).__name__}; expected a shape's name, a path, a table or a release"
             )
-        return cls.from_table(value, groups=groups, weights=weights)
-
-    @classmethod
-    def named(cls, name: str, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
-        """One of `SHAPES`, the same in every region."""
-        if name not in SHAPES:
-            raise SpecError(f"unknown shape {name!r}; there are {', '.join(SHAPES)}")
-        return cls(f"the shape {name!r}", SHAPES[name], None, groups, weights)
-
-    @classmethod
-    def from_table(cls, table: Any, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
-        """An older public table, CSV, Parquet or Arrow, with the columns size, count and mostly region.
-
-        A region is an id or a name of the hierarchy, on any level. Without that column it is one shape for all.
-        """
-        found = public_table(table, "older table")
-        names = found.column_names
-        if missing := [name for name in ("size", "count") if name not in names]:
-            raise SpecError(
-                f"the older table has no column {' nor '.join(missing)}; expected size, count and, where counts are by "
-                f"region, region; it has {', '.join(names)}"
-            )
-        sizes, counts, *regions = text_columns(found, ["size", "count", *(["region"] if "region" in names else [])])
-        size, count = numbers(sizes, "size", whole=True), numbers(counts, "count")
-        if not np.any(count > 0):
-            raise SpecError("the older table counts no group, so it says nothing of what to expect")
-        texts = regions[0] if regions else []
-        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        region = np.array([places[text] for text in texts], dtype=np.int64)
-        older = OlderTable(tuple(places), region, size.astype(np.int64), count)
-        name = f"the table {Path(table).name}" if isinstance(table, str | PathLike) else "an older table"
-        return cls(name, None, older, groups, weights)
-
-    @classmethod
-    def from_release(
-        cls, release: ReleasedCounts, *, groups: int | None = None, weights: Floats | None = None
-    ) -> Prior:
-        """An earlier release: its counts of every region, which are public."""
-        return cls(f"the release {release.title!r}", None, table_of(release), groups, weights)
+        return cls(source, None, OlderTable.of(value), groups, weights)
 
     def fitted(
         self, hierarchy: Hierarchy, *, first_size: int, max_size: int, leaf_totals: Integers | None = None

@@ -7,6 +7,7 @@ prior. Errors are predicted by simulation (`simulation`), widths of guaranteed i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
 from typing import Any, get_args
@@ -15,15 +16,25 @@ import numpy as np
 
 from tallytree.core.arguments import MAPPING, TEXT, WHOLE, expecting, instance, optional, several, told
 from tallytree.core.arrays import Floats, Integers
+from tallytree.core.charts import altair, page_title, styled
 from tallytree.core.errors import BudgetError, SpecError
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.value import checked_level
-from tallytree.mechanisms import MECHANISMS, Mechanism, choose, prepare
+from tallytree.mechanisms import MECHANISMS, Mechanism, choose
 from tallytree.mechanisms.tallytree import FIRST_SHARE
+from tallytree.planning.plots import against_budget, trade
 from tallytree.planning.prior import ExpectedCounts, Prior, summed_up
-from tallytree.planning.simulation import MOST_CELLS, REPLICATES, Scenario, predicted_levels, replicates_for, simulated
-from tallytree.planning.value import PlanReport, Prediction, useless
+from tallytree.planning.simulation import (
+    REPLICATES,
+    Effort,
+    Prediction,
+    PublicFacts,
+    Scenario,
+    predicted_levels,
+    simulated,
+)
+from tallytree.planning.value import PlanReport, useless
 from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
@@ -38,6 +49,9 @@ LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual 
 MANY_GROUPS = 1000  # a half-width that is said to be large where nothing is known of the number of groups
 LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
+TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))  # the other budgets of a picture, by the stated one
+RATIOS = (4, 2, 1, 0.5, 0.25)  # of a level's share to the next one's
+DRAWN_CELLS = 100_000  # regions × sizes that are simulated: pictures show many budgets and splits
 BANDS = "bands"  # the name of a division that bands of sizes say
 
 
@@ -76,82 +90,70 @@ def plan(
     neighbours = Neighbours(
         unit, max_size, leaf_totals is not None, quantity_bound=quantity_bound, rows_per_entity=rows_per_entity
     )
-    return planned(
-        hierarchy,
-        neighbours,
-        budgets=[Budget.of(one) for one in ([budget] if isinstance(budget, Budget | Mapping) else _listed(budget))],
-        prior=Prior.of(prior, groups=groups),
-        leaf_totals=leaf_totals,
-        mechanisms=mechanisms,
-        splits=splits,
-        confidence=confidence,
-        replicates=replicates,
-        progress=progress,
-    )
+    facts = PublicFacts(hierarchy, neighbours, leaf_totals)
+    budgets = [Budget.of(one) for one in ([budget] if isinstance(budget, Budget | Mapping) else _listed(budget))]
+    if replicates is None:
+        effort = None
+    elif isinstance(replicates, bool) or not isinstance(replicates, int) or not 2 <= replicates <= MOST_REPLICATES:
+        raise SpecError(
+            f"replicates={told(replicates)}; expected a whole number from 2 to {MOST_REPLICATES:,}, for standard errors"
+        )
+    else:
+        effort = Effort(replicates)
+    ways = Ways(mechanisms, splits=splits)
+    how: dict[str, Any] = {"confidence": confidence, "effort": effort, "progress": progress}
+    return planned(facts, Prior.of(prior, groups=groups), budgets, ways, **how)
 
 
 def _listed(budgets: Any) -> Sequence[Budget]:
     return budgets if isinstance(budgets, Sequence) and not isinstance(budgets, str | bytes) else [budgets]
 
 
+@dataclass(frozen=True)
+class Ways:
+    """What is compared: mechanisms by name (all that are usually planned if None) with options, and splits by name."""
+
+    mechanisms: Sequence[str] | None = None
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    splits: Mapping[str, Shares | None] | None = None  # the priorities if None
+
+    def candidates(self) -> tuple[list[str], dict[str, str]]:
+        """Which mechanisms to try, and why others are left out: those that take long, or are never released."""
+        if self.mechanisms is not None:
+            for name in self.mechanisms:
+                if name not in MECHANISMS:
+                    raise SpecError(f"unknown mechanism {name!r}; there are {', '.join(MECHANISMS)}")
+            return list(dict.fromkeys(self.mechanisms)), {}
+        why = {
+            name: f"never released: {one.refused}" if one.refused else one.unplanned for name, one in MECHANISMS.items()
+        }
+        return [name for name, text in why.items() if not text], {name: text for name, text in why.items() if text}
+
+
 def planned(
-    hierarchy: Hierarchy,
-    neighbours: Neighbours,
-    *,
-    budgets: Sequence[Budget],
+    facts: PublicFacts,
     prior: Prior,
-    leaf_totals: Integers | None = None,
-    mechanisms: Sequence[str] | None = None,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    splits: Mapping[str, Shares | None] | None = None,
+    budgets: Sequence[Budget],
+    ways: Ways = Ways(),  # noqa: B008  # it is frozen
+    *,
     confidence: float = 0.95,
-    replicates: int | None = None,
-    most_cells: int = MOST_CELLS,
+    effort: Effort | None = None,
     progress: Progress = silent,
 ) -> PlanReport:
-    """`plan` for a neighbour relation that is known already; `options` are those of some mechanisms, by name."""
+    """`plan` for public facts that are known already."""
+    hierarchy, neighbours = facts.hierarchy, facts.neighbours
     if len(hierarchy) * neighbours.max_size > MOST_PLANNED:
         cells = f"{len(hierarchy):,} regions with {told(neighbours.max_size)} sizes"
         raise SpecError(f"max_size is too large to plan with: {cells}, and a plan takes {MOST_PLANNED:,} cells at most")
-    if replicates is None:
-        replicates = replicates_for(hierarchy, neighbours, most_cells)
-    if isinstance(replicates, bool) or not isinstance(replicates, int) or not 2 <= replicates <= MOST_REPLICATES:
-        raise SpecError(
-            f"replicates={told(replicates)}; expected a whole number from 2 to {MOST_REPLICATES:,}, for standard errors"
-        )
     if not budgets:
         raise SpecError("there is no budget to plan with")
     checked_level(confidence)
-    expected = expected_counts(prior, hierarchy, neighbours, leaf_totals)
-    facts = _facts(hierarchy, neighbours, leaf_totals)
-    ways: dict[str, Shares | None] = {
-        split: None if way is None else level_shares(hierarchy, way, some_without=True)
-        for split, way in (splits or splits_with(hierarchy, None)).items()
-    }
-    names, skipped = _candidates(mechanisms)
-    told_of_forks: dict[str, None] = {}
-    rows: list[tuple[Scenario, str, Plan]] = []
-    for name in names:
-        given = (options or {}).get(name) or {}
-        try:
-            own = _own_ways(MECHANISMS[name].configured(given), ways)
-            for budget, (split, (shares, priority)) in product(budgets, own.items()):
-                by: dict[str, Any] = {"shares": shares, "priority": priority}
-                chosen, asked = prepare(name, given, **facts, budget=budget, **by)
-                scenario = Scenario(chosen, budget, divided_by(chosen, hierarchy, budget, **by))
-                rows.append((scenario, split, _likely_way(asked, expected)))
-                if asked.fork is not None:
-                    told_of_forks[_fork_in_words(chosen, rows[-1][2])] = None
-        except (SpecError, BudgetError) as error:
-            if mechanisms is not None or given:
-                raise
-            skipped[name] = str(error)
-    if not rows:
-        raise SpecError("no mechanism can be released on such data: " + "; ".join(skipped.values()))
+    effort = effort or Effort.usual(facts)
+    expected = facts.expect(prior)
+    rows, skipped, forks = _scenarios(facts, budgets, ways, expected)
     scenarios = [scenario for scenario, _, _ in rows]
-    how: dict[str, Any] = {"replicates": replicates, "most_cells": most_cells, "confidence": confidence}
-    found = simulated(expected, neighbours, scenarios, **how, progress=progress)
-    notes = [*expected.notes, *told_of_forks]
+    found = simulated(expected, neighbours, scenarios, effort, confidence=confidence, progress=progress)
+    notes = [*expected.notes, *forks]
     if len(found.tree) < len(hierarchy):
         most = int(np.diff(found.tree.child_starts).max())
         notes.append(
@@ -161,70 +163,71 @@ def planned(
     progress(Stage("widths of intervals"))
     predictions: list[Prediction] = []
     for number, (scenario, split, asked) in enumerate(rows):
-        widths = half_widths(hierarchy, neighbours, asked, confidence=confidence)
+        widths = half_widths(hierarchy, neighbours, asked, confidence=confidence) or ()
+        spent = _spent(asked, hierarchy, neighbours.max_size)
         for depth, level in enumerate(predicted_levels(hierarchy)):
-            l1, l1_error = _mean(found.l1[number, :, depth])
-            emd, emd_error = _mean(found.emd[number, :, depth])
-            predictions.append(
-                Prediction(
-                    mechanism=scenario.mechanism.name,
-                    split=split,
-                    shares=_spent(asked, hierarchy, neighbours.max_size),
-                    budget=scenario.budget,
-                    level=level,
-                    depth=depth,
-                    l1=l1,
-                    l1_standard_error=l1_error,
-                    emd=emd,
-                    emd_standard_error=emd_error,
-                    half_width=None if widths is None or depth >= len(widths) else widths[depth],
-                    reach=float(found.reach[number, depth]),
-                    published_as_none=float(found.published_as_none[number, depth]),
-                )
-            )
-    return PlanReport(
-        hierarchy,
-        neighbours,
-        prior.source,
-        confidence,
-        replicates,
-        tuple(predictions),
-        skipped,
-        tuple(notes),
-        facts["totals"],
-        expected,
-    )
+            errors = (*_mean(found.l1[number, :, depth]), *_mean(found.emd[number, :, depth]))
+            about = scenario.mechanism.name, split, spent, scenario.budget, level, depth
+            width = widths[depth] if depth < len(widths) else None
+            reach, none = float(found.reach[number, depth]), float(found.published_as_none[number, depth])
+            predictions.append(Prediction(*about, *errors, width, reach, none))
+    about_all = prior.source, confidence, effort.replicates
+    return PlanReport(facts, *about_all, tuple(predictions), skipped, tuple(notes), expected)
+
+
+Row = tuple[Scenario, str, Plan]  # with the name of the split, and the plan that is likely
+
+
+def _scenarios(
+    facts: PublicFacts, budgets: Sequence[Budget], ways: Ways, expected: ExpectedCounts
+) -> tuple[list[Row], dict[str, str], list[str]]:
+    """Every mechanism with every budget and split; who is left out and why; and notes on adaptive plans."""
+    splits = {
+        name: None if shares is None else level_shares(facts.hierarchy, shares, some_without=True)
+        for name, shares in (ways.splits or splits_with(facts.hierarchy, None)).items()
+    }
+    names, skipped = ways.candidates()
+    rows: list[Row] = []
+    forks: dict[str, None] = {}
+    for name in names:
+        given = ways.options.get(name) or {}
+        try:
+            own = _own_ways(MECHANISMS[name].configured(given), splits)
+            for budget, (split, (shares, priority)) in product(budgets, own.items()):
+                scenario, asked = facts.prepare(name, budget, given, shares=shares, priority=priority)
+                rows.append((scenario, split, _likely_way(asked, expected)))
+                if asked.fork is not None:
+                    forks[_fork_in_words(scenario.mechanism, rows[-1][2])] = None
+        except (SpecError, BudgetError) as error:
+            if ways.mechanisms is not None or given:
+                raise
+            skipped[name] = str(error)
+    if not rows:
+        raise SpecError("no mechanism can be released on such data: " + "; ".join(skipped.values()))
+    return rows, skipped, list(forks)
 
 
 def uselessness(
-    chosen: Mechanism,
-    asked: Plan,
-    hierarchy: Hierarchy,
-    neighbours: Neighbours,
-    *,
-    shares: Shares | None,
-    expected: ExpectedCounts | None,
-    totals: Integers | None,
-    confidence: float,
+    facts: PublicFacts, scenario: Scenario, asked: Plan, *, expected: ExpectedCounts | None, confidence: float
 ) -> list[str]:
     """For each level whose counts will be useless, why, in a sentence: before anything is spent.
 
-    By simulation where a prior says what to expect; otherwise by half-widths and the public `totals` of all regions.
-    Where neither is known, counts that are small for the noise are named.
+    By simulation where a prior says what to expect; otherwise by half-widths and public totals. Where neither is known,
+    counts that are small for the noise are named.
     """
-    budget = asked.budget
+    hierarchy, budget = facts.hierarchy, scenario.budget
     if expected is not None:
-        how: dict[str, Any] = {"replicates": REPLICATES[0], "most_cells": AUTO_MOST_CELLS, "confidence": confidence}
-        found = simulated(expected, neighbours, [Scenario(chosen, budget, shares)], **how)
+        effort = Effort(REPLICATES[0], AUTO_MOST_CELLS)
+        found = simulated(expected, facts.neighbours, [scenario], effort, confidence=confidence)
         groups, reach, as_none = summed_up(hierarchy, expected.totals), found.reach[0], found.published_as_none[0]
     else:
-        widths = half_widths(hierarchy, neighbours, asked, confidence=confidence)
+        widths = half_widths(hierarchy, facts.neighbours, asked, confidence=confidence)
         if widths is None:
             return []
-        if totals is None:
+        if facts.totals is None:
             small = f"regions with fewer than about {2 * widths[-1]:,.0f} groups will be published as little but noise"
             return [f"{budget} is a small budget: {small}, many of them as 0"] if widths[-1] >= MANY_GROUPS else []
-        groups, reach, as_none = totals.astype(np.float64), np.array(widths), np.zeros(len(widths))
+        groups, reach, as_none = facts.totals.astype(np.float64), np.array(widths), np.zeros(len(widths))
     told = [
         useless(name, budget, float(reach[level]), float(as_none[level]), groups[hierarchy.level_slice(level)])
         for level, name in enumerate(hierarchy.levels)
@@ -257,20 +260,11 @@ def _own_ways(mechanism: Mechanism, ways: Mapping[str, Shares | None]) -> dict[s
     return {split: given.get(split, (None, split)) for split in ways}
 
 
-def divided_by(
-    chosen: Mechanism, hierarchy: Hierarchy, budget: Budget, *, shares: Shares | None, priority: str | None
-) -> Shares | None:
-    """The shares that `prepare` gave a mechanism, for planning it once more on a smaller tree."""
-    return None if chosen.leaves_only else chosen.divided(hierarchy, shares, priority, budget)
-
-
 def predicted_best(
-    hierarchy: Hierarchy,
-    neighbours: Neighbours,
-    *,
-    budget: Budget,
+    facts: PublicFacts,
     prior: Prior,
-    leaf_totals: Integers | None = None,
+    budget: Budget,
+    *,
     shares: Shares | None = None,
     priority: str | None = None,
     progress: Progress = silent,
@@ -282,25 +276,21 @@ def predicted_best(
     `LEAST_GAIN`. Private data have no part in it, so it costs no privacy; it is left to chance where mechanisms are
     nearly as good as each other.
     """
-    usual = choose("auto", neighbours)
-    parts = level_shares(hierarchy, divided(hierarchy, shares, priority), some_without=True)
-    facts = _facts(hierarchy, neighbours, leaf_totals)
+    usual = choose("auto", facts.neighbours)
+    parts = level_shares(facts.hierarchy, divided(facts.hierarchy, shares, priority), some_without=True)
     scenarios: list[Scenario] = []
     by: dict[str, Any] = {"shares": shares, "priority": priority}
     for name in dict.fromkeys([usual.name, *AUTO_CANDIDATES]):
         if MECHANISMS[name].leaves_only and priority != "leaves":
             continue
         try:
-            chosen, asked = prepare(name, **facts, budget=budget, **by)
-            told = [] if asked.fork is None else [prepare(name, way, **facts, budget=budget, **by)[0] for way in TOLD]
+            chosen, asked = facts.prepare(name, budget, **by)
+            told = [] if asked.fork is None else [facts.prepare(name, budget, way, **by)[0] for way in TOLD]
         except (SpecError, BudgetError):
             continue
-        scenarios += [Scenario(one, budget, divided_by(one, hierarchy, budget, **by)) for one in (chosen, *told)]
-    expected = expected_counts(prior, hierarchy, neighbours, leaf_totals)
-    replicates = replicates_for(hierarchy, neighbours, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
-    found = simulated(
-        expected, neighbours, scenarios, replicates=replicates, most_cells=AUTO_MOST_CELLS, progress=progress
-    )
+        scenarios += [chosen, *told]
+    effort = Effort.usual(facts, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
+    found = simulated(facts.expect(prior), facts.neighbours, scenarios, effort, progress=progress)
     weights = np.array([float(part) for part in parts])
     errors = found.emd[:, :, : len(weights)] + 1  # one more, so that no error counts for all
     scores = np.log(errors) @ weights  # [scenarios, replicates]
@@ -310,38 +300,6 @@ def predicted_best(
         if gain + LEAST_STANDARD_ERRORS * error < 0 and gain < least:
             best, least = scenario.mechanism, gain
     return best
-
-
-def _facts(hierarchy: Hierarchy, neighbours: Neighbours, leaf_totals: Integers | None) -> dict[str, Any]:
-    """The public facts that `prepare` decides by."""
-    totals = None if leaf_totals is None else hierarchy.aggregate(leaf_totals)
-    return {"neighbours": neighbours, "hierarchy": hierarchy, "totals": totals}
-
-
-def expected_counts(
-    prior: Prior, hierarchy: Hierarchy, neighbours: Neighbours, leaf_totals: Integers | None
-) -> ExpectedCounts:
-    """What a prior expects of a hierarchy under a neighbour relation."""
-    first_size = 0 if neighbours.public_totals else 1
-    return prior.fitted(hierarchy, first_size=first_size, max_size=neighbours.max_size, leaf_totals=leaf_totals)
-
-
-def _candidates(mechanisms: Sequence[str] | None) -> tuple[list[str], dict[str, str]]:
-    """Which mechanisms to try; those asked for, or all that can be released and simulated at a reasonable cost."""
-    if mechanisms is not None:
-        for name in mechanisms:
-            if name not in MECHANISMS:
-                raise SpecError(f"unknown mechanism {name!r}; there are {', '.join(MECHANISMS)}")
-        return list(dict.fromkeys(mechanisms)), {}
-    names, skipped = [], {}
-    for name, mechanism in MECHANISMS.items():
-        if mechanism.refused:
-            skipped[name] = f"never released: {mechanism.refused}"
-        elif mechanism.unplanned:
-            skipped[name] = mechanism.unplanned
-        else:
-            names.append(name)
-    return names, skipped
 
 
 def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int] | Integers) -> Integers:
@@ -388,3 +346,44 @@ def _spent(asked: Plan, hierarchy: Hierarchy, max_size: int) -> tuple[Fraction, 
 def _mean(values: Floats) -> tuple[float, float]:
     """The mean and its standard error."""
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+# -------------------------------------------------------------------- pictures
+
+
+def draw_page(
+    facts: PublicFacts,
+    prior: Prior,
+    budget: Budget,
+    *,
+    mechanisms: Sequence[str] | None = None,
+    progress: Progress = silent,
+) -> Any:
+    """Error against the budget, and the trade between levels, as one Altair chart; it simulates what it shows."""
+    alt, hierarchy = altair(), facts.hierarchy
+    how: dict[str, Any] = {"effort": Effort.usual(facts, DRAWN_CELLS), "progress": progress}
+    even = Ways(mechanisms, splits={"balanced": level_shares(hierarchy, None)})
+    pictures = [against_budget(planned(facts, prior, budgets_around(budget), even, **how).in_tree())]
+    if hierarchy.depth > 1:
+        splits: dict[str, Shares | None] = {
+            f"{ratio:g}:1" if ratio >= 1 else f"1:{1 / ratio:g}": level_shares(
+                hierarchy, [Fraction(1 / ratio) ** level for level in range(hierarchy.depth)]
+            )
+            for ratio in RATIOS
+        }
+        pictures.append(trade(planned(facts, prior, [budget], Ways(mechanisms, splits=splits), **how).in_tree()))
+    title = page_title(
+        f"What a budget buys, expecting {prior.source}",
+        "Predicted by simulation from public facts: no private data were opened",
+    )
+    both = alt.vconcat(*pictures, title=title, spacing=36).resolve_scale(color="shared", shape="shared")
+    return styled(both, subtitle_color="#5b6770", legend_columns=5)
+
+
+def budgets_around(budget: Budget) -> list[Budget]:
+    """The budget, and some that are smaller and larger, in the terms that it was stated in."""
+    stated = {"rho": budget.amount} if budget.epsilon is None else {"epsilon": budget.epsilon}
+    return [
+        budget,
+        *(Budget(**{name: by * amount for name, amount in stated.items()}, delta=budget.delta) for by in TIMES),
+    ]

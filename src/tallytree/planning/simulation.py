@@ -7,9 +7,12 @@ that their differences are known better than their errors. A large tree is simul
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +27,14 @@ from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_sums
 from tallytree.estimate.intervals.typical import factor_for
 from tallytree.estimate.intervals.unions import Unions
 from tallytree.estimate.intervals.value import REACH_SHARE, Intervals, Kind, reaches, recommended
-from tallytree.mechanisms import Mechanism
+from tallytree.mechanisms import Mechanism, prepare
 from tallytree.mechanisms.mechanism import sizes_of
-from tallytree.planning.prior import ExpectedCounts, summed_up
+from tallytree.planning.prior import ExpectedCounts, Prior, summed_up
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measure import measure
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.privacy.plan import Shares
+from tallytree.privacy.plan import Plan, Shares
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
 
@@ -49,6 +52,97 @@ class Scenario:
     mechanism: Mechanism
     budget: Budget
     shares: Shares | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is to be expected on one level: errors are means per region, with standard errors from the simulation."""
+
+    mechanism: str
+    split: str
+    shares: tuple[Fraction, ...]  # of the levels, from the top down; 0 where a level is not measured
+    budget: Budget
+    level: str
+    depth: int
+    l1: float
+    l1_standard_error: float
+    emd: float
+    emd_standard_error: float
+    half_width: float | None  # of the widest guaranteed interval for one count, around an unbiased estimate; or None
+    reach: float | None  # most recommended intervals of the level are within count ± reach; depends on the prior
+    published_as_none: float  # of the regions with groups, the part whose published counts are all 0; likewise
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**vars(self), "shares": [str(share) for share in self.shares], "budget": str(self.budget)}
+
+
+@dataclass(frozen=True, eq=False)
+class PublicFacts:
+    """What is known of data before they are opened; `leaf_totals` are the public numbers of groups, if they are."""
+
+    hierarchy: Hierarchy
+    neighbours: Neighbours
+    leaf_totals: Integers | None = None
+
+    __repr__ = briefly
+
+    @cached_property
+    def totals(self) -> Integers | None:
+        """The public numbers of groups of all regions."""
+        return None if self.leaf_totals is None else self.hierarchy.aggregate(self.leaf_totals)
+
+    def expect(self, prior: Prior) -> ExpectedCounts:
+        """What a prior expects of such data."""
+        first_size, max_size = 0 if self.neighbours.public_totals else 1, self.neighbours.max_size
+        return prior.fitted(self.hierarchy, first_size=first_size, max_size=max_size, leaf_totals=self.leaf_totals)
+
+    def scenario(self, chosen: Mechanism, budget: Budget, shares: Shares | None, priority: str | None) -> Scenario:
+        """A mechanism that was prepared, with the shares that it was given."""
+        leaves = chosen.leaves_only
+        return Scenario(chosen, budget, None if leaves else chosen.divided(self.hierarchy, shares, priority, budget))
+
+    def prepare(
+        self,
+        mechanism: str,
+        budget: Budget,
+        options: Mapping[str, Any] | None = None,
+        *,
+        shares: Shares | None = None,
+        priority: str | None = None,
+    ) -> tuple[Scenario, Plan]:
+        """What a release would decide: the mechanism, its shares and its plan; or an error."""
+        chosen, asked = prepare(
+            mechanism,
+            options,
+            neighbours=self.neighbours,
+            hierarchy=self.hierarchy,
+            totals=self.totals,
+            budget=budget,
+            shares=shares,
+            priority=priority,
+        )
+        return self.scenario(chosen, budget, shares, priority), asked
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How often to simulate, and how many cells (regions × sizes) of a tree at the most."""
+
+    replicates: int
+    most_cells: int = MOST_CELLS
+
+    @classmethod
+    def usual(
+        cls,
+        facts: PublicFacts,
+        most_cells: int = MOST_CELLS,
+        in_all: int = CELLS_IN_ALL,
+        bounds: tuple[int, int] = REPLICATES,
+    ) -> Effort:
+        """Simulate less often where there is more to simulate each time."""
+        cells = min(most_cells, len(facts.hierarchy) * sizes_of(facts.neighbours))
+        return cls(min(max(in_all // cells, bounds[0]), bounds[1]), most_cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,13 +164,12 @@ def simulated(
     expected: ExpectedCounts,
     neighbours: Neighbours,
     scenarios: Sequence[Scenario],
+    effort: Effort,
     *,
-    replicates: int,
-    most_cells: int,
     confidence: float | None = None,
     progress: Progress = silent,
 ) -> Simulated:
-    """Run every scenario on made-up data, on a smaller tree where the hierarchy has more than `most_cells` cells.
+    """Run every scenario on made-up data, on a smaller tree where the hierarchy has too many cells.
 
     With a level of `confidence` the reach of its intervals is predicted too.
 
@@ -84,48 +177,35 @@ def simulated(
     on a smaller tree are multiplied by how many leaves a region really has for each that it has there.
     """
     whole, sizes = expected.hierarchy, expected.max_size - expected.first_size + 1
-    tree, leaves = smaller_tree(whole, expected.totals, max(2 * whole.depth, most_cells // sizes))
-    shape = (len(scenarios), replicates, len(predicted_levels(tree)))
+    tree, leaves = smaller_tree(whole, expected.totals, max(2 * whole.depth, effort.most_cells // sizes))
+    shape = (len(scenarios), effort.replicates, len(predicted_levels(tree)))
     per_level = np.full((shape[0], shape[2]), np.nan)
     found = Simulated(np.empty(shape), np.empty(shape), tree, per_level, np.zeros_like(per_level))
-    reaching = [Reaching(len(predicted_levels(tree))) for _ in scenarios]
+    reaching = [Reaching(shape[2]) for _ in scenarios]
     lost = _leaves_per_region(whole) / _leaves_per_region(tree)
-    for replicate in range(replicates):
-        progress(Stage("simulating", replicate, replicates))
+    lost = np.concatenate([lost, lost[2 : 2 + shape[2] - tree.depth]])  # over all categories there are as many
+    for replicate in range(effort.replicates):
+        progress(Stage("simulating", replicate, effort.replicates))
         counts = expected.sample(leaves)
         data, truth = _as_data(counts, tree, neighbours), tree.aggregate(counts)
+        true_parts = _parts(truth, tree)
         for number, scenario in enumerate(scenarios):
             measurements = _measured(data, neighbours, scenario)
             estimate = scenario.mechanism.estimate(measurements).counts
             wide = np.zeros_like(truth)  # a measured largest size may have cut the columns short
             wide[:, : estimate.shape[1]] = estimate
+            parts = _parts(wide, tree)
             if confidence is not None:
-                reaching[number].add(
-                    _guaranteed(measurements, estimate, confidence), _parts(wide, tree), _parts(truth, tree)
-                )
-            found.published_as_none[number] += _none_published(_parts(wide, tree), _parts(truth, tree)) / replicates
-            factors = lost if scenario.mechanism.leaves_only else np.ones(tree.depth)
-            errors = _by_level(wide, truth, tree, expected.first_size)
-            if tree.by is not None:  # the root over all categories is the tree's own
-                sums = over_categories(wide, tree), over_categories(truth, tree)
-                errors = np.hstack([errors, _by_level(*sums, tree.regions, expected.first_size)[:, 1:]])
-                factors = np.concatenate([factors, factors[2:]])
-            found.l1[number, replicate], found.emd[number, replicate] = factors * errors
+                reaching[number].add(_guaranteed(measurements, estimate, confidence), parts, true_parts)
+            factors = lost if scenario.mechanism.leaves_only else np.ones(shape[2])
+            for level, (one, other) in enumerate(zip(parts, true_parts, strict=True)):
+                errors = l1_distance(one, other), earth_movers_distance(one, other, expected.first_size)
+                found.l1[number, replicate, level] = factors[level] * errors[0].mean()
+                found.emd[number, replicate, level] = factors[level] * errors[1].mean()
+                found.published_as_none[number, level] += _none_published(one, other) / effort.replicates
     if confidence is not None:
         found.reach[:] = [one.found(confidence) for one in reaching]
     return found
-
-
-def replicates_for(
-    hierarchy: Hierarchy,
-    neighbours: Neighbours,
-    most_cells: int = MOST_CELLS,
-    in_all: int = CELLS_IN_ALL,
-    bounds: tuple[int, int] = REPLICATES,
-) -> int:
-    """How often to simulate: less often where there is more to simulate each time."""
-    cells = min(most_cells, len(hierarchy) * sizes_of(neighbours))
-    return min(max(in_all // cells, bounds[0]), bounds[1])
 
 
 # -------------------------------------------------------------------- how far intervals will reach
@@ -202,14 +282,10 @@ def _guaranteed(measurements: Measurements, counts: Integers, confidence: float)
     return [Intervals(low, high, confidence, "guaranteed") for low, high in zip(lower, upper, strict=True)]
 
 
-def _none_published(published: list[Integers], truth: list[Integers]) -> Floats:
-    """Of the regions of each level that have groups, the part that is published with none."""
-    return np.array(
-        [
-            np.mean(one[there].sum(axis=1) == 0) if (there := other.sum(axis=1) > 0).any() else 0.0
-            for one, other in zip(published, truth, strict=True)
-        ]
-    )
+def _none_published(published: Integers, truth: Integers) -> float:
+    """Of the regions that have groups, the part that is published with none."""
+    there = truth.sum(axis=1) > 0
+    return float(np.mean(published[there].sum(axis=1) == 0)) if there.any() else 0.0
 
 
 def predicted_levels(tree: Hierarchy) -> tuple[str, ...]:
@@ -217,12 +293,6 @@ def predicted_levels(tree: Hierarchy) -> tuple[str, ...]:
     if tree.by is None:
         return tree.levels
     return (*tree.levels, *(f"{level}, over all" for level in tree.regions.levels[1:]))
-
-
-def _by_level(wide: Integers, truth: Integers, tree: Hierarchy, first_size: int) -> Floats:
-    """Mean L1 and earth mover's errors, `[2, levels]`."""
-    both = np.stack([l1_distance(wide, truth), earth_movers_distance(wide, truth, first_size)])
-    return np.stack([both[:, tree.level_slice(level)].mean(axis=1) for level in range(tree.depth)], axis=1)
 
 
 def _leaves_per_region(tree: Hierarchy) -> Floats:

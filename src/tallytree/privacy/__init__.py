@@ -18,7 +18,7 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - The view plus noise of that scale leaves, and nothing else: `measure_with`, `view_of`, `noisy_lists`.
    - ρ implies (ε, δ), rounded to the safe side: `epsilon_of`, `largest_rho`.
 
-2. **The ledger** (about 900 lines): `chain`, `accounts`, `ledger`.
+2. **The ledger** (about 690 code lines): `chain`, `accounts`, `ledger`.
 
    *All that is charged to one account of a ledger costs, in all, at most what the account was opened with.*
 

@@ -6,23 +6,67 @@ A pure function of the entries (`books_of`): nothing is kept that could disagree
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any, Protocol
 
-from tallytree.core.charts import inline, stacked_bar
 from tallytree.core.errors import BudgetError
-from tallytree.core.notebook import page, paragraph, quoted, table
+from tallytree.core.names import quoted
 from tallytree.privacy.budget import Budget, Currency, as_decimal
 from tallytree.privacy.chain import Entry, Values
-from tallytree.privacy.households.neighbours import HOUSEHOLDS, HouseholdNeighbours
-from tallytree.privacy.neighbours import Neighbours
-
-Relation = Neighbours | HouseholdNeighbours
+from tallytree.tables.options import Columns
 
 GROUP_SIZES = "group_sizes"  # the kind of relation that `Neighbours` is; `HouseholdNeighbours` names its own
+NOT_COMPARED = ("columns", "same_unit_as", "rows_were_bounded")  # these do not say what a neighbour is
+
+
+class Relation(Protocol):
+    """A neighbour relation that can be charged: `Neighbours` or `HouseholdNeighbours`."""
+
+    @property
+    def unit(self) -> Any:
+        """What it protects."""
+
+    @property
+    def columns(self) -> Columns | None:
+        """Which columns say what that is, where they are known."""
+
+    def to_json(self) -> Values:
+        """Plain values."""
+
+    def describe(self) -> str:
+        """The relation in words."""
+
+
+@dataclass(frozen=True)
+class OpenedRelation:
+    """A neighbour relation as the ledger keeps it: the facts that tell it from others, its columns and its words."""
+
+    facts: Values
+    columns: Columns | None
+    words: str
+
+    @classmethod
+    def from_json(cls, values: Values, words: str) -> OpenedRelation:
+        """What `relation_to_json` wrote."""
+        facts = {name: value for name, value in values.items() if name not in NOT_COMPARED}
+        return cls(facts, Columns.of(values.get("columns")), words)
+
+    def is_same(self, asked: Relation) -> bool:
+        """Are these the same neighbours, so that costs under both relations add up? Columns are compared apart."""
+        return self.facts == OpenedRelation.from_json(relation_to_json(asked), "").facts
+
+    def describe(self) -> str:
+        """The relation in words, as it was opened."""
+        return self.words
+
+
+def relation_to_json(relation: Relation) -> Values:
+    """A relation with its kind, as JSON gives it back."""
+    found: Values = json.loads(json.dumps({"kind": GROUP_SIZES, **relation.to_json()}))
+    return found
 
 
 @dataclass(frozen=True)
@@ -71,7 +115,7 @@ class Account:
     """A data set's account."""
 
     name: str
-    neighbours: Relation
+    neighbours: OpenedRelation
     budget: Budget  # as it was opened
     spendings: tuple[Spending, ...] = ()
     links: tuple[Link, ...] = ()
@@ -99,31 +143,6 @@ class Account:
     def __repr__(self) -> str:
         spent, left = amount(self.spent, self.currency), as_decimal(self.left, up=False)
         return f"Account({quoted(self.name)}, {spent} spent in {len(self.spendings)} reservations, {left} left)"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                str(each.number),
-                amount(each.cost, self.currency),
-                each.reserved,
-                (each.release_id or "none recorded")[:16],
-            )
-            for each in self.spendings
-        ]
-        facts = {
-            "may spend": amount(self.total, self.currency, up=False),
-            "has spent": amount(self.spent, self.currency),
-            "left": amount(self.left, self.currency, up=False),
-            **{
-                f"with {' and '.join(link.names)}": f"{link.left_in_words} left of the joint total"
-                for link in self.links
-            },
-            "protects": self.neighbours.describe(),
-        }
-        parts = {f"reservation {each.number}": float(each.cost) for each in self.spendings} | {"left": float(self.left)}
-        listed = table(("", "cost", "reserved", "release id"), rows[::-1], right=(0,), rest="spendings has all of them")
-        told = paragraph("Confidential: for the data holder.")
-        return page(self.name, facts, listed, inline(lambda: stacked_bar(parts, rest="left")), told)
 
     def refuse_beyond(self, costs: Sequence[Budget], what: str = "this release") -> None:
         """Raise unless all these costs together fit into what is left, here and in every joint total."""
@@ -199,7 +218,8 @@ def books_of(entries: Iterable[Entry]) -> Books:
 def _take(books: Books, kind: str, body: Values) -> None:
     if kind == "opened":
         budget = _budget(json.dumps(body["budget"]))
-        books.accounts[body["name"]] = Account(body["name"], relation_of(body["neighbours"]), budget)
+        relation = OpenedRelation.from_json(body["neighbours"], body["protects"])
+        books.accounts[body["name"]] = Account(body["name"], relation, budget)
     elif kind == "linked":
         books.joint.append((tuple(body["names"]), _budget(json.dumps(body["budget"]))))
     elif kind == "reserved":
@@ -240,42 +260,6 @@ def reservation(books: Books, number: int) -> tuple[Account, Spending]:
 @lru_cache(maxsize=1024)
 def _budget(text: str) -> Budget:
     return Budget.from_json(json.loads(text))
-
-
-# -------------------------------------------------------------------- bodies of entries
-
-
-def relation_to_json(neighbours: Relation) -> Values:
-    """A relation with its kind."""
-    return {"kind": GROUP_SIZES, **neighbours.to_json()}
-
-
-def relation_of(values: Values) -> Relation:
-    """What `relation_to_json` wrote. Before there were two kinds none was named: those are of group sizes."""
-    facts = dict(values)
-    kind = facts.pop("kind", GROUP_SIZES)
-    if kind not in (GROUP_SIZES, HOUSEHOLDS):
-        raise BudgetError(f"the ledger holds a neighbour relation of kind {kind!r}, which this version does not know")
-    return Neighbours.from_json(facts) if kind == GROUP_SIZES else HouseholdNeighbours.from_json(facts)
-
-
-def of_version_0_1_0(database: sqlite3.Connection) -> list[tuple[str, Values]]:
-    """What version 0.1.0 kept in two tables, as entries; what had been reserved keeps its number."""
-    found: list[tuple[str, Values]] = []
-    fingerprints = {}
-    opened = "SELECT name, neighbours, currency, total, fingerprint, opened FROM data_set ORDER BY opened, name"
-    for name, neighbours, currency, total, fingerprint, time in database.execute(opened):
-        budget = Budget(epsilon=total) if currency == "epsilon" else Budget(rho=total)
-        fingerprints[name] = fingerprint
-        body = {"name": name, "neighbours": json.loads(neighbours), "budget": budget.to_json(), "time": time}
-        found.append(("opened", {**body, "taken_over_from": "0.1.0"}))
-    spent = "SELECT number, name, cost, budget, reserved, release_id FROM spending ORDER BY number"
-    for number, name, cost, spending, time, release_id in database.execute(spent):
-        body = {"name": name, "receipt": number, "cost": str(Fraction(cost)), "budget": json.loads(spending)}
-        found.append(("reserved", {**body, "token": None, "fingerprint": fingerprints[name], "time": time}))
-        if release_id is not None:
-            found.append(("recorded", {"receipt": number, "release_id": release_id, "time": time}))
-    return found
 
 
 def amount(value: Fraction, currency: Currency, *, up: bool = True) -> str:

@@ -22,7 +22,7 @@ import sqlite3
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,20 +32,15 @@ from tallytree.core.disk import sync
 from tallytree.core.errors import BudgetError
 
 Values = dict[str, Any]
-Older = Callable[[sqlite3.Connection], list[tuple[str, Values]]]
 
 START = "0" * 64  # the digest before the first entry
 WAIT = 60  # seconds for another process to be done
-OLDER = {"data_set", "spending"}  # the tables of version 0.1.0
 
-# The views keep version 0.1.0, which had tables of these names, from writing beside the chain.
 _TABLES = (
     "CREATE TABLE entry (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, previous TEXT NOT NULL, "
     "digest TEXT NOT NULL)",
     "CREATE TRIGGER no_change BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END",
     "CREATE TRIGGER no_removal BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 'entries are never removed'); END",
-    "CREATE VIEW data_set AS SELECT number AS name FROM entry WHERE 0",
-    "CREATE VIEW spending AS SELECT number FROM entry WHERE 0",
 )
 
 
@@ -68,12 +63,11 @@ class Entry:
 
 
 class Chain:
-    """The entries in one file. `older` reads what version 0.1.0 kept in tables of its own, as kinds and bodies."""
+    """The entries in one file."""
 
-    def __init__(self, path: str | os.PathLike[str], older: Older) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.realpath(path))
         self.anchor_path = self.path.with_name(f"{self.path.name}.anchor")
-        self._older = older
 
     def entries(self, *, anchored: bool = True) -> tuple[Entry, ...]:
         """All entries, checked. Nothing on disk is changed: neither content nor permissions nor times."""
@@ -131,7 +125,7 @@ class Chain:
             with contextlib.suppress(sqlite3.Error):
                 database.execute("ROLLBACK")
             try:
-                found = self._entries(database) or ()
+                found = self._entries(database)
             except (sqlite3.Error, OSError, BudgetError):
                 raise BudgetError(
                     f"the ledger {self.path} could not be written, and cannot be read now: whether this was spent is "
@@ -222,37 +216,24 @@ class Chain:
             database.execute("BEGIN")
             anchor = self._anchor() if anchored else None  # first: the chain may grow meanwhile, the anchor follows it
             entries = self._entries(database)
-            if entries is None:
-                self._check_older(anchor)
-                return _linked(self._of_older(database))
             if anchored:
                 self._check_anchor(entries, anchor)
             return entries
 
     def _opened(self, database: sqlite3.Connection) -> Writing:
-        """A chain to add to: checked, made in an empty file, or taken over from version 0.1.0."""
+        """A chain to add to: checked, or made in an empty file."""
         anchor, entries = self._anchor(), self._entries(database)
-        if entries is not None:
-            self._check_anchor(entries, anchor)
-            return Writing(database, entries)
-        self._check_older(anchor)
-        if anchor is None:
-            self._write_anchor(0, START)
-        before = self._of_older(database)
-        for table in _tables(database) & OLDER:
-            database.execute(f"DROP TABLE {table}")
-        for statement in _TABLES:
-            database.execute(statement)
-        writing = Writing(database, ())
-        for kind, body in before:
-            writing.append(kind, body)
-        return writing
+        self._check_anchor(entries, anchor)
+        if not _tables(database):
+            for statement in _TABLES:
+                database.execute(statement)
+        return Writing(database, entries)
 
-    def _entries(self, database: sqlite3.Connection) -> tuple[Entry, ...] | None:
-        """The entries, each checked with the one before it; None if there is no chain yet."""
-        tables = _tables(database) - {"sqlite_sequence"}  # which stays where version 0.1.0 made it
-        if tables == OLDER or (not tables and self.path.stat().st_size == 0):
-            return None
+    def _entries(self, database: sqlite3.Connection) -> tuple[Entry, ...]:
+        """The entries, each checked with the one before it; none while the file is being made."""
+        tables = _tables(database)
+        if not tables and self.path.stat().st_size == 0:
+            return ()
         if tables != {"entry"}:
             raise BudgetError(f"{self.path} is a database, and no ledger or a damaged one; nothing was changed")
         found: list[Entry] = []
@@ -270,21 +251,6 @@ class Chain:
             found.append(entry)
             previous = entry.digest
         return tuple(found)
-
-    def _of_older(self, database: sqlite3.Connection) -> list[tuple[str, Values]]:
-        if not _tables(database):
-            return []
-        database.text_factory = str
-        try:
-            whole = database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-            found = self._older(database) if whole else []
-        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
-            whole = False
-        finally:
-            database.text_factory = bytes
-        if not whole:
-            raise BudgetError(self._damaged("what version 0.1.0 wrote cannot be read"))
-        return found
 
     # ---------------------------------------------------------------- the anchor
 
@@ -322,13 +288,6 @@ class Chain:
             raise BudgetError(
                 f"the ledger {self.path} and its anchor contradict each other at entry {number}: one of them belongs "
                 "to another ledger, or was changed. Nothing was spent. Restore the newest copies of both."
-            )
-
-    def _check_older(self, anchor: tuple[int, str] | None) -> None:
-        if anchor not in (None, (0, START)):
-            raise BudgetError(
-                f"the ledger {self.path} is older than its anchor, which has entries that it does not: an old copy was "
-                "put back. Nothing was spent. Restore the newest copy."
             )
 
     def _follow(self, database: sqlite3.Connection) -> None:
@@ -372,27 +331,13 @@ class Writing:
 
     def append(self, kind: str, body: Values) -> Entry:
         """Add an entry; it counts once the transaction is committed."""
-        entry, text, previous = _next(self.entries, kind, body)
-        self._database.execute(
-            "INSERT INTO entry VALUES (?, ?, ?, ?, ?)", (entry.number, kind, text, previous, entry.digest)
-        )
+        number, previous = len(self.entries) + 1, self.entries[-1].digest if self.entries else START
+        text = json.dumps(body, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        entry = Entry(number, kind, json.loads(text), _digest(number, kind, text, previous))
+        row = (number, kind, text, previous, entry.digest)
+        self._database.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?)", row)
         self.entries = (*self.entries, entry)
         return entry
-
-
-def _next(entries: tuple[Entry, ...], kind: str, body: Values) -> tuple[Entry, str, str]:
-    """The entry that follows, its body as text, and the digest before it."""
-    number, previous = len(entries) + 1, entries[-1].digest if entries else START
-    text = json.dumps(body, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Entry(number, kind, json.loads(text), _digest(number, kind, text, previous)), text, previous
-
-
-def _linked(bodies: list[tuple[str, Values]]) -> tuple[Entry, ...]:
-    """Entries that are in no file: what version 0.1.0 wrote, as it would be taken over."""
-    entries: tuple[Entry, ...] = ()
-    for kind, body in bodies:
-        entries = (*entries, _next(entries, kind, body)[0])
-    return entries
 
 
 def _digest(number: int, kind: str, body: str, previous: str) -> str:
@@ -401,4 +346,4 @@ def _digest(number: int, kind: str, body: str, previous: str) -> str:
 
 def _tables(database: sqlite3.Connection) -> set[str]:
     rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {name if isinstance(name, str) else bytes(name).decode(errors="replace") for (name,) in rows}
+    return {bytes(name).decode(errors="replace") for (name,) in rows}

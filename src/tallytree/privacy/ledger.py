@@ -27,7 +27,6 @@ from tallytree.privacy.accounts import (
     Spending,
     amount,
     books_of,
-    of_version_0_1_0,
     relation_to_json,
     reservation,
 )
@@ -69,7 +68,7 @@ class Ledger:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         expect(path, PATH, "the ledger's path")
-        self._chain = Chain(path, of_version_0_1_0)
+        self._chain = Chain(path)
         self.path, self.anchor_path = self._chain.path, self._chain.anchor_path
 
     def __repr__(self) -> str:
@@ -106,8 +105,8 @@ class Ledger:
         with self._chain.writing(make=True) as writing:
             if name in books_of(writing.entries).accounts:
                 raise BudgetError(f"the ledger has a data set {name!r} already; its budget cannot be set again")
-            body = {"name": name, "neighbours": relation_to_json(neighbours), "budget": budget.to_json()}
-            writing.append("opened", {**body, "time": _now()})
+            relation = {"neighbours": relation_to_json(neighbours), "protects": neighbours.describe()}
+            writing.append("opened", {"name": name, **relation, "budget": budget.to_json(), "time": _now()})
             return books_of(writing.entries).account(name)
 
     def link(self, names: Sequence[str], budget: Budget) -> Link:
@@ -188,7 +187,7 @@ class Ledger:
         with self._chain.writing() as writing:
             books = books_of(writing.entries)
             if token is not None and (made := holding(books.accounts.get(name or ""), token)) is not None:
-                if made.budget != budget or books.accounts[name or ""].neighbours != neighbours:
+                if made.budget != budget or not books.accounts[name or ""].neighbours.is_same(neighbours):
                     raise BudgetError("the token was used for another reservation; nothing was spent")
                 return Receipt(str(self.path), made.number, tuple(books.same_data(name or "", made.fingerprint)))
             flags = {"same_data": same_data, "changed_files": changed_files}
@@ -263,7 +262,7 @@ class Ledger:
         fit = {
             spending.number: f"reservation {spending.number} of {account.name!r}, {spending.reserved}"
             for account in self._books().accounts.values()
-            if account.neighbours == neighbours and not differing_columns(account.neighbours, neighbours)
+            if account.neighbours.is_same(neighbours) and not differing_columns(account.neighbours, neighbours)
             for spending in account.spendings
             if spending.release_id is None
             and spending.budget == budget
@@ -307,7 +306,7 @@ def _allowed(
     if name is None:
         raise BudgetError("a release that uses a ledger needs the data set's name: read(…, name=…)")
     account = books.account(name)
-    if account.neighbours != neighbours:
+    if not account.neighbours.is_same(neighbours):
         raise BudgetError(
             f"the ledger opened {name!r} for another neighbour relation, and costs under different relations "
             f"do not add up.\n  opened with: {account.neighbours.describe()}\n"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.category_trees import over_categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.accounting import NoiseKind, cost_of

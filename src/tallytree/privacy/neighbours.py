@@ -198,10 +198,10 @@ class Neighbours:
           group comes or goes; so each bound for private totals holds, and more may be charged than is needed.
           such a list and `rows_per_entity`: the domain is about all rows, before any are dropped. Each listed group has
           an entity, and all its rows agree on its region and category. So whether a table is in the domain, and the
-          category of each group, do not depend on the random selection; `tables.counting.counting_query` computes both
+          category of each group, do not depend on the random selection; `tables.count.Counting.query` computes both
           on all rows. A listed group may still keep no row. It is then counted as size 1: its size is
-          min(K, max(1, s)), with s the sum over its kept rows. Fix the key. By `tables.lots.bounded` the kept rows of
-          two neighbours differ in at most b rows of one entity, each of which moves one s by at most z_max. The
+          min(K, max(1, s)), with s the sum over its kept rows. Fix the key. By `tables.truncate.truncated` the kept
+          rows of two neighbours differ in at most b rows of one entity, each of which moves one s by at most z_max. The
           clamp is monotone and moves no two sizes further apart, so each of the b steps takes one group from
           size a to size b' within 1 … K, with |b' − a| ≤ m, in the same region and category: the case of one row above.
           Members cannot decide a category here (`Options` refuses it).

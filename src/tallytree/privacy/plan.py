@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tallytree.core.arguments import expect, instance, optional, several, told
 from tallytree.core.errors import BudgetError, SpecError
-from tallytree.core.names import did_you_mean
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly, did_you_mean
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget, Number, exact
 from tallytree.privacy.neighbours import PrivacyUnit, View

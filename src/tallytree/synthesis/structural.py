@@ -12,10 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tallytree.domain.edit_rules import Below, Condition, Implies, Role, SizeClass, Structure, may_be_below
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.domain.structure.roles import Condition, Role
-from tallytree.domain.structure.rules import Below, Implies, SizeClass, may_be_below
-from tallytree.domain.structure.structure import Structure
 from tallytree.synthesis.models.model import Measured
 
 MOST_CELLS = 1 << 16  # of a table of zeros

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import DataError, SpecError
 from tallytree.core.kernels import kernel
+from tallytree.domain.edit_rules import Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.domain.structure.structure import Structure
-from tallytree.tables.plausible import Rows, holders
+from tallytree.tables.rule_checks import Rows, holders
 from tallytree.tables.sealed import Unsharable
 
 Codes = NDArray[Any]  # of the smallest unsigned type that holds an attribute's codes

@@ -6,7 +6,7 @@ Of which kind a column is, DuckDB itself is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -88,6 +88,11 @@ class Kind:
         return self.name.lower()
 
 
+def _word(text: str) -> Callable[..., Column]:
+    """A method of columns, by the name that Ibis gives it, in SQL: {0} is the column, {1} and {2} are its arguments."""
+    return lambda column, *others: column._with(text, *others)
+
+
 class Column:
     """An expression: its text, and the table that it is of, if it is of one."""
 
@@ -104,55 +109,29 @@ class Column:
         assert self.table is not None
         return self.table.engine.kind(f"SELECT {self.text} FROM {self.table.named}")
 
-    def __eq__(self, other: object) -> Column:  # type: ignore[override]
-        return self._with("({0} = {1})", other)
-
-    def __ne__(self, other: object) -> Column:  # type: ignore[override]
-        return self._with("({0} <> {1})", other)
-
+    __eq__ = _word("({0} = {1})")  # type: ignore[assignment]
+    __ne__ = _word("({0} <> {1})")  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
+    __lt__ = _word("({0} < {1})")
+    __le__ = _word("({0} <= {1})")
+    __gt__ = _word("({0} > {1})")
+    __ge__ = _word("({0} >= {1})")
+    __and__ = _word("({0} AND {1})")
+    __or__ = _word("({0} OR {1})")
+    __invert__ = _word("(NOT {0})")
+    __add__ = _word("({0} + {1})")
+    __sub__ = _word("({0} - {1})")
+    __mul__ = _word("({0} * {1})")
+    min, max, sum = _word("min({0})"), _word("max({0})"), _word("sum({0})")  # over a group
+    isnull = _word("({0} IS NULL)")
+    fill_null = _word("coalesce({0}, {1})")
+    ifelse = _word("CASE WHEN {0} THEN {1} ELSE {2} END")
+    concat = _word("({0} || {1})")
+    length = _word("length({0})")
 
-    def __lt__(self, other: Any) -> Column:
-        return self._with("({0} < {1})", other)
-
-    def __le__(self, other: Any) -> Column:
-        return self._with("({0} <= {1})", other)
-
-    def __gt__(self, other: Any) -> Column:
-        return self._with("({0} > {1})", other)
-
-    def __ge__(self, other: Any) -> Column:
-        return self._with("({0} >= {1})", other)
-
-    def __and__(self, other: Any) -> Column:
-        return self._with("({0} AND {1})", other)
-
-    def __or__(self, other: Any) -> Column:
-        return self._with("({0} OR {1})", other)
-
-    def __invert__(self) -> Column:
-        return self._with("(NOT {0})")
-
-    def __add__(self, other: Any) -> Column:
-        return self._with("({0} + {1})", other)
-
-    def __sub__(self, other: Any) -> Column:
-        return self._with("({0} - {1})", other)
-
-    def __mul__(self, other: Any) -> Column:
-        return self._with("({0} * {1})", other)
-
-    def isnull(self) -> Column:
-        """Is it missing?"""
-        return self._with("({0} IS NULL)")
-
-    def fill_null(self, value: Any) -> Column:
-        """Itself, or a value where it is missing."""
-        return self._with("coalesce({0}, {1})", value)
-
-    def ifelse(self, true: Any, false: Any) -> Column:
-        """One value where it is true, another where it is not, or missing."""
-        return self._with("CASE WHEN {0} THEN {1} ELSE {2} END", true, false)
+    def strip(self) -> Column:
+        """A text without white space around it."""
+        return self._with("trim({0}, {1})", " \t\n\r\v\f")
 
     def cast(self, kind: str | Kind) -> Column:
         """It as another kind; what cannot be is an error."""
@@ -161,35 +140,6 @@ class Column:
     def try_cast(self, kind: str | Kind) -> Column:
         """It as another kind; what cannot be is missing."""
         return self._with(f"TRY_CAST({{0}} AS {_name(kind)})")
-
-    def strip(self) -> Column:
-        """A text without white space around it."""
-        return self._with("trim({0}, {1})", " \t\n\r\v\f")
-
-    def length(self) -> Column:
-        """The characters of a text."""
-        return self._with("length({0})")
-
-    def concat(self, other: Any) -> Column:
-        """A text followed by another; missing if either is."""
-        return self._with("({0} || {1})", other)
-
-    def hexdigest(self, how: str) -> Column:
-        """A hash in hexadecimal digits."""
-        assert how == "sha256"
-        return self._with("sha256({0})")
-
-    def min(self) -> Column:
-        """The least in a group."""
-        return self._with("min({0})")
-
-    def max(self) -> Column:
-        """The greatest in a group."""
-        return self._with("max({0})")
-
-    def sum(self) -> Column:
-        """The sum over a group."""
-        return self._with("sum({0})")
 
     def over(self, *, group_by: str, order_by: Sequence[str]) -> Column:
         """The place of a row in an order within its group, from 0: for `row_number`."""
@@ -368,6 +318,15 @@ class DuckDB:
     def row_number(self) -> Column:
         """The place of a row, `over` an order."""
         return Column("row_number()")
+
+    def text_as_number(self, text: Column) -> Column:
+        """A text as a floating-point number; null if it is none."""
+        # DuckDB 2.0 hands a bare TRY_CAST to its CSV reader, which then fails on the first text; `strip` is in its way.
+        return text.strip().try_cast("float64")
+
+    def sha256(self, text: Column) -> Column:
+        """A hash of a text, in hexadecimal digits."""
+        return text._with("sha256({0})")
 
     def to_pyarrow(self, table: Table) -> Any:
         """The rows of a small result; sums, which DuckDB keeps in 128 bits, as whole numbers of 64."""

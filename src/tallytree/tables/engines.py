@@ -1,7 +1,7 @@
 """Other engines than our DuckDB, through Ibis: the one module that knows it. Ibis is an extra.
 
-Our queries are written in words that Ibis and `duckdb_sql` share. They are methods of tables and columns, and those
-that go without a table `words` gives for the one at hand.
+Our queries are written in words that Ibis and `duckdb_sql` share. They are methods of tables and columns; those that
+go without a table are methods of `IbisWords` and of `DuckDB`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from tallytree.core.errors import DataError, SpecError
 from tallytree.tables import spark
 from tallytree.tables.address import POSTGRES, WHERE, Source
-from tallytree.tables.duckdb_sql import Column, DuckDB, Table, quoted
+from tallytree.tables.duckdb_sql import DuckDB, quoted
 from tallytree.tables.guard import guarded
 
 Result = TypeVar("Result")
@@ -35,28 +35,42 @@ def ibis() -> Any:
             "rows on other engines than DuckDB are read through Ibis, which is not installed: pip install "
             "'tallytree[engines]'"
         ) from None
+    import pyarrow
+
+    with suppress(ImportError, AttributeError):
+        pyarrow.lib._pandas_api.pd  # noqa: B018  (Ibis hands it data frames: it looks again, if it found no pandas)
     return ibis
 
 
-def words(beside: Any) -> Any:
-    """What literals, cases and tables in memory are made with, beside a table or column."""
-    if isinstance(beside, Column) and beside.table is not None:
-        beside = beside.table
-    return beside.engine if isinstance(beside, Table) else ibis()
+class IbisWords:
+    """What has no table, in Ibis: literals, cases, tables in memory; and what engines write each in their own way."""
 
+    def __init__(self, engine: str) -> None:
+        self.engine = engine
 
-def text_as_number(text: Any) -> Any:
-    """A text as a floating-point number; null if it is none."""
-    # DuckDB 2.0 hands a bare TRY_CAST to its CSV reader, which then fails on the first text; `strip` is in its way.
-    bare = text.strip()
-    if isinstance(text, Column) or (backend := backend_of(text)) is None or backend.name != "postgres":
-        return bare.try_cast("float64")
-    return bare.re_search(NUMBER).ifelse(bare, ibis().null("string")).cast("float64")
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ibis(), name)
 
+    def text_as_number(self, text: Any) -> Any:
+        """A text as a floating-point number; null if it is none."""
+        bare = text.strip()
+        if self.engine != "postgres":
+            return bare.try_cast("float64")
+        return bare.re_search(NUMBER).ifelse(bare, ibis().null("string")).cast("float64")
 
-def in_memory(backend: Any, data: Any) -> Any:
-    """Arrow data as a table for this backend."""
-    return backend.memtable(data) if isinstance(backend, DuckDB) else ibis().memtable(data)
+    def sha256(self, text: Any) -> Any:
+        """A hash of a text, in hexadecimal digits or as bytes: Ibis has no word for it on PostgreSQL."""
+        if self.engine != "postgres":
+            return text.hexdigest("sha256")
+        builtin = ibis().udf.scalar.builtin
+
+        @builtin  # type: ignore[untyped-decorator]
+        def convert_to(text: str, encoding: str) -> bytes: ...  # type: ignore[empty-body]
+
+        @builtin  # type: ignore[untyped-decorator]
+        def sha256(content: bytes) -> bytes: ...  # type: ignore[empty-body]
+
+        return sha256(convert_to(text, "UTF8"))
 
 
 def is_ibis(source: Any) -> bool:
@@ -82,19 +96,6 @@ def tables_of(expression: Any) -> set[Any]:
     import ibis.expr.operations as ops
 
     return set(expression.op().find((ops.PhysicalTable, ops.SQLQueryResult)))
-
-
-def postgres_sha256(text: Any) -> Any:
-    """SHA-256 of a text, as bytes: Ibis has no word for it on Postgres."""
-    builtin = ibis().udf.scalar.builtin
-
-    @builtin  # type: ignore[untyped-decorator]
-    def convert_to(text: str, encoding: str) -> bytes: ...  # type: ignore[empty-body]
-
-    @builtin  # type: ignore[untyped-decorator]
-    def sha256(content: bytes) -> bytes: ...  # type: ignore[empty-body]
-
-    return sha256(convert_to(text, "UTF8"))
 
 
 # -------------------------------------------------------------------- opening engines

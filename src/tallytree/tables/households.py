@@ -21,11 +21,11 @@ from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.schema import Attribute, Schema
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
-from tallytree.tables.counting import is_missing, may_be_number, number
+from tallytree.tables.count import is_missing, may_be_number, number
 from tallytree.tables.guard import from_outside, guarded
 from tallytree.tables.options import Columns
-from tallytree.tables.plausible import Rows, broken, holders
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
+from tallytree.tables.rule_checks import Rows, broken, holders
 from tallytree.tables.sealed import Bound, Sealed
 from tallytree.tables.source import KINDS, Opened, as_text, open_in_order, paths_of, stem, workspace
 
@@ -303,9 +303,12 @@ class _Table:
             if attribute.cuts is None:
                 columns[f"value_{at}"] = cell
             else:
-                columns |= {f"value_{at}": number(cell).cast("float64"), f"empty_{at}": is_missing(cell)}
+                columns |= {
+                    f"value_{at}": number(self.opened.sql, cell).cast("float64"),
+                    f"empty_{at}": is_missing(cell),
+                }
         if self.order is not None:
-            columns["order"] = number(table[self.order]).cast("float64")
+            columns["order"] = number(self.opened.sql, table[self.order]).cast("float64")
         return table.select(**columns)
 
     def _rows(self, query: Any) -> _Rows:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tallytree.tables.counting import ENTITY, QUANTITY, needed, number
-from tallytree.tables.engines import words
+from tallytree.tables.count import ENTITY, QUANTITY, Counting, number
 from tallytree.tables.options import Options
 from tallytree.tables.sealed import Unsharable
 from tallytree.tables.source import Opened, open_in_order, open_source, workspace
@@ -58,9 +57,9 @@ def groups_at_largest(
         rows = open_source(source, table, connect)
 
         def query() -> Any:
-            wanted = needed(rows.table, options, of_groups=False, region=options.split)
+            wanted = Counting(rows.sql, rows.table, None, options, None).needed(rows.table, region=options.split)
             keys = [name for name in wanted.columns if name not in (QUANTITY, ENTITY)]
-            size = wanted.count() if options.quantity is None else number(wanted[QUANTITY]).sum()
+            size = wanted.count() if options.quantity is None else number(rows.sql, wanted[QUANTITY]).sum()
             found = wanted.group_by(*keys).agg(size=size)
             found = found.filter(found["size"] > 0)
             return found.agg(groups=found.count(), largest=(found["size"] >= options.max_size).ifelse(1, 0).sum())
@@ -77,7 +76,7 @@ def _beyond(rows: Opened, column: str, most: int) -> tuple[Part, Part]:
         found = each.group_by(ENTITY).agg(number=each.count())
         return found.agg(
             rows=found.number.sum(),
-            dropped=words(found).greatest(found.number - most, 0).sum(),
+            dropped=rows.sql.greatest(found.number - most, 0).sum(),
             entities=found.count(),
             cut=(found.number > most).ifelse(1, 0).sum(),
         )

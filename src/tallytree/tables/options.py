@@ -57,6 +57,13 @@ class Options:
     regions_are_public: bool = False
     by: Categories | None = None  # categories that tell groups apart, besides their region
     categories_listed: bool = True  # with a groups table: are they in it? If not, they are in the rows
+    name: str | None = None  # of the data set, for the ledger
+    files: tuple[str, ...] = ()  # where the rows are, if they are in files
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that say which group, region and entity a row belongs to."""
+        return Columns(self.group, self.region, self.entity)
 
     @property
     def first_size(self) -> int:

@@ -16,6 +16,7 @@ HEADING = "The input cannot be used as it is. (For the data holder's eyes only: 
 HAS = "row has|rows have"
 IS_IN = "row is in|rows are in"
 NAMES = "row names|rows name"
+OF_LIST, IN_LIST = "listed_", " in the groups table"  # a kind of problem of rows, found in the list of groups
 
 # Each kind of problem: who has it (one, or several; nobody where a count says nothing), what it is and how to fix it.
 # The words in braces are columns, types of columns, public bounds and names of tables.
@@ -34,16 +35,16 @@ TEXTS: dict[str, tuple[str, str]] = {
         "the input has no rows, and so no regions to take from it: give a hierarchy, or check the path and any filter "
         "(which regions occur was declared public, so that none does is no secret)",
     ),
-    "no_group": (HAS, "no group ({group}): fill it in or drop them"),
-    "no_region": (HAS, "no region ({region}): fill it in or drop them"),
+    "no_group": (HAS, "no group{where} ({group}): fill it in or drop them"),
+    "no_region": (HAS, "no region{where} ({region}): fill it in or drop them"),
     "unknown_region": (
         IS_IN,
-        "a region that is not a leaf of the hierarchy ({region}): add the region to the public region table, or "
+        "a region that is not a leaf of the hierarchy{where} ({region}): add the region to the public region table, or "
         "correct the rows; spaces and leading zeros count{hint}",
     ),
     "ambiguous_region": (
         NAMES,
-        "a region whose name stands for several leaves ({region}): give one column per level, as in "
+        "a region whose name stands for several leaves{where} ({region}): give one column per level, as in "
         "region=['state', 'county'], or the region's id",
     ),
     "spanning": (
@@ -53,8 +54,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "unknown_category": (
         HAS,
-        "none of the {values} listed values ({column}): add what is missing to the public list, correct the rows, or "
-        "say with `other` what they count as; capital letters, spaces and leading zeros count",
+        "none of the {values} listed values{where} ({column}): add what is missing to the public list, correct the "
+        "rows, or say with `other` what they count as; capital letters, spaces and leading zeros count",
     ),
     "several_categories": (
         "group has|groups have",
@@ -64,11 +65,6 @@ TEXTS: dict[str, tuple[str, str]] = {
         "group has|groups have",
         "no entities, so nothing tells their category ({columns}): take them off the public list, or put the category "
         "into it",
-    ),
-    "groups_unknown_category": (
-        HAS,
-        "none of the {values} listed values in the groups table ({column}): add what is missing to the public list, "
-        "correct the rows, or say with `other` what they count as; capital letters, spaces and leading zeros count",
     ),
     "no_quantity": (HAS, "no quantity ({quantity}): fill in 0 or drop them"),
     "unreadable_quantity": (HAS, "a quantity that is not a number ({quantity}): correct them"),
@@ -96,17 +92,6 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     # the groups table
     "groups_no_rows": ("", "the groups table has no rows: expected one row per group with its leaf region"),
-    "groups_no_group": (HAS, "no group in the groups table ({group}): fill it in or drop them"),
-    "groups_no_region": (HAS, "no region in the groups table ({region}): fill it in or drop them"),
-    "groups_unknown_region": (
-        IS_IN,
-        "a region that is not a leaf of the hierarchy in the groups table ({region}): correct one of the two",
-    ),
-    "groups_ambiguous_region": (
-        NAMES,
-        "a region whose name stands for several leaves in the groups table ({region}): give one column per level, or "
-        "the region's id",
-    ),
     "repeated_group": (
         "{listed} appears|{listed}s appear",
         "more than once in the groups table ({group}): keep one row per {listed}",
@@ -169,11 +154,11 @@ def problem(kind: str, count: int, **words: object) -> Problem:
     >>> problem("no_group", 1204, group="column 'home'").text
     "1,204 rows have no group (column 'home'): fill it in or drop them"
     """
-    who, what = TEXTS[kind]
+    who, what = TEXTS[kind.removeprefix(OF_LIST)]
     if who:
         one, several = who.split("|")
         what = f"{count:,} {one if count == 1 else several} {what}"
-    return Problem(count, what.format(**words))
+    return Problem(count, what.format(**{"hint": "", **words}, where=IN_LIST if kind.startswith(OF_LIST) else ""))
 
 
 def problems_in(counts: Mapping[str, int], **words: object) -> list[Problem]:

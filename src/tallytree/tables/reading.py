@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,32 +14,22 @@ import numpy as np
 
 from tallytree.core.arguments import FLAG, TEXT, expecting, optional
 from tallytree.core.arrays import Integers
-from tallytree.core.errors import DataError, SpecError
+from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.categories import Categories
 from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.address import Source
-from tallytree.tables.checking import (
-    category_problems,
-    column_problems,
-    empty_problems,
-    entity_problems,
-    groups_problems,
-    matching_problems,
-    row_problems,
-    spanning_problems,
-)
-from tallytree.tables.counting import ENTITY, as_counts, categorised, counting_query, needed, region_names
+from tallytree.tables.check import category_problems, column_problems, groups_problems, problems_of
+from tallytree.tables.count import Counting, group_sizes
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.guard import from_outside
-from tallytree.tables.lots import bounded, check_engine, fresh_key
-from tallytree.tables.options import Columns, Options, check_groups_are_public, region_columns
-from tallytree.tables.problems import InputProblems, Problem, missing_columns, problem, raise_any
-from tallytree.tables.regions import RegionKeys, hierarchy_of, place, region_keys
+from tallytree.tables.options import Options, check_groups_are_public, region_columns
+from tallytree.tables.problems import InputProblems, missing_columns, problem, raise_any
+from tallytree.tables.regions import hierarchy_of, place, region_keys
 from tallytree.tables.same_source import refuse_own_list
-from tallytree.tables.sealed import Sealed
 from tallytree.tables.source import Opened, open_groups, open_source, paths_of, stem, workspace
+from tallytree.tables.truncate import check_engine
 
 BYTES_PER_CELL = 24  # counts of the leaves, of all regions, and a view of them
 
@@ -109,6 +99,11 @@ def read(
     if hierarchy is not None:
         refuse_too_many(hierarchy, options)
     paths = paths_of(source, "source")
+    if name is None and paths is not None and len(paths) == 1:
+        name = stem(paths[0])
+    if name is None and isinstance(source, Source):
+        name = source.name
+    options = replace(options, name=name, files=tuple(paths or ()))
     if groups is not None:
         check_groups_are_public(groups_are_public)
         refuse_own_list(source, table, groups, groups_table)
@@ -122,27 +117,14 @@ def read(
         raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
         regions = _hierarchy(rows if listed is None else listed, options)
         refuse_too_many(regions, options)
-        counts = _counts(rows, listed, options, regions)
-    if name is None and paths is not None and len(paths) == 1:
-        name = stem(paths[0])
-    if name is None and isinstance(source, Source):
-        name = source.name
-    return GroupSizes(
-        hierarchy=regions if categories is None else by_category(regions, categories),
-        max_size=max_size,
-        counts=Sealed(counts),
-        leaf_totals=counts.sum(axis=1) if options.first_size == 0 else None,
-        listed_totals=_over_all(counts, options) if options.with_groups and options.from_rows else None,
-        name=name,
-        quantity_bound=quantity_bound or 1,
-        rows_per_entity=rows_per_entity or 1,
-        entity_column=entity is not None,
-        rows_were_bounded=rows_per_entity is not None,
-        groups_were_split=options.split,
-        regions_declared_public=hierarchy is None and groups is None,
-        columns=Columns(group, options.region, entity),
-        files=tuple(paths or ()),
-    )
+        keys = region_keys(regions, options.region) if options.region else None
+        counting = Counting(rows.sql, rows.table, None if listed is None else listed.table, options, keys)
+        return group_sizes(
+            counting,
+            lambda query: rows.fetch("Counting", query),
+            lambda: raise_any(problems_of(rows, counting)),
+            regions,
+        )
 
 
 @from_outside("Reading the microdata")
@@ -179,11 +161,12 @@ def read_groups(
             by = None
         regions = _hierarchy(listed, options)
         keys = region_keys(regions, options.region) if options.region else None
-        raise_any(groups_problems(listed, options, keys) + category_problems(listed, options, keys, of_groups=True))
+        counting = Counting(listed.sql, listed.table, listed.table, options, keys)
+        raise_any(groups_problems(listed, counting) + category_problems(listed, counting, of_groups=True))
 
         def by_leaf() -> Any:
-            rows = categorised(needed(listed.table, options, of_groups=True, region=True), options)
-            rows = place(rows, keys, region_names(options))
+            rows = counting.categorised(counting.needed(listed.table, of_groups=True, region=True))
+            rows = place(listed.sql, rows, keys, counting.region_names)
             return rows.group_by("leaf", *(["category"] if by is not None else [])).agg(groups=rows.count())
 
         counted = listed.fetch("Counting the groups", by_leaf)
@@ -220,12 +203,6 @@ def _are_listed(categories: Categories, columns: Sequence[str]) -> bool:
     return bool(there)
 
 
-def _over_all(counts: Integers, options: Options) -> Integers:
-    """The number of groups in each leaf region, over all categories and sizes."""
-    totals: Integers = counts.reshape(len(options.by or ()), -1, counts.shape[1]).sum(axis=(0, 2))
-    return totals
-
-
 def refuse_too_many(regions: Hierarchy, options: Options) -> None:
     """Refuse more cells than the machine's memory holds, before they are counted."""
     cells = (options.max_size + 1) * (1 if options.by is None else len(options.by)) * len(regions)
@@ -260,43 +237,3 @@ def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
     if cells.num_rows == 0:
         raise InputProblems([problem("groups_no_rows" if options.with_groups else "no_regions", 0)])
     return hierarchy_of(cells, options.region)
-
-
-def _counts(rows: Opened, listed: Opened | None, options: Options, hierarchy: Hierarchy) -> Integers:
-    """The counts `[leaves, sizes]`; any trouble met on the way is looked into and raised as `InputProblems`."""
-    keys = region_keys(hierarchy, options.region) if options.region else None
-    region_in_rows = bool(options.region) and set(options.region) <= set(rows.table.columns)
-    groups = None if listed is None else listed.table
-    bound = None if options.rows_per_entity is None else _lots(rows, options.rows_per_entity)
-    # Which rows are kept is random. The query finds trouble on all rows, kept or not, so a refusal is not random.
-    cells = rows.fetch("Counting", lambda: counting_query(rows.table, groups, options, keys, region_in_rows, bound))
-    trouble = int(np.sum(cells["trouble"].to_numpy(zero_copy_only=False)))
-    if trouble or not np.any(cells["size"].to_numpy(zero_copy_only=False)):
-        raise_any(_problems(rows, listed, options, keys, region_in_rows))
-    if trouble:
-        raise DataError(
-            f"{trouble:,} groups cannot be counted, and a second look found no reason: the rows changed meanwhile, or "
-            "differ from query to query. Nothing was spent. Read from a table, or a file, that does not change"
-        )
-    return as_counts(cells, options, hierarchy.leaf_count)
-
-
-def _lots(rows: Opened, rows_per_entity: int) -> Callable[[Any], Any]:
-    """What keeps so many rows of each entity, by lots under a new key."""
-    return lambda table: bounded(table, rows_per_entity, entity=ENTITY, key=fresh_key(), engine=rows.backend.name)
-
-
-def _problems(
-    rows: Opened, listed: Opened | None, options: Options, keys: RegionKeys | None, region_in_rows: bool
-) -> list[Problem]:
-    found = entity_problems(rows, options) + row_problems(rows, options, keys, region_in_rows)
-    told = rows if listed is None or options.from_rows else listed
-    found += category_problems(told, options, keys, of_groups=told is listed)
-    if listed is not None and options.from_rows:
-        found += empty_problems(rows, listed.table, options, keys)
-    if listed is not None:
-        found += groups_problems(listed, options, keys)
-        found += matching_problems(rows, listed.table, options, keys, region_in_rows)
-    elif region_in_rows and not options.split:
-        found += spanning_problems(rows, options, keys)
-    return found

@@ -14,7 +14,6 @@ import numpy as np
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.tables.engines import words
 
 NOWHERE = -1  # no region, or one that is not in the hierarchy
 AMBIGUOUS = -2  # a name that stands for several leaves
@@ -136,12 +135,11 @@ def _places(hierarchy: Hierarchy, columns: Sequence[str]) -> list[int]:
 # -------------------------------------------------------------------- in the engine
 
 
-def place(table: Any, keys: RegionKeys | None, region: Sequence[str]) -> Any:
+def place(sql: Any, table: Any, keys: RegionKeys | None, region: Sequence[str]) -> Any:
     """The table with a column `leaf` instead of its columns `region`; NOWHERE where none is found.
 
     The join comes before any aggregation on purpose: numbers of leaves are much cheaper to compare than texts.
     """
-    sql = words(table)
     if keys is None or not region:
         return table.mutate(leaf=sql.literal(0, "int32"))
     natives = [_joined_natively(table[column].type(), keys.may_be_empty(at)) for at, column in enumerate(region)]

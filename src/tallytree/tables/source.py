@@ -23,7 +23,7 @@ from tallytree.core.progress import Progress, Stage, silent
 from tallytree.tables import spark
 from tallytree.tables.address import Source, refuse_url
 from tallytree.tables.duckdb_sql import DuckDB, literal, quoted
-from tallytree.tables.engines import Remote, backend_of, connected, ibis_on, in_memory, is_ibis, is_spark, of_spark
+from tallytree.tables.engines import IbisWords, Remote, backend_of, connected, ibis_on, is_ibis, is_spark, of_spark
 from tallytree.tables.guard import EngineError, guarded
 from tallytree.tables.spill import spill_directory
 from tallytree.tables.waiting import waited
@@ -56,6 +56,11 @@ class Opened:
     progress: Progress = silent
     identity: Any = None  # what tells a table of an engine from all others, if the engine says so
     remote: Remote | None = None  # if it was opened here
+
+    @property
+    def sql(self) -> Any:
+        """What queries of this engine are written with, besides its tables."""
+        return self.backend if isinstance(self.backend, DuckDB) else IbisWords(self.backend.name)
 
     def fetch(self, doing: str, expression: Callable[[], Any]) -> Any:
         """The rows of a small result as a pyarrow table; the expression is built inside the guard, too."""
@@ -178,7 +183,7 @@ def open_groups(groups: Any, table: str | None, beside: Opened, connect: Workspa
             return Opened(backend, found, beside.progress)
     run = guarded if remote is None else remote.run
     moved = run("Reading the groups table", lambda: backend.to_pyarrow(found))
-    return Opened(beside.backend, in_memory(beside.backend, moved), beside.progress, remote=beside.remote)
+    return Opened(beside.backend, beside.sql.memtable(moved), beside.progress, remote=beside.remote)
 
 
 def named(source: Any, table: str | None, option: str) -> tuple[Any, str | None]:

@@ -9,9 +9,8 @@ import pytest
 
 from tallytree import Budget
 from tallytree.core.errors import SpecError
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Marginal
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.privacy import Sensitivity
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.households.rounds import PrivateTables

@@ -128,7 +128,7 @@ def test_an_error_after_the_budget_was_reserved_says_what_was_spent(book, tmp_pa
     def fails(*_, **__):
         raise ReleaseError("something went wrong")
 
-    monkeypatch.setattr("tallytree.synthesis.methods.cells.MwemOptions.run", fails)
+    monkeypatch.setattr("tallytree.lab.rivals.synthesizers.MwemOptions.run", fails)
     with pytest.raises(ReleaseError) as stop:
         synthesize(made_up(), **QUICK, ledger=book, folder=tmp_path / "kept" if kept else None)
     (note,) = stop.value.__notes__

@@ -31,6 +31,7 @@ from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.goals import suggest
 from tallytree.planning.prior import Prior
 from tallytree.planning.report import AUTO_CANDIDATES, predicted_best
+from tallytree.planning.simulation import PublicFacts
 from tallytree.privacy import Neighbours
 from tallytree.publish.release.measurements_file import room_for
 from tests.faults.mutations import mend
@@ -374,7 +375,7 @@ def test_auto_takes_what_a_prior_predicts_to_be_best_and_such_a_release_is_verif
     counts[:, :4] = groups // 12
     people = Truth("people", tree, counts, public_totals=False).group_sizes()
     prior = Prior.of("households", groups=groups)
-    best = predicted_best(tree, Neighbours.of(people, one_entity()), budget=HOW["budget"], prior=prior)
+    best = predicted_best(PublicFacts(tree, Neighbours.of(people, one_entity())), prior, HOW["budget"])
     assert best.name in AUTO_CANDIDATES
     release(people, prior=prior, intervals="none", **HOW).save(tmp_path / "made")
     assert verify(tmp_path / "made").faults == ()
@@ -382,9 +383,11 @@ def test_auto_takes_what_a_prior_predicts_to_be_best_and_such_a_release_is_verif
 
 def test_shares_for_goals_are_promised_for_what_is_measured_whatever_the_data_are():
     neighbours = Neighbours(one_entity(), SIZES, False)
-    found = suggest(TREE, neighbours, Budget(epsilon=1), "county half-width 60 at 95%")
+    found = suggest(PublicFacts(TREE, neighbours), Budget(epsilon=1), "county half-width 60 at 95%")
     assert found.options == {"leaves": "at_least"}
     assert 'options = { leaves = "at_least" }' in found.toml
-    small = suggest(TREE, Neighbours(one_entity(), 39, False), Budget(epsilon=1), "county half-width 60 at 95%")
+    small = suggest(
+        PublicFacts(TREE, Neighbours(one_entity(), 39, False)), Budget(epsilon=1), "county half-width 60 at 95%"
+    )
     assert small.options == {}
     assert "options" not in small.toml

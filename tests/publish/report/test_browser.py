@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import tallytree as tt
-from tallytree.lab.people import make_country
+from tallytree.demo.country import make_country
 from tallytree.publish.report.microdata_page import microdata_page
 from tests.publish.report.worlds import ATTACK, NAMES, released, squares
 from tests.synthesis.made_up import made_up

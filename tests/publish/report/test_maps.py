@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tallytree as tt
-from tallytree.lab.country_map import country_map
+from tallytree.demo.country import country_map
 from tallytree.publish.report.maps import THINNING, WIDTH, _thinned, read_map
 
 TREE = tt.Hierarchy.from_levels({"state": ["A", "A", "B"], "county": ["01", "2", "3"]}, ["state", "county"])

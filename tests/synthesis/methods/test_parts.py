@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from tallytree.domain.attributes import Attribute
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.synthesis.methods.affording import first_tables, helping_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.methods.asking import epsilon_for, share

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from tallytree import Budget
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Marginal
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.lab.truth import seeded
 from tallytree.privacy.households import selection
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit

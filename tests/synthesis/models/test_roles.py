@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.attributes import Attribute
+from tallytree.domain.edit_rules import Below, Has, Role, Structure
+from tallytree.domain.feasibility import possible_sizes
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.domain.structure.possible import possible_sizes
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.rules import Below, Has
-from tallytree.domain.structure.structure import Structure
+from tallytree.lab.rivals.hgem import Generator
+from tallytree.lab.rivals.mwem import Histogram
 from tallytree.lab.truth import SeededWords
 from tallytree.synthesis.models.fitting import fit, loss, loss_and_gradient, slopes_by_logits, target_of
-from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.mixture import Mixture, joined, softmax
 from tallytree.synthesis.models.model import Measured, Wanted
-from tallytree.synthesis.models.network import Generator
 from tallytree.synthesis.models.sampling import counted, draw
 from tallytree.synthesis.models.slots import variants
 from tallytree.synthesis.structural import cleared, structural_tables, zero_tables

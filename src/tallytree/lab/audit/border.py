@@ -33,12 +33,11 @@ import numpy as np
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
 from tallytree.core.notebook import briefly
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.lab.audit.releases import BUDGETS, UNITS, Setting, settings, spec
 from tallytree.lab.audit.results import BorderRow
-from tallytree.lab.audit.worlds import BY_GROUP, BY_MEMBERS, State, random_pair
+from tallytree.lab.audit.worlds import BY_GROUP, BY_MEMBERS, Home, State, households_of, random_pair
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.budget import Budget
@@ -50,7 +49,6 @@ from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.plan import FIRST
-from tallytree.tables.households import households_from_codes
 
 TRIES = 20  # tables for each pair that is accepted
 STAGES = 4  # an adaptive plan has two; one more run shows that the answers are as wanted
@@ -127,15 +125,15 @@ def _answers(draw: Draw, *seed: object) -> Integers:
 
 @contextmanager
 def injected(randomness: Randomness) -> Iterator[None]:
-    """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `lots.bounded`)."""
+    """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `truncated`)."""
     border: Any = import_module("tallytree.privacy.measure")
-    reading: Any = import_module("tallytree.tables.reading")
-    own = border.cryptographic, reading.fresh_key
-    border.cryptographic, reading.fresh_key = (lambda _: randomness), (lambda: "0" * 64)
+    counting: Any = import_module("tallytree.tables.count")
+    own = border.cryptographic, counting.fresh_key
+    border.cryptographic, counting.fresh_key = (lambda _: randomness), (lambda: "0" * 64)
     try:
         yield
     finally:
-        border.cryptographic, reading.fresh_key = own
+        border.cryptographic, counting.fresh_key = own
 
 
 # -------------------------------------------------------------------- what is compared
@@ -306,7 +304,6 @@ def _name(part: Measurement) -> str:
 
 # -------------------------------------------------------------------- rounds of synthesis
 
-Home = tuple[int, tuple[tuple[int, int], ...]]  # the area, and each person's age and relation
 BY_POSITION = Structure((Role("head", position=1),))
 BY_ATTRIBUTE = Structure((Role("head", attribute="relation", values=("0",), number="at most one"),))
 HOUSEHOLD_UNITS: tuple[HouseholdUnitKind, ...] = ("one_group", "one_group_added_or_removed", "one_person_attributes")
@@ -356,7 +353,7 @@ def random_homes(unit: str, *seed: object) -> tuple[tuple[Home, ...], tuple[Home
 def audit_rounds(unit: HouseholdUnitKind, structure: Structure, *, pairs: int) -> BorderRow:
     """Compare pairs of random neighbouring households: every table measured, some of its cells, and a selection."""
     found, queries = [], 0
-    how = "told by an attribute" if structure is BY_ATTRIBUTE else "told by position"
+    how = "told by an attribute" if structure == BY_ATTRIBUTE else "told by position"
     for number in range(pairs):
         homes = random_homes(unit, unit, how, number)
         observed = [_observe_rounds(one, unit, structure) for one in homes]
@@ -372,14 +369,7 @@ def _observe_rounds(homes: Sequence[Home], unit: HouseholdUnitKind, structure: S
     """All tables as queries. What the unit makes public is an output: it must be the same for neighbours."""
     schema, recorder = household_schema(structure), Recorder()
     neighbours = HouseholdNeighbours(HouseholdUnit(unit), MOST_PERSONS)
-    persons = [person for _, members in homes for person in members]
-    private = households_from_codes(
-        schema,
-        {"area": np.array([area for area, _ in homes], np.int64)},
-        {name: np.array([one[at] for one in persons], np.int64) for at, name in enumerate(("age", "relation"))},
-        np.array([number for number, (_, members) in enumerate(homes) for _ in members], np.int64),
-        len(homes),
-    )
+    private = households_of(schema, homes)
     tables = PrivateTables(private, neighbours, Budget(rho=1000), randomness=recorder.randomness())
     queries, outputs, offered = [], {}, []
     if neighbours.number_is_public:

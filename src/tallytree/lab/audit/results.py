@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from tallytree.privacy.budget import Budget, epsilon_of
@@ -113,16 +115,21 @@ class Audit:
             "border": [row.plain() for row in self.border],
         }
 
-    def to_csv(self) -> str:
-        """The rows of bounds as a table for spreadsheets; numbers in four decimals."""
-        return _table(self.rows)
-
-    def border_to_csv(self) -> str:
-        """The rows of the border in the same way."""
-        return _table(self.border)
+    def save(self, folder: Path) -> list[Path]:
+        """Write `audit.json` and, for spreadsheets, `audit.csv` (bounds) and `audit-border.csv`; return their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        contents = {
+            "audit.json": json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n",
+            "audit.csv": _table(self.rows),
+            "audit-border.csv": _table(self.border),
+        }
+        for name, content in contents.items():
+            (folder / name).write_text(content, encoding="utf-8")
+        return [folder / name for name in contents]
 
 
 def _table(rows: Sequence[Row | BorderRow]) -> str:
+    """Rows as CSV, numbers in four decimals."""
     text = io.StringIO()
     plain = [{"version": VERSION, **row.plain()} for row in rows]
     writer = csv.DictWriter(text, list(plain[0]) if plain else ["version"], lineterminator="\n")

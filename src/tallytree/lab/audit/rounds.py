@@ -7,7 +7,7 @@ whose score rises by its sensitivity between the neighbours and nine whose score
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import exp, log
@@ -16,20 +16,18 @@ import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import ReleaseError
+from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.domain.structure.roles import Role
-from tallytree.domain.structure.structure import Structure
 from tallytree.lab.audit.bounds import CONFIDENCE, lower_bound
 from tallytree.lab.audit.loss import exact_epsilon
 from tallytree.lab.audit.results import Row, stated
+from tallytree.lab.audit.worlds import Home, counts_of_homes, households_of
 from tallytree.lab.truth import SeededWords
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
 from tallytree.privacy.households.rounds import NoisyTable, PrivateTables
 from tallytree.privacy.households.selection import candidates, choose
 from tallytree.privacy.measurements import Measurement
-from tallytree.tables.contingency import grouped, marginal_counts
-from tallytree.tables.households import Households, households_from_codes
 
 SCHEMA = Schema(
     (Attribute("area", ("0", "1")),),
@@ -44,8 +42,7 @@ EPSILON = Fraction(2)  # of a selection; in ρ it costs ε²/8 = 1/2 too
 FALLING = 9  # candidates whose scores fall where one rises: the more, the nearer a choice comes to its ε
 AT_A_TIME = 250  # rounds of one `PrivateTables`, which adds up what was spent before each
 
-Home = tuple[int, tuple[int, ...]]  # the area, and each person's age
-KEPT: tuple[Home, ...] = ((0, (0, 1)), (1, (1,)))
+KEPT: tuple[Home, ...] = ((0, ((0,), (1,))), (1, ((1,),)))  # an area, and each person's age
 TABLE = Marginal("persons", ("area",), ("age",))
 OTHER = Marginal("households", ("area",), ("age",))
 BY_ROLE = Marginal("households", ("area",), roles=(("head", "age"),))
@@ -66,11 +63,16 @@ class Case:
         return HouseholdNeighbours(HouseholdUnit(self.unit), SCHEMA.max_persons)
 
 
+TWO, OTHERS = (0, ((0,), (0,))), (1, ((1,), (1,)))
 CASES = (
-    Case("one_group", "a household is replaced", ((0, (0, 0)), *KEPT), ((1, (1, 1)), *KEPT)),
-    Case("one_group_added_or_removed", "a household leaves", ((0, (0, 0)), *KEPT), KEPT),
-    Case("one_person_attributes", "a person changes", ((0, (0,)), *KEPT), ((0, (1,)), *KEPT)),
+    Case("one_group", "a household is replaced", (TWO, *KEPT), (OTHERS, *KEPT)),
+    Case("one_group_added_or_removed", "a household leaves", (TWO, *KEPT), KEPT),
+    Case("one_person_attributes", "a person changes", ((0, ((0,),)), *KEPT), ((0, ((1,),)), *KEPT)),
 )
+
+
+def _counts(homes: tuple[Home, ...], table: Marginal) -> Integers:
+    return counts_of_homes(SCHEMA, homes, table)
 
 
 def audited_round(kind: str, case: Case, runs: int, confidence: float = CONFIDENCE) -> Row:
@@ -119,15 +121,21 @@ def _exact_choice(case: Case) -> float:
 def choice_chances(
     case: Case, sensitivity_factor: Fraction = Fraction(1), falling: int = FALLING
 ) -> tuple[list[float], list[float]]:
-    """The chances of each place, on either data set: P ∝ exp(ε u / 2) with u the score over its sensitivity."""
+    """The chances of each place, on either data set."""
     estimates = _estimates(case, falling)
-    bound = float(case.neighbours.sensitivity(TABLE, SCHEMA).l1 * sensitivity_factor)
-    found = []
-    for homes in (case.here, case.there):
-        counts = _counts(homes, TABLE)
-        weights = [exp(float(EPSILON) * float(np.abs(counts - one).sum()) / (2 * bound)) for one in estimates]
-        found.append([weight / sum(weights) for weight in weights])
-    return found[0], found[1]
+    bounds = [float(case.neighbours.sensitivity(TABLE, SCHEMA).l1 * sensitivity_factor)] * len(estimates)
+    return _chances(case.here, [TABLE] * len(estimates), estimates, bounds), _chances(
+        case.there, [TABLE] * len(estimates), estimates, bounds
+    )
+
+
+def _chances(
+    homes: tuple[Home, ...], tables: Sequence[Marginal], estimates: Sequence[Integers], bounds: Sequence[float]
+) -> list[float]:
+    """P ∝ exp(ε u / 2), with u the score of each place over its sensitivity."""
+    scores = [float(np.abs(_counts(homes, table) - one).sum()) for table, one in zip(tables, estimates, strict=True)]
+    weights = [exp(float(EPSILON) * score / (2 * bound)) for score, bound in zip(scores, bounds, strict=True)]
+    return [weight / sum(weights) for weight in weights]
 
 
 def _estimates(case: Case, falling: int = FALLING) -> list[Integers]:
@@ -171,13 +179,9 @@ def _both(case: Case, runs: int) -> tuple[Floats, Floats]:
     """A table is selected and then measured, as a method of synthesis does it; the ratios of both outputs add up."""
     tables_of = (TABLE, OTHER)
     views = {table: [_counts(homes, table) for homes in (case.here, case.there)] for table in tables_of}
-    bounds = [case.neighbours.sensitivity(table, SCHEMA).l1 for table in tables_of]
+    bounds = [float(case.neighbours.sensitivity(table, SCHEMA).l1) for table in tables_of]
     estimates = [views[TABLE][0], views[OTHER][1]]
-    chances = []
-    for world in (0, 1):
-        scores = [float(np.abs(views[t][world] - e).sum()) for t, e in zip(tables_of, estimates, strict=True)]
-        weights = [exp(float(EPSILON) * one / (2 * bound)) for one, bound in zip(scores, bounds, strict=True)]
-        chances.append([weight / sum(weights) for weight in weights])
+    chances = [_chances(homes, tables_of, estimates, bounds) for homes in (case.here, case.there)]
 
     def score(tables: PrivateTables) -> float:
         place = tables.select(list(tables_of), estimates, EPSILON)
@@ -192,7 +196,7 @@ def _scores(case: Case, runs: int, price: Fraction, score: Callable[[PrivateTabl
     """`runs` scores on each data set; every round is paid for with its price."""
     found = []
     for homes in (case.here, case.there):
-        private = _households(homes)
+        private = households_of(SCHEMA, homes)
         mine: list[float] = []
         while len(mine) < runs:
             number = min(AT_A_TIME, runs - len(mine))
@@ -228,23 +232,3 @@ def _given(noisy: NoisyTable | None) -> NoisyTable:
     if noisy is None:
         raise ReleaseError("a round was lost in an audit, which keeps no journal: please report this as a defect")
     return noisy
-
-
-# -------------------------------------------------------------------- households
-
-
-def _columns(homes: tuple[Home, ...]) -> tuple[dict[str, Integers], dict[str, Integers], Integers]:
-    areas = np.array([area for area, _ in homes], np.int64)
-    ages = np.array([age for _, persons in homes for age in persons], np.int64)
-    home = np.array([number for number, (_, persons) in enumerate(homes) for _ in persons], np.int64)
-    return {"area": areas}, {"age": ages}, home
-
-
-def _households(homes: tuple[Home, ...]) -> Households:
-    household, person, home = _columns(homes)
-    return households_from_codes(SCHEMA, household, person, home, len(homes))
-
-
-def _counts(homes: tuple[Home, ...], table: Marginal) -> Integers:
-    household, person, home = _columns(homes)
-    return marginal_counts(grouped(SCHEMA, household, person, home, len(homes)), table)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from itertools import product
-from multiprocessing import get_context
 from os import cpu_count
-from typing import Any
 
-from tallytree.core.errors import SpecError
+from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.lab.audit.border import (
     BY_ATTRIBUTE,
@@ -26,10 +23,10 @@ from tallytree.lab.audit.bounds import CONFIDENCE
 from tallytree.lab.audit.planted import defects
 from tallytree.lab.audit.releases import BUDGETS, Setting, audited, settings
 from tallytree.lab.audit.results import Audit, BorderRow, Row
-from tallytree.lab.audit.rounds import CASES, ROUNDS, Case, audited_round
+from tallytree.lab.audit.rounds import CASES, ROUNDS, audited_round
 from tallytree.lab.audit.worlds import PEOPLE
+from tallytree.lab.workers import Lost, run_all
 from tallytree.mechanisms import MECHANISMS, mechanism_named
-from tallytree.privacy.households.neighbours import HouseholdUnitKind
 
 RUNS, QUICK_RUNS = 10_000, 2_000
 ALONE = 10  # outputs that take a release or a round each: one for so many runs
@@ -39,8 +36,8 @@ TRIES = 20  # of each planted defect
 BORDER_PAIRS = 2  # of each setting; the first of those with a budget in ε is compared as whole releases too
 ROUND_PAIRS, PLANTED_PAIRS = 40, 10
 
-Rows = list[Row | BorderRow]
-Task = Callable[[], Rows]
+# Tasks are sent to other processes, so each is a function of plain values.
+Task = Callable[[], Row | BorderRow | list[BorderRow]]
 
 
 def audit(
@@ -72,11 +69,11 @@ def audit(
         number = len(defects())
         each = 1 - (1 - confidence) / (number * TRIES)
         tasks: list[Task] = [partial(_defect, place, each) for place in range(number)]
-        tasks.append(partial(_planted_at_the_border, release))
+        tasks.append(partial(audit_planted, release, pairs=PLANTED_PAIRS))
     else:
         sampled = _sampled(mechanisms, runs or (QUICK_RUNS if quick else RUNS), confidence, quick=quick)
         tasks = [*sampled, *_at_the_border(mechanisms, release, quick=quick)]
-    rows = _done(tasks, jobs or cpu_count() or 1, progress)
+    rows = _run(tasks, jobs or cpu_count() or 1, progress)
     bounds = tuple(row for row in rows if isinstance(row, Row))
     return Audit(bounds, confidence, tuple(row for row in rows if isinstance(row, BorderRow)))
 
@@ -88,7 +85,7 @@ def _sampled(mechanisms: list[str] | None, runs: int, confidence: float, *, quic
     each = 1 - (1 - confidence) / (len(chosen) + len(rounds))
     tasks: list[Task] = [
         partial(
-            _audited,
+            audited,
             setting,
             runs=max(100, runs // ALONE) if setting.gadgets == 1 else runs,
             count_runs=max(100, runs // COUNTS) if _counted(setting) else 0,
@@ -97,7 +94,7 @@ def _sampled(mechanisms: list[str] | None, runs: int, confidence: float, *, quic
         )
         for setting in chosen
     ]
-    return tasks + [partial(_round, kind, case, max(100, runs // ALONE), each) for kind, case in rounds]
+    return tasks + [partial(audited_round, kind, case, max(100, runs // ALONE), each) for kind, case in rounds]
 
 
 def _at_the_border(mechanisms: list[str] | None, release: ReleaseFrom, *, quick: bool) -> list[Task]:
@@ -107,11 +104,12 @@ def _at_the_border(mechanisms: list[str] | None, release: ReleaseFrom, *, quick:
         return 0 if quick or setting.budget != BUDGETS[0] else 1
 
     tasks: list[Task] = [
-        partial(_compared, setting, pairs=BORDER_PAIRS, published=whole(setting), release=release) for setting in chosen
+        partial(audit_border, setting, pairs=BORDER_PAIRS, published=whole(setting), release=release)
+        for setting in chosen
     ]
     if mechanisms is None:
         for unit, structure in product(HOUSEHOLD_UNITS, (BY_POSITION, BY_ATTRIBUTE)):
-            tasks.append(partial(_compared_rounds, unit, structure is BY_ATTRIBUTE))
+            tasks.append(partial(audit_rounds, unit, structure, pairs=ROUND_PAIRS))
     return tasks
 
 
@@ -128,54 +126,30 @@ def _commanded(setting: Setting, *, quick: bool) -> bool:
     return named and _counted(setting) and setting.budget == budget
 
 
-# Tasks are sent to other processes, so each is a function of plain values.
+def _defect(number: int, confidence: float) -> Row:
+    return defects()[number].audited(confidence, TRIES)
 
 
-def _audited(setting: Setting, **how: Any) -> Rows:
-    return [audited(setting, **how)]
+class _Auditor:
+    """What runs tasks in another process."""
+
+    def prepare(self, task: tuple[int, Task]) -> None:
+        """Nothing is timed."""
+
+    def run(self, task: tuple[int, Task]) -> list[Row | BorderRow]:
+        """The rows of a task."""
+        found = task[1]()
+        return [*found] if isinstance(found, list) else [found]
 
 
-def _round(kind: str, case: Case, runs: int, confidence: float) -> Rows:
-    return [audited_round(kind, case, runs, confidence)]
-
-
-def _compared(setting: Setting, **how: Any) -> Rows:
-    return [audit_border(setting, **how)]
-
-
-def _compared_rounds(unit: HouseholdUnitKind, by_attribute: bool) -> Rows:
-    return [audit_rounds(unit, BY_ATTRIBUTE if by_attribute else BY_POSITION, pairs=ROUND_PAIRS)]
-
-
-def _defect(number: int, confidence: float) -> Rows:
-    return [defects()[number].audited(confidence, TRIES)]
-
-
-def _planted_at_the_border(release: ReleaseFrom) -> Rows:
-    return [*audit_planted(release, pairs=PLANTED_PAIRS)]
-
-
-def _done(tasks: list[Task], jobs: int, progress: Progress) -> Rows:
+def _run(tasks: list[Task], jobs: int, progress: Progress) -> list[Row | BorderRow]:
     """The rows of all tasks, in their order."""
     doing = "NOT PRIVATE: auditing"
     progress(Stage(doing, 0, len(tasks)))
-    found: dict[int, Rows] = {}
-    if jobs == 1:
-        for number, task in enumerate(tasks):
-            found[number] = task()
-            progress(Stage(doing, len(found), len(tasks), about=found[number][0].name))
-        return [row for rows in found.values() for row in rows]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(_run, task): number for number, task in enumerate(tasks)}
-        try:
-            for future in as_completed(futures):
-                found[futures[future]] = future.result()
-                progress(Stage(doing, len(found), len(tasks), about=found[futures[future]][0].name))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    found: dict[int, list[Row | BorderRow]] = {}
+    for (number, _), rows in run_all(_Auditor, (), enumerate(tasks), jobs=jobs, limit=None):
+        if isinstance(rows, Lost):
+            raise ReleaseError(f"an audit could not be finished: {rows.message}; its own message is above")
+        found[number] = rows
+        progress(Stage(doing, len(found), len(tasks), about=rows[0].name))
     return [row for number in range(len(tasks)) for row in found[number]]
-
-
-def _run(task: Task) -> Rows:
-    return task()

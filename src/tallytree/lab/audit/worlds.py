@@ -25,8 +25,11 @@ from tallytree.core.arrays import Integers
 from tallytree.domain.categories import Categories
 from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.lab.truth import SeededWords
+from tallytree.tables.contingency import grouped, marginal_counts
 from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.households import Households, households_from_codes
 from tallytree.tables.reading import read
 from tallytree.tables.sealed import Sealed
 
@@ -310,3 +313,29 @@ def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         writer = csv.writer(file)
         writer.writerow(header)
         writer.writerows(rows)
+
+
+# -------------------------------------------------------------------- households
+
+Home = tuple[int, tuple[tuple[int, ...], ...]]  # the area, and the codes of each person
+
+
+def _columns(schema: Schema, homes: Sequence[Home]) -> tuple[Any, ...]:
+    persons = [person for _, members in homes for person in members]
+    return (
+        schema,
+        {"area": np.array([area for area, _ in homes], np.int64)},
+        {each.name: np.array([one[at] for one in persons], np.int64) for at, each in enumerate(schema.person)},
+        np.array([number for number, (_, members) in enumerate(homes) for _ in members], np.int64),
+        len(homes),
+    )
+
+
+def households_of(schema: Schema, homes: Sequence[Home]) -> Households:
+    """Households with an area as a data holder would hand them to a synthesis."""
+    return households_from_codes(*_columns(schema, homes))
+
+
+def counts_of_homes(schema: Schema, homes: Sequence[Home], table: Marginal) -> Integers:
+    """The true counts of a table."""
+    return marginal_counts(grouped(*_columns(schema, homes)), table)

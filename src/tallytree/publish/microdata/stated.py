@@ -15,8 +15,8 @@ import numpy as np
 
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.numbers import exact_number
+from tallytree.domain.edit_rules import Structure
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.domain.structure.structure import Structure
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.households.neighbours import HouseholdNeighbours
 from tallytree.privacy.households.rounds import GAUSSIAN

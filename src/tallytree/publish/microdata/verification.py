@@ -53,7 +53,7 @@ from tallytree.synthesis.models.model import Measured, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import Tally
 from tallytree.synthesis.trust import Evidence
 from tallytree.tables.households import NOT_CUT
-from tallytree.tables.plausible import broken
+from tallytree.tables.rule_checks import broken
 from tallytree.version import VERSION
 
 MOST_ROWS = 1 << 40  # of any table; memory is looked at beside

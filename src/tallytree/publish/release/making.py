@@ -232,17 +232,11 @@ def decided(
     chosen: str | Mechanism = mechanism
     if mechanism == "auto" and prior is not None and not options:
         from tallytree.planning.report import predicted_best
+        from tallytree.planning.simulation import PublicFacts
 
-        chosen = predicted_best(
-            group_sizes.hierarchy,
-            neighbours,
-            budget=budget,
-            prior=prior_of(prior),
-            leaf_totals=group_sizes.leaf_totals,
-            shares=shares,
-            priority=priority,
-            progress=progress,
-        )
+        facts = PublicFacts(group_sizes.hierarchy, neighbours, group_sizes.leaf_totals)
+        by: dict[str, Any] = {"shares": shares, "priority": priority}
+        chosen = predicted_best(facts, prior_of(prior), budget, **by, progress=progress)
     return prepare(
         chosen,
         options,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tallytree.estimate.intervals.value import REACH_SHARE
-from tallytree.planning.value import PlanReport, Prediction
+from tallytree.planning.simulation import Prediction
+from tallytree.planning.value import PlanReport
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.report.bars import bar
 from tallytree.publish.report.page import Page, rendered
@@ -30,7 +31,7 @@ def plan_page(report: PlanReport, *, title: str, words: Words | None = None) -> 
             "prior": report.prior,
             "mechanism": mechanism,
             "confidence": in_percent(report.confidence),
-            "protects": report.neighbours.describe(),
+            "protects": report.facts.neighbours.describe(),
             "levels": [_level(report, found, level, usual) for level in report.levels],
             "usual": usual,
             "first": str(first),

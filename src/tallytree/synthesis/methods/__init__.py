@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, silent
+from tallytree.core.registry import Registry
 from tallytree.domain.schema import Schema
 from tallytree.synthesis.methods.asking import Asking, Fitted
-from tallytree.synthesis.methods.cells import HgemOptions, MwemOptions
 from tallytree.synthesis.methods.marginals import MarginalsOptions
 from tallytree.synthesis.workload import Workload
 
@@ -28,7 +28,18 @@ if TYPE_CHECKING:
 DEFAULT = "tallytree-marginals"
 GRADIENTS = ("jax", "optax")  # of the extra `synth`
 
-Options = MarginalsOptions | MwemOptions | HgemOptions
+
+class Options(Protocol):
+    """The options of a method: a frozen dataclass that knows how to run."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def check(self, schema: Schema) -> None:
+        """Refuse a schema that the method cannot work with."""
+
+    def run(self, asking: Asking) -> Fitted:
+        """Spend the whole budget, and fit a model."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -87,11 +98,10 @@ class Method:
         return options.run(Asking(tables, workload, progress, checkpoint))
 
 
-METHODS = {
-    method.name: method
-    for method in (
-        Method(
-            "tallytree-marginals",
+METHODS: Registry[Method] = Registry(
+    {
+        DEFAULT: Method(
+            DEFAULT,
             "tallytree; the model is HQR's H-GEM without its network, the choice of tables follows AIM (McKenna and "
             "others, 2022)",
             "sizes and every attribute first; then whole tables of the workload, chosen where the model is worst, with "
@@ -100,23 +110,9 @@ METHODS = {
             MarginalsOptions,
             GRADIENTS,
         ),
-        Method(
-            "mwem",
-            "HQR, Algorithms 1 and 2",
-            "single cells of the workload's tables, chosen where the model is worst",
-            "for comparison, on domains of at most some million possible households",
-            MwemOptions,
-        ),
-        Method(
-            "h-gem",
-            "HQR, Algorithms 3 and 4",
-            "single cells of the workload's tables, chosen where the model is worst",
-            "for comparison",
-            HgemOptions,
-            GRADIENTS,
-        ),
-    )
-}
+    },
+    "rivals.synthesizers",
+)
 
 
 def method(name: str = DEFAULT) -> Method:

@@ -16,7 +16,7 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Schema
 from tallytree.synthesis.models.model import SyntheticHouseholds
-from tallytree.tables.plausible import Rows, broken
+from tallytree.tables.rule_checks import Rows, broken
 
 PERSONS, HOUSEHOLDS, ANEW = 6, 6, 12  # times that each is tried
 

@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
+from tallytree.domain.edit_rules import Condition, Has, Implies, Role, Structure
+from tallytree.domain.feasibility import possible_sizes
 from tallytree.domain.schema import Schema
-from tallytree.domain.structure.possible import possible_sizes
-from tallytree.domain.structure.roles import Condition, Role
-from tallytree.domain.structure.rules import Has, Implies
-from tallytree.domain.structure.structure import Structure
 
 Flags = NDArray[np.bool_]
 

@@ -7,7 +7,7 @@ import pytest
 
 from tallytree import Hierarchy, SpecError
 from tallytree.estimate import nearest_consistent
-from tallytree.estimate.baselines.cost_tables import (
+from tallytree.lab.rivals.cost_tables import (
     MOST_ENTRIES,
     cheapest_split,
     cost_tables,

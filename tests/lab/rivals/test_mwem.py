@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.lab.households import DOMAINS
-from tallytree.synthesis.models.histogram import Histogram
+from tallytree.lab.rivals.mwem import Histogram
 from tallytree.synthesis.models.model import MeasuredCell
 from tallytree.synthesis.models.public_stream import PublicStream
 from tests.oracles.synthesis import histogram_chances, mwem_update

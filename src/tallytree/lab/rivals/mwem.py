@@ -33,7 +33,7 @@ from tallytree.synthesis.models.model import (
 from tallytree.synthesis.models.public_stream import PublicStream, uniform
 from tallytree.synthesis.models.sampling import Block, ladders
 from tallytree.synthesis.workload import Workload
-from tallytree.tables.plausible import Rows, any_broken
+from tallytree.tables.rule_checks import Rows, any_broken
 
 MOST_CELLS = 5_000_000
 AT_A_TIME = 200_000  # possible households that are held against the rules

@@ -1,4 +1,4 @@
-"""The random selection of an entity's rows where there is a bound: those with the smallest lots are kept.
+"""Truncation to a contribution bound: a random selection of each entity's rows, those with the smallest lots.
 
 A row's lot is a keyed hash of its content, under a key that the operating system makes for each reading. The engine's
 own `random()` is not used: it can be seeded by whoever opened the connection, and it goes by a row's position.
@@ -7,13 +7,12 @@ own `random()` is not used: it can be seeded by whoever opened the connection, a
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from typing import Any
 
 from tallytree.core.errors import SpecError
-from tallytree.tables.engines import postgres_sha256, words
 
 KEY_BYTES = 32
+ENGINES = ("duckdb", "pyspark", "postgres")  # that have SHA-256, by the names that Ibis gives them
 
 
 def fresh_key() -> str:
@@ -23,15 +22,15 @@ def fresh_key() -> str:
 
 def check_engine(engine: str) -> None:
     """Refuse an engine that has no SHA-256, before anything is read."""
-    if engine not in SHA256:
+    if engine not in ENGINES:
         raise SpecError(
-            f"rows_per_entity draws lots with SHA-256, which is known here for {', '.join(SHA256)}; the rows are on "
+            f"rows_per_entity draws lots with SHA-256, which is known here for {', '.join(ENGINES)}; the rows are on "
             f"{engine}. Read them from a file or an Arrow table instead, or leave one row for each entity and "
             "rows_per_entity out"
         )
 
 
-def bounded(rows: Any, rows_per_entity: int, *, entity: str, key: str, engine: str) -> Any:
+def truncated(sql: Any, rows: Any, rows_per_entity: int, *, entity: str, key: str) -> Any:
     """All rows, with `kept` true for at most `rows_per_entity` of each entity: those that come first by their lots.
 
     A row's content is its entity and every other column of `rows`, which must be what counting uses and nothing else.
@@ -59,14 +58,13 @@ def bounded(rows: Any, rows_per_entity: int, *, entity: str, key: str, engine: s
     any other of different content, is that a keyed SHA-256 looks random to whom does not have the key. Copies of one
     row share a lot: they are kept or dropped side by side.
     """
-    sql = words(rows)
     content = [column for column in rows.columns if column != entity]
     # The key is a row of data and no literal: so it is in no query text that an engine logs or quotes.
     drawn = rows.cross_join(sql.memtable({"lot_key": [key]}))
     text = drawn["lot_key"]
     for column in [entity, *content]:
         text = text.concat(_unambiguous(drawn[column]))
-    lots = drawn.mutate(lot=SHA256[engine](text))
+    lots = drawn.mutate(lot=sql.sha256(text))
     turns = lots.mutate(turn=sql.row_number().over(group_by=entity, order_by=["lot", *content]))
     return turns.mutate(kept=turns.turn < rows_per_entity).select(*rows.columns, "kept")
 
@@ -75,11 +73,3 @@ def _unambiguous(column: Any) -> Any:
     """A cell as text with its length before it, or a mark for null: where it ends can be told whatever follows."""
     text = column.cast("string")
     return text.length().cast("string").concat(":").concat(text).fill_null("-")
-
-
-def _hexadecimal(text: Any) -> Any:
-    return text.hexdigest("sha256")
-
-
-# By the names that Ibis gives to engines.
-SHA256: dict[str, Callable[[Any], Any]] = {"duckdb": _hexadecimal, "pyspark": _hexadecimal, "postgres": postgres_sha256}

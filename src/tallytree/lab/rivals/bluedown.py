@@ -14,40 +14,37 @@ Different here: the root's counts by size keep the public total, where there is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.errors import SpecError
 from tallytree.core.kernels import in_threads, kernel
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.checks import fixed_total, integer_table
+from tallytree.estimate.checks import Weights, fixed_total, integer_table, level_weights
 from tallytree.estimate.layout import tiles
 from tallytree.estimate.topdown.subtrees import subtree_estimates
 from tallytree.estimate.tree.whole import whole_parts, whole_root
 
 
 def blue_down(
-    noisy: NDArray[Any], hierarchy: Hierarchy, *, variances: Sequence[float], total: int | None = None
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
     """Whole, non-negative counts `[regions, sizes]` that add up, settled level by level from the root.
 
-    `variances` has the positive variance of the noise of each level; `total` fixes the sum of the root's counts.
+    `total` fixes the sum of the root's counts; `weights` has one positive number per level (the inverse of its noise
+    variance).
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
-    >>> blue_down(np.array([[7, 1], [4, -2], [4, 2]]), tree, variances=[1, 1], total=10)
+    >>> blue_down(np.array([[7, 1], [4, -2], [4, 2]]), tree, total=10)
     array([[8, 2],
            [4, 0],
            [4, 2]])
     """
     noisy = integer_table(noisy, len(hierarchy))
     total = fixed_total(total, noisy.shape[1])
-    levels = np.array(variances, dtype=np.float64)
-    if levels.shape != (hierarchy.depth,) or not (np.isfinite(levels) & (levels > 0)).all():
-        raise SpecError(f"variances are {list(variances)}; expected {hierarchy.depth} positive numbers, one per level")
+    levels = 1 / np.array([float(weight) for weight in level_weights(weights, hierarchy.depth)])
     counts = np.empty(noisy.shape, dtype=np.int64)
     if counts.size == 0:
         return counts

@@ -18,6 +18,8 @@ import numpy as np
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Schema
+from tallytree.lab.rivals.mwem import Histogram
+from tallytree.synthesis.methods import GRADIENTS, Method
 from tallytree.synthesis.methods.asking import (
     PERSONS,
     Asking,
@@ -28,13 +30,12 @@ from tallytree.synthesis.methods.asking import (
     whole,
 )
 from tallytree.synthesis.methods.checkpoints import M, Models
-from tallytree.synthesis.models.histogram import Histogram
 from tallytree.synthesis.models.model import MeasuredCell, Model, refuse_roles
 from tallytree.synthesis.models.slots import slots
 from tallytree.synthesis.workload import Workload
 
 if TYPE_CHECKING:
-    from tallytree.synthesis.models.network import Generator
+    from tallytree.lab.rivals.hgem import Generator
 
 
 PASSES = 400  # over all measured cells, for the settled iterate
@@ -117,7 +118,7 @@ class HgemOptions:
 
     def run(self, asking: Asking) -> Fitted:
         """Algorithm 3."""
-        from tallytree.synthesis.models.network import Generator
+        from tallytree.lab.rivals.hgem import Generator
 
         schema = asking.tables.schema
         rounds = _Rounds(asking, self.rounds, self.selecting, self.totals_share)
@@ -214,3 +215,22 @@ class _Rounds:
 
 def _plain(cell: MeasuredCell) -> list[Any]:
     return [cell.marginal.to_json(), list(cell.cell), cell.value, repr(float(np.float64(cell.variance)))]
+
+
+ROWS = {
+    "mwem": Method(
+        "mwem",
+        "HQR, Algorithms 1 and 2",
+        "single cells of the workload's tables, chosen where the model is worst",
+        "for comparison, on domains of at most some million possible households",
+        MwemOptions,
+    ),
+    "h-gem": Method(
+        "h-gem",
+        "HQR, Algorithms 3 and 4",
+        "single cells of the workload's tables, chosen where the model is worst",
+        "for comparison",
+        HgemOptions,
+        GRADIENTS,
+    ),
+}

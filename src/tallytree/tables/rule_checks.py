@@ -15,11 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
+from tallytree.domain.edit_rules import Below, Condition, Has, Implies, Role, SizeClass, Structure, may_be_below
 from tallytree.domain.schema import Schema
-from tallytree.domain.structure.roles import Condition, Role
-from tallytree.domain.structure.rules import Below, Has, Implies, SizeClass, may_be_below
-from tallytree.domain.structure.structure import Structure
 
 Columns = Mapping[str, NDArray[Any]]
 Flags = NDArray[np.bool_]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Hierarchy, SpecError
-from tallytree.estimate.tree.topdown import top_down
+from tallytree.lab.rivals.topdown import top_down
 from tests.oracles.trees import is_feasible, least_cost, noisy_counts, random_tree
 
 

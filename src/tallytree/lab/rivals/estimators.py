@@ -1,9 +1,9 @@
-"""What the other mechanisms are compared with: M_H and M_c by generic solvers, M_H^dp with its tables, and TopDown.
+"""Mechanisms to compare with: M_H and M_c by generic solvers, M_H^dp with its tables, TopDown, BlueDown and InfTDA.
 
 The solvers are exact (SCIP) or relaxed and rounded (Clarabel), on the PGSR paper's Models 1 and 2 in the readings that
-`baselines.solvers` and `…cost_tables` explain. With public totals M_c knows every region's number of groups, so it
+`solvers` and `cost_tables` explain. With public totals M_c knows every region's number of groups, so it
 bounds its survival counts and gives size 0 the rest. TopDown is the U.S. Census Bureau's algorithm as that paper
-describes it, on counts by size.
+describes it, on counts by size; BlueDown and InfTDA are newer ways from the top down.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import counts_from_at_least
-from tallytree.estimate.baselines import solvers
-from tallytree.estimate.baselines.cost_tables import MOST_ENTRIES, paper_reach, table_entries, table_estimate, too_large
-from tallytree.estimate.tree.topdown import top_down
+from tallytree.lab.rivals import solvers
+from tallytree.lab.rivals.bluedown import blue_down
+from tallytree.lab.rivals.chebyshev import chebyshev_down
+from tallytree.lab.rivals.cost_tables import MOST_ENTRIES, paper_reach, table_entries, table_estimate, too_large
+from tallytree.lab.rivals.topdown import top_down
 from tallytree.mechanisms.mechanism import ALL_TOTALS, PGSR, Estimate, Mechanism, precisions, sizes_of, terms
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.measurements import Measurements
@@ -29,54 +31,27 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan
 
 ROUNDED = "rounded cell by cell, so regions need not add up"
+FROM_THE_TOP = "(not one optimum in all)"
 
 
-def hierarchical_exact(measurements: Measurements) -> Estimate:
-    """M_H: Model 1 as an integer program."""
-    counts = _of_counts(solvers.hierarchical_exact, measurements)
-    return Estimate(counts, "the closest consistent counts to the measured ones (SCIP proved them optimal)")
+def _from_counts(solve: Callable[..., Integers], certificate: str, measurements: Measurements) -> Estimate:
+    counts = solve(measurements.stacked("counts"), measurements.hierarchy, **terms(measurements, "counts"))
+    return Estimate(counts, certificate)
 
 
-def hierarchical_relaxed(measurements: Measurements) -> Estimate:
-    """M_H^r: Model 1 without whole numbers, rounded."""
-    counts = _of_counts(solvers.hierarchical_relaxed, measurements)
-    return Estimate(counts, f"the closest consistent real numbers to the measured counts, {ROUNDED}")
+def _from_survivors(solve: Callable[..., Integers], certificate: str, measurements: Measurements) -> Estimate:
+    noisy, totals = measurements.stacked("at_least"), measurements.region_totals
+    survivors = solve(noisy, measurements.hierarchy, upper=totals, weights=precisions(measurements, "at_least"))
+    return Estimate(counts_from_at_least(survivors, totals), certificate)
 
 
 def hierarchical_tables(measurements: Measurements, *, per_entry: bool = False) -> Estimate:
     """M_H^dp by cost tables: Algorithm 1's merge or, with `per_entry`, a constraint program per entry (M_dp^OP)."""
     parts = sorted((part for part in measurements.measured if part.view == "counts"), key=lambda part: part.level)
     reaches = [domain_reach(part.noise, part.scale) for part in parts]
-    counts = _of_counts(partial(table_estimate, reaches=reaches, per_entry=per_entry), measurements)
-    return Estimate(counts, "the closest consistent counts to the measured ones within the paper's domains")
-
-
-def topdown(measurements: Measurements) -> Estimate:
-    """TopDown: least squares and rounding on two levels at a time, from the root down."""
-    counts = _of_counts(top_down, measurements)
-    return Estimate(counts, "two levels at a time the closest counts to the measured ones (not one optimum in all)")
-
-
-def cumulative_exact(measurements: Measurements) -> Estimate:
-    """M_c: Model 2 as an integer program."""
-    counts = _of_survivors(solvers.cumulative_exact, measurements)
-    return Estimate(counts, "the closest consistent survival counts to the measured ones (SCIP proved them optimal)")
-
-
-def cumulative_relaxed(measurements: Measurements) -> Estimate:
-    """M_c^r: Model 2 without whole numbers, rounded."""
-    counts = _of_survivors(solvers.cumulative_relaxed, measurements)
-    return Estimate(counts, f"the closest consistent real numbers to the measured survival counts, {ROUNDED}")
-
-
-def _of_counts(solve: Callable[..., Integers], measurements: Measurements) -> Integers:
-    return solve(measurements.stacked("counts"), measurements.hierarchy, **terms(measurements, "counts"))
-
-
-def _of_survivors(solve: Callable[..., Integers], measurements: Measurements) -> Integers:
-    noisy, totals = measurements.stacked("at_least"), measurements.region_totals
-    survivors = solve(noisy, measurements.hierarchy, upper=totals, weights=precisions(measurements, "at_least"))
-    return counts_from_at_least(survivors, totals)
+    solve = partial(table_estimate, reaches=reaches, per_entry=per_entry)
+    certificate = "the closest consistent counts to the measured ones within the paper's domains"
+    return _from_counts(solve, certificate, measurements)
 
 
 def domain_reach(noise: NoiseKind, scale: Fraction) -> int:
@@ -119,13 +94,24 @@ _Relaxed = partial(
     refused="it rounds every number by itself, so regions need not add up to the region above them",
 )
 
-ROWS = (
+_Rival = partial(
+    Mechanism,
+    view="counts",
+    cost="about the time of drawing the noise",
+    unplanned="it is there to compare with; name it to see it",
+)
+
+_ROWS = (
     _Exact(
         name="pgsr-hierarchical-exact",
         symbol="M_H",
         paper=f"{PGSR}, Section 5",
         view="counts",
-        estimate=hierarchical_exact,
+        estimate=partial(
+            _from_counts,
+            solvers.hierarchical_exact,
+            "the closest consistent counts to the measured ones (SCIP proved them optimal)",
+        ),
         use="checking pgsr-hierarchical-dp, which finds an equally near result at any size",
     ),
     _Relaxed(
@@ -133,7 +119,11 @@ ROWS = (
         symbol="M_H^r",
         paper=f"{PGSR}, Sections 5 and 11",
         view="counts",
-        estimate=hierarchical_relaxed,
+        estimate=partial(
+            _from_counts,
+            solvers.hierarchical_relaxed,
+            f"the closest consistent real numbers to the measured counts, {ROUNDED}",
+        ),
     ),
     TableMechanism(
         name="pgsr-hierarchical-tables",
@@ -150,7 +140,11 @@ ROWS = (
         symbol="M_c",
         paper=f"{PGSR}, Section 9",
         view="at_least",
-        estimate=cumulative_exact,
+        estimate=partial(
+            _from_survivors,
+            solvers.cumulative_exact,
+            "the closest consistent survival counts to the measured ones (SCIP proved them optimal)",
+        ),
         use="small data with entities as the privacy unit",
         keeps=ALL_TOTALS,
         keeps_totals=True,
@@ -160,15 +154,46 @@ ROWS = (
         symbol="M_c^r",
         paper=f"{PGSR}, Sections 9 and 11",
         view="at_least",
-        estimate=cumulative_relaxed,
+        estimate=partial(
+            _from_survivors,
+            solvers.cumulative_relaxed,
+            f"the closest consistent real numbers to the measured survival counts, {ROUNDED}",
+        ),
     ),
     Mechanism(
         name="topdown",
         symbol="TopDown",
         paper=f"Abowd: The U.S. Census Bureau Adopts Differential Privacy (2018), as in {PGSR}, Section 10",
         view="counts",
-        estimate=topdown,
+        estimate=partial(
+            _from_counts, top_down, f"two levels at a time the closest counts to the measured ones {FROM_THE_TOP}"
+        ),
         cost="about the time of drawing the noise; each step is nearly optimal, all together are not",
         use="comparison with the Census Bureau's way: upper levels are settled first",
     ),
+    _Rival(
+        name="bluedown",
+        symbol="BlueDown",
+        paper="Ghazi, Kamath, Kumar, Manurangsi, Sealfon: BlueDown (arXiv 2603.10099), one question per cell",
+        estimate=partial(
+            _from_counts,
+            blue_down,
+            "family by family from the top the closest counts to the best linear unbiased estimates of the regions, "
+            f"rounded {FROM_THE_TOP}",
+        ),
+        use="comparison: as topdown, with every level's measurements used for the levels above it",
+    ),
+    _Rival(
+        name="inftda",
+        symbol="InfTDA",
+        paper="Boninsegna, Silvestri: Hierarchical Origin/Destination Data with a TopDown Approach (arXiv 2412.09256)",
+        estimate=partial(
+            _from_counts,
+            chebyshev_down,
+            "family by family from the top counts whose largest distance to the measured ones is the least there is "
+            f"{FROM_THE_TOP}",
+        ),
+        use="comparison: as topdown, with the largest distance in place of the sum of squares",
+    ),
 )
+ROWS = {row.name: row for row in _ROWS}

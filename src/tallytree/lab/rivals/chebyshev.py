@@ -24,14 +24,17 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Integers
 from tallytree.core.kernels import in_threads, kernel
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.checks import check_sums, fixed_total, integer_table
+from tallytree.estimate.checks import Weights, check_sums, fixed_total, integer_table
 from tallytree.estimate.layout import columns, put_columns, tiles
 
 
-def chebyshev_down(noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None) -> Integers:
+def chebyshev_down(
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
+) -> Integers:
     """Whole, non-negative counts `[regions, sizes]` that add up, settled level by level from the root.
 
-    `total` fixes the sum of the root's counts.
+    `total` fixes the sum of the root's counts. With a level fixed when the next one is sought, `weights` of levels
+    change nothing.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY", "VT"]}, ["state"])
     >>> chebyshev_down(np.array([[9], [8], [5], [1]]), tree)[:, 0]

@@ -15,9 +15,7 @@ import numpy as np
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.attributes import Attribute
-from tallytree.domain.structure.roles import Condition, Role
-from tallytree.domain.structure.rules import Below, Has, Implies, SizeClass, may_be_below
-from tallytree.domain.structure.structure import Structure
+from tallytree.domain.edit_rules import Below, Condition, Has, Implies, Role, SizeClass, Structure, may_be_below
 
 MOST_STEPS = 500_000  # values tried, before the search is given up
 

@@ -12,8 +12,8 @@ import pytest
 from tallytree import Hierarchy, ReleaseError, SpecError
 from tallytree.domain.histogram import at_least
 from tallytree.estimate import nearest_consistent
-from tallytree.estimate.baselines import solvers
-from tallytree.estimate.baselines.solvers import (
+from tallytree.lab.rivals import solvers
+from tallytree.lab.rivals.solvers import (
     MOST_CELLS,
     cumulative_exact,
     cumulative_relaxed,

@@ -1,0 +1,34 @@
+"""Rows by name. Rows for comparison only are in the lab, and are imported when somebody asks for one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from typing import TypeVar
+
+Row = TypeVar("Row")
+
+
+class Registry(Mapping[str, Row]):
+    """The package's own rows first, then those of a module of the lab.
+
+    This is the only way into the lab from outside it, apart from the command. A name that is not a row of the package
+    itself is looked up there, so nothing of the lab is imported for the package's own rows.
+    """
+
+    def __init__(self, own: Mapping[str, Row], lab_module: str) -> None:
+        self._own, self._lab_module = own, lab_module
+
+    @cached_property
+    def _rows(self) -> dict[str, Row]:
+        return {**self._own, **import_module(f"tallytree.lab.{self._lab_module}").ROWS}
+
+    def __getitem__(self, name: str) -> Row:
+        return self._own[name] if name in self._own else self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
