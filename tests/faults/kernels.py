@@ -33,13 +33,12 @@ from tallytree.estimate.joint.cumulative import joint_cumulative
 from tallytree.estimate.regions.isotonic import non_increasing
 from tallytree.estimate.regions.simplex import nearest_with_total
 from tallytree.estimate.regions.sorted_lists import counts_of, non_decreasing_in_place
-from tallytree.estimate.settled import counted
-from tallytree.estimate.settled.borrowed import borrowed
-from tallytree.estimate.settled.counted import Counted
-from tallytree.estimate.settled.entities import keeping_sums
-from tallytree.estimate.settled.families import settled
-from tallytree.estimate.settled.lists import Lists, believed, drawing
-from tallytree.estimate.settled.subtrees import added_up, subtree_estimates
+from tallytree.estimate.topdown.allocation import allocate_rows
+from tallytree.estimate.topdown.count_posterior import Counted, count_posterior
+from tallytree.estimate.topdown.entity_sums import keep_sums
+from tallytree.estimate.topdown.list_posterior import Lists, list_posterior
+from tallytree.estimate.topdown.shrinkage import shrink_rows
+from tallytree.estimate.topdown.subtrees import added_up, subtree_estimates
 from tallytree.estimate.tree.chain import nearest_chain
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.matching import matched
@@ -383,7 +382,7 @@ def families(rng: Generator) -> None:
     mean = reals(rng, (len(tree), sizes))
     deviation = magnitudes(rng, (len(tree), sizes))
     totals = leaf_numbers(rng, tree) if rng.random() < 0.6 else None
-    found = settled(mean, deviation, tree, totals)
+    found = allocate_rows(mean, deviation, tree, totals)
     need_counts(found, tree)
     need((np.diff(found, axis=1) <= 0).all(), "settled rows rise with the size")
     need(totals is None or (found[:, 0] <= totals).all(), "a region has more groups than its total")
@@ -446,14 +445,15 @@ def lists_of_sizes(rng: Generator) -> None:
         scales=magnitudes(rng, 1, -16, 9),
         gaussian=bool(rng.integers(2)),
     )
-    found = believed(lists, tree, top)
+    found = list_posterior(lists, tree, top).beliefs
     need(all(np.isfinite(each).all() for each in found), "a posterior of lists is not finite")
     need((np.diff(found.mean, axis=1) <= 1e-9).all() and found.mean.min(initial=0) >= 0, "a posterior mean rises")
     need((found.mean[:, 0] <= lengths + 1e-6).all(), "a posterior mean exceeds the number of groups")
     need(found.variance.min(initial=0) >= 0, "a posterior variance is negative")
     need(np.allclose(found.counts.sum(axis=1), lengths, atol=1e-6), "groups of a list are lost")
-    drawn = drawing(lists, tree, top)(rng.random(int(starts[-1])))
-    need(np.array_equal(drawn.sum(axis=1), lengths), "groups of a draw are lost")
+    drawn = list_posterior(lists, tree, top).draw(rng.random(int(starts[-1])))
+    need((np.diff(drawn, axis=1) <= 0).all() and drawn.min(initial=0) >= 0, "a draw of lists rises or is negative")
+    need((drawn[:, 0] <= lengths).all(), "a draw exceeds the number of groups")
 
 
 def counted_chains(rng: Generator) -> None:
@@ -469,12 +469,12 @@ def counted_chains(rng: Generator) -> None:
         true = -np.sort(-rng.integers(0, groups[:, None] + 1, (tree.leaf_count, sizes)), axis=1)
         values = true + np.rint(rng.laplace(0, np.sqrt(scale) if gaussian else scale, true.shape))
     chains = Counted(values, groups if certain else np.maximum(groups, 1), scale, gaussian, certain)
-    found = counted.believed(chains, tree)
+    found = count_posterior(chains, tree).beliefs
     need(all(np.isfinite(each).all() for each in found), "a posterior of counts is not finite")
     need((np.diff(found.mean, axis=1) <= 1e-6).all() and found.mean.min(initial=0) >= 0, "a posterior mean rises")
     need(found.variance.min(initial=0) >= 0, "a posterior variance is negative")
     need(not certain or (found.mean[:, 0] <= groups + 1e-6).all(), "a posterior mean exceeds the number of groups")
-    drawn = counted.drawing(chains, tree)(rng.random(tree.leaf_count * sizes))
+    drawn = count_posterior(chains, tree).draw(rng.random(tree.leaf_count * sizes))
     need((np.diff(drawn, axis=1) <= 0).all() and drawn.min(initial=0) >= 0, "a draw of counts rises or is negative")
     need(not certain or (drawn[:, 0] <= groups).all(), "a draw exceeds the number of groups")
 
@@ -488,7 +488,7 @@ def shrinkage(rng: Generator) -> None:
     most = np.maximum(above[:, 0], groups)
     noise = magnitudes(rng, sizes if rng.random() < 0.5 else (rows, sizes), -16, 16)
     for apart in (False, True):
-        found = borrowed(
+        found = shrink_rows(
             reals(rng, (rows, sizes)),
             noise,
             groups,
@@ -509,7 +509,7 @@ def sums_of_rows(rng: Generator) -> None:
     """Rows moved to keep their sums are finite."""
     rows, sizes = int(rng.integers(1, 6)), sizes_of(rng)
     totals = np.abs(numbers(rng, rows)) if rng.random() < 0.5 else None
-    found = keeping_sums(reals(rng, (rows, sizes)), magnitudes(rng, rows), magnitudes(rng, rows), totals)
+    found = keep_sums(reals(rng, (rows, sizes)), magnitudes(rng, rows), magnitudes(rng, rows), totals)
     need(np.isfinite(found).all(), "rows that keep their sums are not finite")
 
 

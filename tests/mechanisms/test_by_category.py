@@ -11,7 +11,7 @@ from tallytree.domain.histogram import earth_movers_distance
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.mechanisms.by_category import believed_details
-from tallytree.mechanisms.settling import _measured
+from tallytree.mechanisms.topdown_estimate import _measured
 from tallytree.privacy import Budget
 from tallytree.privacy.run import measure_with
 from tallytree.tables import GroupSizes, Sealed

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.notebook import briefly
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.settled.subtrees import added_up
+from tallytree.estimate.topdown.subtrees import added_up
 from tallytree.estimate.tree.variances import LEAST_VARIANCE
 from tallytree.lab.truth import Truth
 from tallytree.mechanisms.mechanism import Estimate, Mechanism

@@ -25,12 +25,12 @@ from tallytree.domain.category_trees import over_categories, rows_of
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.categories.differences import tridiagonal_least_squares
 from tallytree.estimate.categories.transport import settled_tables
-from tallytree.estimate.settled.families import orderly
-from tallytree.estimate.settled.subtrees import subtree_estimates
-from tallytree.mechanisms.bands import Leaves
+from tallytree.estimate.topdown.allocation import fit_monotone
+from tallytree.estimate.topdown.subtrees import subtree_estimates
 from tallytree.mechanisms.leaf_totals import noise_of
 from tallytree.mechanisms.mechanism import Estimate
 from tallytree.mechanisms.settings import BELIEFS, LISTS, Settings
+from tallytree.mechanisms.size_bands import Leaves
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
@@ -152,7 +152,7 @@ def listed_by_category(mean: Floats, variance: Floats, tree: Hierarchy, listed: 
     They are settled before all else. A row that falls with the size tells more of its first number than that number by
     itself: where all groups of a category are large, the first few of its numbers are the same.
     """
-    rows = orderly(mean, np.sqrt(variance), None)
+    rows = fit_monotone(mean, np.sqrt(variance), None)
     return settled_tables(rows[:, :1], variance[:, :1], tree, listed[:, np.newaxis])[:, 0]
 
 
@@ -167,7 +167,7 @@ def root_over_all(mean: Floats, deviation: Floats, tree: Hierarchy, totals: Inte
     assert tree.by is not None
     top, whole = slice(1, 1 + len(tree.by)), slice(0, 1)
     parts, sums = (
-        orderly(mean[rows], deviation[rows], None if totals is None else totals[rows]) for rows in (top, whole)
+        fit_monotone(mean[rows], deviation[rows], None if totals is None else totals[rows]) for rows in (top, whole)
     )
     part = 0.5 - 1 / len(tree.by)
     found: Floats = part * sums[0] + (1 - part) * parts.sum(axis=0)

@@ -49,7 +49,7 @@ def with_totals(measurements: Measurements, values: Floats, noise: Floats) -> tu
 def weigh_totals(mean: Floats, variance: Floats, measured: Measurement) -> None:
     """Weigh beliefs of the leaves' T[1], `[leaves, sizes from 1]`, against their measured totals by variance, in place.
 
-    Rows stay orderly: as many reach size 1 as reach size 2, or more.
+    Rows stay fit_monotone: as many reach size 1 as reach size 2, or more.
     """
     own = variance[:, 0] / (variance[:, 0] + noise_of(measured))
     mean[:, 0] += own * (measured.values[:, 0] - mean[:, 0])

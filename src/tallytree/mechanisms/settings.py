@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from tallytree.core.errors import SpecError
-from tallytree.mechanisms.bands import DividedBand, Leaves, read_bands, read_leaves
+from tallytree.mechanisms.size_bands import DividedBand, Leaves, read_bands, read_leaves
 from tallytree.privacy.budget import exact
 
 LISTS: Leaves = "lists"

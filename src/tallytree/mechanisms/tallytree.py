@@ -1,14 +1,15 @@
 """`tallytree`: our own mechanism, settled from the top, with leaves that learn from the shapes around them.
 
 *Crowded* regions (many groups, few sizes) are measured by `at_least` counts on every level that has a share; estimates
-are unbiased from below (`settled.subtrees`), whole from the root down (`settled.families`), and leaves are drawn
-towards their parents' shapes where that pays (`settled.borrowed`). *Sparse* ones (fewer groups than sizes) are measured
-by sorted lists of the leaves; what is believed of each leaf, given the shapes around it (`settled.lists`), is added up,
-weighed against what was measured above if anything was, and made whole from the root down as well. *In between*, with
-about as many sizes as groups, leaves are measured by `at_least` counts and read as lists are (`settled.counted`). Which
-it is, is decided from public facts, or where there are none from numbers of groups that are measured first. With
-`bands` each band of sizes has its own shares, and may have its own way to measure leaves: `at_least` up to a size and
-lists of what groups have above it, say, for regions with a crowded front and a long sparse tail.
+are unbiased from below (`topdown.subtrees`), whole from the root down (`topdown.allocation`), and leaves are drawn
+towards their parents' shapes where that pays (`topdown.shrinkage`). *Sparse* ones (fewer groups than sizes) are
+measured by sorted lists of the leaves; what is believed of each leaf, given the shapes around it
+(`topdown.list_posterior`), is added up, weighed against what was measured above if anything was, and made whole from
+the root down as well. *In between*, with about as many sizes as groups, leaves are measured by `at_least` counts and
+read as lists are (`topdown.count_posterior`). Which it is, is decided from public facts, or where there are none from
+numbers of groups that are measured first. With `bands` each band of sizes has its own shares, and may have its own way
+to measure leaves: `at_least` up to a size and lists of what groups have above it, say, for regions with a crowded front
+and a long sparse tail.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import BudgetError, SpecError
 from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.mechanisms.bands import Division, Leaves, divisions, up_to
+from tallytree.mechanisms.budget_allocation import balanced_shares, hardly_noisy
 from tallytree.mechanisms.by_category import ALL_SHARE, check_by_category, plan_by_category
-from tallytree.mechanisms.dividing import balanced_shares, hardly_noisy
 from tallytree.mechanisms.leaf_totals import measured_totals, places_for
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism
 from tallytree.mechanisms.settings import (
@@ -39,7 +39,8 @@ from tallytree.mechanisms.settings import (
     read_option,
     way_of_leaves,
 )
-from tallytree.mechanisms.settling import played, settled_from_the_top
+from tallytree.mechanisms.size_bands import Division, Leaves, divisions, up_to
+from tallytree.mechanisms.topdown_estimate import estimate_from_the_top, played
 from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
@@ -262,11 +263,11 @@ def _questions(every: Sequence[Division], ways: Sequence[Leaves | None], left: F
 def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, budget: Budget) -> Sequence[Number]:
     """Shares from the top level down.
 
-    `balanced` is what `mechanisms.dividing` finds. With lists the root has a fifth, to hold the sums of beliefs about
-    leaves where they belong, and the leaves have the rest; with beliefs about counts, a tenth. Where the budget leaves
-    hardly any noise, sums need no holding, and leaves have all of it. By category levels have equal shares: regions
-    between root and leaves borrow too, and the root, which adds up the noise of all categories, would come off worst
-    with less.
+    `balanced` is what `mechanisms.budget_allocation` finds. With lists the root has a fifth, to hold the sums of
+    beliefs about leaves where they belong, and the leaves have the rest; with beliefs about counts, a tenth. Where the
+    budget leaves hardly any noise, sums need no holding, and leaves have all of it. By category levels have equal
+    shares: regions between root and leaves borrow too, and the root, which adds up the noise of all categories, would
+    come off worst with less.
     """
     if hierarchy.by is not None:  # the sum over all categories at its root is the sum of theirs
         even = priority == "balanced" and leaves not in (LISTS, BELIEFS)
@@ -294,7 +295,7 @@ ROWS: Sequence[Mechanism] = (
         symbol="",
         paper="our own: docs/mechanisms.md#tallytree",
         view="at_least",
-        estimate=partial(settled_from_the_top, Settings()),
+        estimate=partial(estimate_from_the_top, Settings()),
         cost="some times the time of drawing the noise; lists take groups × sizes steps",
         use="entities as the privacy unit: the default there",
         keeps=ALL_TOTALS,

@@ -23,9 +23,9 @@ from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.category_trees import by_category, over_categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import earth_movers_distance, l1_distance
-from tallytree.estimate.intervals.by_category import guaranteed_sums
-from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_sums
 from tallytree.estimate.intervals.typical import factor_for
+from tallytree.estimate.intervals.unions import Unions
 from tallytree.estimate.intervals.value import REACH_SHARE, Intervals, Kind, reaches, recommended
 from tallytree.mechanisms import Mechanism, prepare
 from tallytree.mechanisms.mechanism import sizes_of
@@ -275,8 +275,7 @@ def _guaranteed(measurements: Measurements, counts: Integers, confidence: float)
         return None
     lower, upper = _parts(found.lower, tree), _parts(found.upper, tree)
     if tree.by is not None:
-        sums, regions = guaranteed_sums(measurements, counts, level=confidence), tree.regions
-        assert sums is not None  # as there is a guarantee
+        sums, regions = guaranteed_sums(measurements, counts, Unions.of_margins(tree), found), tree.regions
         for ends, of_sums in ((lower, sums.lower), (upper, sums.upper)):
             over = [of_sums[: len(regions)][regions.level_slice(level)] for level in range(regions.depth)]
             ends[0], ends[tree.depth :] = over[0], over[1:]

@@ -13,13 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from tallytree.core.notebook import briefly
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.estimate.intervals.error_law import Errors, Noise
 from tallytree.estimate.intervals.guaranteed import FEWEST_SIZES, WINDOW_PART
 from tallytree.estimate.intervals.measured_view import LINEAR_VIEWS
-from tallytree.estimate.intervals.noise_tails import quantiles
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.estimate.tree.variances import TreeVariances
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
@@ -81,17 +79,9 @@ class CellErrors:
         """The half-width of the widest guaranteed interval on each level."""
         chance = (1 - checked_level(confidence)) / 2 * (1 - WINDOW_PART if self.many_sizes else 1)
         tree = self.law.hierarchy
-        leads, parts = self.law.leading
-        found = []
-        for level in range(tree.depth):
-            here = tree.level_slice(level)
-            widest = 0.0
-            for lead in np.unique(leads[here]).tolist():
-                rows = leads[here] == lead
-                reaches = quantiles(self.kind, self.scales[lead], self.copies, parts[here][rows], chance)
-                widest = max(widest, float(np.max(reaches * np.sqrt(self.copies * self.law.variance[here][rows]))))
-            found.append(widest)
-        return tuple(found)
+        noise = {level: Noise(self.kind, scale) for level, scale in self.scales.items()}
+        half = Errors.of_regions(self.law, noise).over_columns([1.0] * self.copies).reach(chance)
+        return tuple(float(half[tree.level_slice(level)].max()) for level in range(tree.depth))
 
 
 def half_widths(

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism
-from tallytree.mechanisms.dividing import predicted_leaf_error
+from tallytree.mechanisms.budget_allocation import predicted_leaf_error
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan, Shares

@@ -12,7 +12,7 @@ from experiments.interval_coverage import with_clusters
 
 import tallytree as tt
 from tallytree.domain.histogram import at_least
-from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, between, cell_ends
+from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, run_ends
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.list_bounds import WIDTHS
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear, stretches
@@ -158,8 +158,9 @@ def test_without_noise_to_speak_of_only_the_truth_and_the_numbers_beside_it_are_
     assert np.all(found.upper <= truth.all_levels() + 1)
     ends = at_least_bounds(measurements, 0.01)
     for region in (0, 2, 9):
-        assert between(ends, measurements, region, 2, 12) == (truth.all_levels()[region, 2:].sum(),) * 2
-        assert between(ends, measurements, region, 0, 3) == (truth.all_levels()[region, :4].sum(),) * 2
+        low, high = (end[region] for end in run_ends(ends, measurements, np.array([2, 0]), np.array([12, 3])))
+        counts = truth.all_levels()[region]
+        assert low.tolist() == high.tolist() == [counts[2:].sum(), counts[:4].sum()]
 
 
 def test_sizes_are_measured_in_stretches_and_each_has_its_law():
@@ -168,13 +169,12 @@ def test_sizes_are_measured_in_stretches_and_each_has_its_law():
     assert stretches(quiet) == [Band(1, 9), Band(10, 30)]
     assert no_guarantee(quiet) is None
     assert "of all sizes with the same noise" in no_linear(quiet)
-    low, high = (MeasuredView(quiet, "at_least", band) for band in stretches(quiet))
+    low, high = (MeasuredView.of_band(quiet, band) for band in stretches(quiet))
     true = at_least(truth.all_levels(), 0)
     assert np.array_equal(low.values, true[:, :9])
     assert np.array_equal(high.values[truth.hierarchy.level_slice(2)], true[truth.hierarchy.level_slice(2)][:, 9:])
-    assert set(high.parts) == {2}
-    variance = {part.level: part.variance for part in low.parts.values()}
-    assert variance[0] == variance[1] > variance[2] > next(iter(high.parts.values())).variance
+    assert set(high.noise) == {2}
+    assert low.variances[0] == low.variances[1] > low.variances[2] > high.variances[2]
 
 
 def test_sizes_that_no_question_is_about_have_no_guarantee():
@@ -196,6 +196,7 @@ def test_ends_of_cells_are_differences_of_bounds():
     measurements = seeded_measurements(truth, lists_plan(truth, tt.Budget(epsilon=1)), 1)
     low, high = np.tile([[5, 3, 1]], (25, 1)), np.tile([[8, 6, 4]], (25, 1))
     total = measurements.region_totals
-    lower, upper = cell_ends((low, high), measurements)
+    sizes = np.arange(measurements.first_size, measurements.max_size + 1)
+    lower, upper = run_ends((low, high), measurements, sizes, sizes)
     assert lower[0].tolist() == [max(0, total[0] - 8), 0, 0, 1]
     assert upper[0].tolist() == [total[0] - 5, 5, 5, 4]

@@ -142,7 +142,7 @@ def test_simultaneous_bands_hold_all_sizes_of_a_region_at_once():
 
 def test_the_ends_are_the_formula_s():
     """A slow twin of the kernel: direct bound and all windows, from estimates and quantiles by hand."""
-    from tallytree.estimate.intervals.guaranteed import WINDOW_PART, _window_reaches, half_widths
+    from tallytree.estimate.intervals.guaranteed import WINDOW_PART, _halves, _window_reaches
     from tallytree.estimate.intervals.measured_view import MeasuredView
     from tests.oracles.least_squares import dense_weights
 
@@ -152,9 +152,9 @@ def test_the_ends_are_the_formula_s():
         counts = truth.all_levels()
         found = guaranteed(measurements, counts)
         view, error = MeasuredView.of(measurements), 1 - 0.95
-        single, pair = (half_widths(view, copies, error * (1 - WINDOW_PART) / 2) for copies in (1, 2))
+        single, pair = _halves(view.errors, error * (1 - WINDOW_PART) / 2).T
         reaches, rows = _window_reaches(view, error * WINDOW_PART)
-        given = {level: part.variance for level, part in view.parts.items()}  # a level may have no budget of its own
+        given = view.variances  # a level may have no budget of its own
         variances = [given.get(level, math.inf) for level in range(truth.hierarchy.depth)]
         fitted = dense_weights(truth.hierarchy, variances) @ view.values
         for region in (0, 3, 20, 46):

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tallytree.estimate.intervals.noise_tails import _quantile, noise_tail, quantile, quantiles
+from tallytree.estimate.intervals.noise_tails import _quantile, noise_tail, quantile
 from tests.oracles import tails
 
 
@@ -91,13 +91,3 @@ def test_quantiles_are_those_of_the_definition(kind, scale, copies):
         for chance in (0.4, 0.025, 1e-3, 1e-7):
             found = _quantile(kind, scale, copies, part, chance)
             assert found == tails.quantile_at(kind, scale, copies, part, chance)
-
-
-@pytest.mark.parametrize(("kind", "scale"), NOISES)
-def test_many_parts_at_once_have_the_quantiles_of_each(kind, scale):
-    random = np.random.default_rng(5)
-    edges = [*(np.arange(1, 257) / 256), *(2.0 ** -np.arange(0, 30, 0.5))]
-    parts = np.concatenate([[0.0, 1.0, 1e-9], edges, random.random(300), random.random(100) / 16])
-    for copies in (1, 2, 300):
-        expected = [quantile(kind, scale, copies, float(part), 0.0125) for part in np.round(parts, 9)]
-        assert quantiles(kind, scale, copies, parts, 0.0125).tolist() == expected

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,16 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Budget, Hierarchy, one_entity
-from tallytree.estimate.intervals.guaranteed import guaranteed
-from tallytree.estimate.intervals.unions import (
-    chance_each,
-    fewest_nodes,
-    guaranteed_unions,
-    largest_regions,
-    leaf_range,
-    leaves_of,
-    sums_over,
-)
+from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_sums
+from tallytree.estimate.intervals.measured_view import MeasuredView
+from tallytree.estimate.intervals.unions import Unions, fewest_nodes, largest_regions, leaf_range, leaves_of
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.publish.release.making import estimated, suited
@@ -97,14 +91,37 @@ def test_counts_of_a_cover_are_those_of_the_leaves(data):
     assert (counts[list(plus)].sum(axis=0) - counts[list(minus)].sum(axis=0) == counts[chosen].sum(axis=0)).all()
     union = largest_regions(np.array(chosen), tree)
     assert len(plus) + len(minus) <= len(union) <= len(chosen)
-    assert (sums_over([union, chosen], counts) == counts[chosen].sum(axis=0)).all()
+    assert (Unions.of_regions([union, chosen]).add_up(counts) == counts[chosen].sum(axis=0)).all()
     assert [leaf for region in union for leaf in leaf_range(region, tree)].__len__() == len(chosen)
 
 
-def test_each_bound_has_at_most_its_part_of_the_error():
-    for nodes, runs in itertools.product(range(1, 70), range(1, 5)):
-        assert 4 * nodes * runs * chance_each(nodes, runs, 0.95) <= 0.05 * (1 + 1e-12)
-        assert 4 * nodes * runs * chance_each(nodes, runs, 0.95) > 0.025
+@given(st.data())
+@settings(max_examples=60)
+def test_a_sum_of_rows_without_a_common_parent_has_no_smaller_cover(data):
+    tree = tree_of(data.draw(st.sampled_from(list(TREES))))
+    chosen = data.draw(st.sets(st.sampled_from(list(leaves(tree))), min_size=1))
+    union = Unions.of_regions([largest_regions(np.array(sorted(chosen)), tree)])
+    plus, minus = fewest_nodes(union.rows.tolist(), tree)
+    if not union.covers(tree):
+        assert len(plus) + len(minus) == len(union.rows)
+
+
+@pytest.mark.parametrize("kind", ["at_least", "counts"])
+def test_errors_of_independent_rows_are_those_of_all_measurements(kind):
+    """Rows in different branches below a root without a measurement: summed, and looked through one by one."""
+    _, made = measured(kind, 1, public_totals=False)
+    below = tuple(part for part in made.measurements.measured if part.level > 0)
+    view = MeasuredView.of(replace(made.measurements, measured=below))
+    tree = made.hierarchy
+    unions = Unions.of_regions([[tree.index[region] for region in union] for union in (("1", "4"), ("A", "B", "DC"))])
+    assert not unions.share_a_branch(tree).any()
+    found = view.errors_of(unions)
+    for place in range(2):
+        weights = view.law.region_sum(unions.of(place))
+        assert math.isclose(found.variance[place], view.law.variance_of(weights), rel_tol=1e-9)
+        spread = np.where(np.isfinite(view.law.noise), view.law.noise, 0)
+        largest = (view.law.measurement_weights(weights) ** 2 * spread).max()
+        assert math.isclose(found.term[place], largest, rel_tol=1e-9)
 
 
 UNIONS = [("1", "4"), ("3", "4", "5"), ("A", "B", "4", "5", "DC"), ("C",)]
@@ -135,11 +152,11 @@ def test_guaranteed_intervals_of_unions_hold_the_truth_as_promised(kind, public_
     for seed in range(runs):
         truth, made = measured(kind, seed, public_totals=public_totals)
         tree = made.hierarchy
-        unions = [tuple(tree.index[region] for region in union) for union in UNIONS]
+        unions = Unions.of_regions([[tree.index[region] for region in union] for union in UNIONS])
         for simultaneous in (False, True):
             cells = guaranteed(made.measurements, made.counts, level=0.8, simultaneous=simultaneous)
-            found = guaranteed_unions(made.measurements, made.counts, unions, cells)
-            right, released = sums_over(unions, truth), sums_over(unions, made.counts)
+            found = guaranteed_sums(made.measurements, made.counts, unions, cells)
+            right, released = unions.add_up(truth), unions.add_up(made.counts)
             assert (found.lower <= released).all()
             assert (released <= found.upper).all()
             assert (found.lower >= 0).all()
@@ -155,6 +172,6 @@ def test_a_union_is_bounded_better_than_its_leaves_added_up():
     _, made = measured("at_least", 1, public_totals=False)
     union = [made.hierarchy.index[region] for region in ("1", "4", "5", "6")]
     cells = guaranteed(made.measurements, made.counts)
-    found = guaranteed_unions(made.measurements, made.counts, [union], cells)
+    found = guaranteed_sums(made.measurements, made.counts, Unions.of_regions([union]), cells)
     width, added = (found.upper - found.lower)[0], (cells.upper - cells.lower)[union].sum(axis=0)
     assert (width < added).all()

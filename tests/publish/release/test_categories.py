@@ -11,7 +11,8 @@ import pytest
 from tallytree import Hierarchy, Ledger, Neighbours, Release, SpecError, read, release, resume, verify
 from tallytree.domain.category_trees import margin_sums, over_categories, rows_of
 from tallytree.domain.histogram import entities
-from tallytree.estimate.intervals.by_category import guaranteed_entity_sums, guaranteed_sums
+from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_entities, guaranteed_sums
+from tallytree.estimate.intervals.unions import Unions
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget
@@ -268,7 +269,9 @@ def test_guaranteed_intervals_of_sums_hold_the_truth_as_often_as_they_say(who):
     outside, runs = 0, 60
     for seed in range(runs):
         measurements = measure_with(seeded(seed), private, plan)
-        found = guaranteed_sums(measurements, mechanism.estimate(measurements).counts, level=0.9)
+        counts = mechanism.estimate(measurements).counts
+        cells = guaranteed(measurements, counts, level=0.9)
+        found = guaranteed_sums(measurements, counts, Unions.of_margins(private.hierarchy), cells)
         lower, upper = (ends[: len(TREE)] for ends in (found.lower, found.upper))
         outside += int(((truth < lower) | (truth > upper)).sum())
     assert outside <= 0.1 * runs * truth.size
@@ -293,7 +296,8 @@ def test_guaranteed_intervals_of_entities_over_categories_hold_as_often_as_they_
     outside, runs = 0, 60
     for seed in range(runs):
         measurements = measure_with(seeded(seed), private, plan, settle=mechanism.settle)
-        found = guaranteed_entity_sums(measurements, mechanism.estimate(measurements).counts, level=0.8)
+        counts = mechanism.estimate(measurements).counts
+        found = guaranteed_entities(measurements, counts, Unions.of_margins(tree), level=0.8)
         outside += int(((truth < found.lower) | (truth > found.upper)).sum())
     assert outside <= 0.25 * runs * truth.size  # which one quarter too narrow would not keep to
 

@@ -25,7 +25,7 @@ from tallytree import (
 from tallytree.domain.histogram import earth_movers_distance
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, instead_of, prepare
-from tallytree.mechanisms.dividing import balanced_shares
+from tallytree.mechanisms.budget_allocation import balanced_shares
 from tallytree.mechanisms.leaf_totals import measured_totals, places_for, with_totals
 from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.goals import suggest

@@ -19,12 +19,11 @@ import math
 
 import numpy as np
 
-from tallytree.core.arrays import Floats, Integers
+from tallytree.core.arrays import Integers
 from tallytree.estimate.intervals.list_bounds import Ends, bounds_by_lists
 from tallytree.estimate.intervals.measured_view import MeasuredView, covers, stretches
-from tallytree.estimate.intervals.noise_tails import quantile, quantiles
-from tallytree.estimate.intervals.value import most_groups
-from tallytree.estimate.tree.least_squares import tree_least_squares
+from tallytree.estimate.intervals.noise_tails import quantile
+from tallytree.estimate.intervals.value import integers_within, most_groups
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.plan import Band
 
@@ -55,24 +54,11 @@ def at_least_bounds(measurements: Measurements, chance: float) -> Ends:
     return np.minimum(low, most[:, np.newaxis]), np.maximum(high, 0)
 
 
-def between(ends: Ends, measurements: Measurements, region: int, first: int, last: int) -> tuple[int, int]:
-    """Ends of the number of groups of the sizes `first` to `last` in a region, from bounds of `at_least` counts."""
-    low, high = (end[region] for end in ends)
-    total = most_groups(measurements)[region]
-    from_low, from_high = (total, total) if first == 0 else (low[first - 1], high[first - 1])
-    after_low, after_high = (0, 0) if last >= measurements.max_size else (low[last], high[last])
-    return max(0, int(from_low - after_high)), max(0, int(from_high - after_low))
-
-
-def cell_ends(ends: Ends, measurements: Measurements) -> Ends:
-    """Ends of every count `[regions, sizes]`, from bounds of `at_least` counts."""
-    low, high = ends
-    none = np.zeros((len(low), 1), np.int64)
-    if measurements.first_size == 0:
-        total = most_groups(measurements)[:, np.newaxis]
-        low, high = np.hstack([total, low]), np.hstack([total, high])
-    after_low, after_high = np.hstack([low[:, 1:], none]), np.hstack([high[:, 1:], none])
-    return np.maximum(low - after_high, 0), np.maximum(high - after_low, 0)
+def run_ends(ends: Ends, measurements: Measurements, firsts: Integers, lasts: Integers) -> Ends:
+    """Ends `[regions, runs]` of numbers of groups of sizes `first` to `last`, from bounds of `at_least` counts."""
+    total, none = most_groups(measurements)[:, np.newaxis], np.zeros((len(ends[0]), 1), np.int64)
+    low, high = (np.hstack([total, end, none]) for end in ends)
+    return np.maximum(low[:, firsts] - high[:, lasts + 1], 0), np.maximum(high[:, firsts] - low[:, lasts + 1], 0)
 
 
 def _lists(measurements: Measurements, level: int, band: Band) -> list[Measurement]:
@@ -90,46 +76,18 @@ def _narrow(low: Integers, high: Integers, ends: Ends) -> None:
 
 
 def _by_counts(measurements: Measurements, chance: float) -> dict[tuple[Band, int], Ends]:
-    """What `at_least` counts say, by stretch of sizes and level."""
-    tree, last = measurements.hierarchy, measurements.hierarchy.depth - 1
+    """What `at_least` counts say, by stretch of sizes and level: least squares, or each measurement by itself."""
+    tree, most = measurements.hierarchy, most_groups(measurements)[:, np.newaxis]
     found: dict[tuple[Band, int], Ends] = {}
     for band in stretches(measurements):
-        view = MeasuredView(measurements, "at_least", band)
-        if last in view.parts:
-            fitted = tree_least_squares(view.values, tree, view.law.region_weights)
-            fitted = _possible(fitted, measurements)
-            half = half_widths(view, 1, chance)[:, np.newaxis]
-            for level in range(tree.depth):
-                rows = tree.level_slice(level)
-                found[band, level] = _whole(fitted[rows], half[rows])
-        else:
-            for level, part in view.parts.items():
-                values = _possible(view.values.astype(np.float64), measurements)[tree.level_slice(level)]
-                found[band, level] = _whole(values, np.array(_half_width(part, chance)))
+        view = MeasuredView.of_band(measurements, band)
+        fits = tree.depth - 1 in view.noise
+        values = view.fit() if fits else view.values.astype(np.float64)
+        for level in range(tree.depth) if fits else view.noise:
+            rows, noise = tree.level_slice(level), view.noise.get(level)
+            half = view.errors.reach(chance)[rows, np.newaxis] if fits else np.zeros(1)
+            if not fits and noise is not None:
+                half += quantile(noise.kind, noise.scale, 1, 1.0, chance) * math.sqrt(view.variances[level])
+            middle = np.clip(values[rows], 0, most[rows])  # a bound below 0 would say too much (`guaranteed`)
+            found[band, level] = integers_within(middle - half, middle + half)
     return found
-
-
-def _possible(values: Floats, measurements: Measurements) -> Floats:
-    """Estimates moved to the nearest possible numbers: a bound below 0 would say too much (`guaranteed`)."""
-    found: Floats = np.clip(values, 0, most_groups(measurements)[:, np.newaxis])
-    return found
-
-
-def half_widths(view: MeasuredView, copies: int, chance: float) -> Floats:
-    """For every region: the error of a sum (or difference) of `copies` columns exceeds this only with `chance`."""
-    levels, parts = view.law.leading
-    found = np.empty(len(parts))
-    for level in np.flatnonzero(np.bincount(levels)):
-        rows = levels == level
-        found[rows] = quantiles(*view.noise[int(level)], copies, parts[rows], chance)
-    return found * np.sqrt(copies * view.law.variance)
-
-
-def _half_width(part: Measurement, chance: float) -> float:
-    return quantile(part.noise, part.scale, 1, 1.0, chance) * math.sqrt(part.variance)
-
-
-def _whole(values: Floats, half: Floats) -> Ends:
-    """The whole numbers within values ± half, a little rounding in floats allowed for."""
-    slack = 1e-9 * (1 + np.abs(values) + half)
-    return np.ceil(values - half - slack).astype(np.int64), np.floor(values + half + slack).astype(np.int64)

@@ -25,27 +25,41 @@ possible number before its half-width is added. That makes intervals longer wher
 less often; without it, an estimate far below 0 would get the interval 0 … 0, which says most where least is known. For
 the same reason no interval is a single number, unless no other is possible (a public total of 0).
 
-The true count is whole, so the whole numbers between the two ends are all that is needed; and the released count itself
-is always included. Bands for all sizes of a region at once divide the error probability by the number of sizes.
+The true count is a non-negative integer, so the integers between the two ends are all that is needed; and the released
+count itself is always included. Bands for all sizes of a region at once divide the error probability by the number of
+sizes.
+
+*Sums* over regions or categories have the direct bound of the sum's own error (`MeasuredView.errors_of`). Where there
+is none, the sum is written with n signed rows (`unions`), each of which has an interval with the n-th part of the error
+probability, and it lies between Σ₊ low − Σ₋ high and Σ₊ high − Σ₋ low. Sums over all categories that were measured
+themselves have the intervals of those measurements.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.kernels import in_threads, kernel, part_of_kernels
+from tallytree.core.kernels import in_threads, kernel
 from tallytree.core.progress import Tell, nobody, piece
-from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, cell_ends, half_widths
+from tallytree.domain.category_trees import over_categories
+from tallytree.domain.histogram import entities
+from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, run_ends
+from tallytree.estimate.intervals.entity_bounds import MOST, entity_bounds
+from tallytree.estimate.intervals.error_law import Errors
+from tallytree.estimate.intervals.list_bounds import Ends
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.noise_tails import NORMAL, quantile
+from tallytree.estimate.intervals.unions import Unions
 from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.layout import row_blocks
-from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.privacy.measurements import Measurements
 
 WINDOWS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -53,6 +67,7 @@ WINDOW_PART = 0.2  # of the error probability
 FEWEST_SIZES = 16  # with fewer sizes windows gain nothing, and all of the error probability goes to the direct bound
 CELLS_PER_BLOCK = 1 << 16
 FITTED = 0.6  # so much of the work is done by then
+EXACT_TERMS = 16  # sums of more intervals share those of the next power of √2
 
 
 def guaranteed(
@@ -72,142 +87,239 @@ def guaranteed(
     level, counts = checked_level(level), checked_counts(counts, measurements)
     if no_guarantee(measurements) is not None:
         return None
-    if no_linear(measurements) is not None:
-        return _by_bounds(measurements, counts, level, simultaneous=simultaneous)
-    view = MeasuredView.of(measurements)
-    cumulative = view.view == "at_least"
     error = (1 - level) / (counts.shape[1] if simultaneous else 1)
-    window_error = error * WINDOW_PART if cumulative and measurements.max_size >= FEWEST_SIZES else 0.0
-    single, pair = (half_widths(view, copies, (error - window_error) / 2) for copies in (1, 2))
-    reaches, reach_of = _window_reaches(view, window_error)
-    fitted = tree_least_squares(
-        view.values, measurements.hierarchy, view.law.region_weights, tell=piece(tell, 0.2, FITTED)
-    )
-    lower, upper = np.empty_like(counts), np.empty_like(counts)
+    if simultaneous and no_linear(measurements) is not None:  # all 2 K bounds of `at_least` counts are to hold
+        error = 2 * (1 - level) / measurements.max_size
+    return Intervals(*_row_ends(measurements, counts, error, tell), level, "guaranteed", simultaneous)
+
+
+def guaranteed_sums(measurements: Measurements, counts: Integers, unions: Unions, cells: Intervals) -> Intervals:
+    """Intervals `[unions, sizes]` for sums of counts over regions, given those of the single regions, `cells`.
+
+    They hold with the probability of `cells`, each by itself or, if those do, for all sizes of a sum together.
+    """
+    if not len(unions):
+        return replace(cells, lower=cells.lower[:0], upper=cells.upper[:0])
+    released, most = unions.add_up(counts), unions.limits(most_groups(measurements))[:, np.newaxis]
+    error = (1 - cells.level) / (counts.shape[1] if cells.simultaneous else 1)
+    view = MeasuredView.of(measurements) if no_linear(measurements) is None else None
+    errors = None if view is None else view.errors_of(unions)
+    if view is not None and errors is not None:
+        ends = _around(view, unions.add_up(view.fit()), _halves(errors, error / 2), most)
+    else:
+        each = partial(_bound_cells, measurements) if view is None else partial(_row_ends, measurements, counts)
+        ends = _add_ends(each, unions, measurements, error)
+    lower, upper = cover(*ends, released, most)
+    alone = unions.sizes == 1
+    rows = unions.rows[unions.starts[alone]]
+    lower[alone], upper[alone] = cells.lower[rows], cells.upper[rows]
+    if (over := _measured_sums(measurements)) is not None and unions.whole is not None:
+        whole = over_categories(counts, measurements.hierarchy)
+        found = guaranteed(over, whole, level=cells.level, simultaneous=cells.simultaneous)
+        assert found is not None  # as there is a guarantee
+        sums = guaranteed_sums(over, whole, unions.whole, found)
+        lower[unions.places], upper[unions.places] = sums.lower, sums.upper
+    return replace(cells, lower=lower, upper=upper)
+
+
+def bounded_sum(
+    measurements: Measurements, regions: Iterable[int], sizes: Integers, error: float, bounds: Callable[[float], Ends]
+) -> tuple[float, float]:
+    """Ends of the number of groups of some sizes in a union of regions, by bounds of `at_least` counts (`bounds`).
+
+    A run of sizes in a region is the difference of two of them, so a sum of n runs fails if one of 4 n bounds does.
+    """
+    runs = np.split(sizes, np.flatnonzero(np.diff(sizes) > 1) + 1)
+    firsts, lasts = np.array([run[0] for run in runs]), np.array([run[-1] for run in runs])
+
+    def ends_of(part: float) -> Ends:
+        low, high = run_ends(bounds(part / (4 * len(runs))), measurements, firsts, lasts)
+        return low.astype(np.float64).sum(axis=1), high.astype(np.float64).sum(axis=1)
+
+    low, high = _add_ends(ends_of, Unions.of_regions([regions]), measurements, error)
+    return float(low[0]), float(high[0])
+
+
+def guaranteed_entities(
+    measurements: Measurements, counts: NDArray[Any], unions: Unions | None = None, *, level: float = 0.95
+) -> Intervals | None:
+    """Intervals for the true numbers of entities of regions, or of sums over them; None where nothing is guaranteed."""
+    level, counts = checked_level(level), checked_counts(counts, measurements)
+    if no_guarantee(measurements) is not None:
+        return None
+    released, most = entities(counts, measurements.first_size), most_entities(measurements)
+    if unions is not None and not len(unions):
+        return Intervals(released[:0], released[:0], level, "guaranteed")
+    if unions is None:
+        ends = entity_ends(measurements, (1 - level) / 2)
+    else:
+        released, most = unions.add_up(released), unions.limits(most)
+        ends = _entity_sums(measurements, unions, 1 - level)
+        if (over := _measured_sums(measurements)) is not None and unions.whole is not None:
+            for ends_of, of_sum in zip(ends, _entity_sums(over, unions.whole, 1 - level), strict=True):
+                ends_of[unions.places] = of_sum
+    return Intervals(*cover(*ends, released, most), level, "guaranteed")
+
+
+def entity_ends(measurements: Measurements, chance: float) -> Ends:
+    """Lower and upper ends `[regions]` of numbers of entities; each fails with at most this chance."""
+    if no_linear(measurements) is not None:
+        return entity_bounds(measurements, chance, most_entities(measurements))
+    regions = np.arange(len(measurements.hierarchy))
+    return _entity_sums(measurements, Unions(regions, regions, regions[:0]), 2 * chance)
+
+
+def most_entities(measurements: Measurements) -> Integers:
+    """No region has more: K for each of its groups where those are public, otherwise 2⁶²."""
+    groups = most_groups(measurements)
+    return np.where(groups < MOST // measurements.max_size, groups * measurements.max_size, MOST)
+
+
+# -------------------------------------------------------------------- ends
+
+
+def _measured_sums(measurements: Measurements) -> Measurements | None:
+    """What was measured of sums over all categories, if it bounds them."""
+    over = measurements.over_categories if measurements.hierarchy.by is not None else None
+    return over if over is not None and over.measured and no_guarantee(over) is None else None
+
+
+def _entity_sums(measurements: Measurements, unions: Unions, error: float) -> Ends:
+    """Ends of numbers of entities of sums over regions."""
+    most, none = unions.limits(most_entities(measurements)), np.zeros(len(unions), np.int64)
+    if no_linear(measurements) is None:
+        view = MeasuredView.of_entities(measurements)
+        if (errors := view.errors_of(unions)) is not None:
+            half, values = errors.reach(error / 2), np.clip(unions.add_up(view.fit()[:, 0]), 0, most)
+            low, high = values - half, values + half
+            return cover(low, high, np.clip(values.round().astype(np.int64), 0, most), most)
+    low, high = _add_ends(lambda part: entity_ends(measurements, part / 2), unions, measurements, error)
+    return np.maximum(low, none).astype(np.int64), np.minimum(high, MOST).astype(np.int64)
+
+
+def _row_ends(measurements: Measurements, counts: Integers, error: float, tell: Tell = nobody) -> Ends:
+    """Lower and upper ends `[regions, sizes]`: each interval fails with a probability of at most `error`."""
     most = most_groups(measurements)
-    public = measurements.region_totals is not None
-    deviations = np.sqrt(view.law.variance)
+    if no_linear(measurements) is not None:
+        return cover(*_bound_cells(measurements, error), counts, most[:, np.newaxis])
+    view = MeasuredView.of(measurements)
+    windows = error * WINDOW_PART if view.view == "at_least" and measurements.max_size >= FEWEST_SIZES else 0.0
+    reaches, reach_of = _window_reaches(view, windows)
+    fitted = view.fit(piece(tell, 0.2, FITTED))
+    halves = _halves(view.errors, (error - windows) / 2)
+    lower, upper = np.empty_like(counts), np.empty_like(counts)
+    deviations, public = np.sqrt(view.law.variance), measurements.region_totals is not None
 
     def work(start: int, stop: int) -> None:
-        if cumulative:
-            _bound_differences(
-                fitted, counts, most, public, single, pair, deviations, reaches, reach_of, lower, upper, start, stop
-            )
-        else:
-            _bound_cells(fitted, counts, most, single, lower, upper, start, stop)
+        rows = slice(start, stop)
+        low, high = _around(view, fitted[rows], halves[rows], most[rows, np.newaxis])
+        if windows:
+            _narrow(fitted[rows], most[rows], public, reaches, reach_of[rows], deviations[rows], high)
+        lower[rows], upper[rows] = cover(low, high, counts[rows], most[rows, np.newaxis])
 
     in_threads(work, row_blocks(counts, CELLS_PER_BLOCK), piece(tell, FITTED, 1.0))
-    return Intervals(lower, upper, level, "guaranteed", simultaneous)
+    return lower, upper
 
 
-def _by_bounds(measurements: Measurements, counts: Integers, level: float, *, simultaneous: bool) -> Intervals:
-    """Intervals from bounds of `at_least` counts; a band for all sizes needs all 2 K of those to hold."""
-    chance = (1 - level) / (2 * measurements.max_size if simultaneous else 4)
-    lower, upper = cell_ends(at_least_bounds(measurements, chance), measurements)
-    lower, upper = cover(lower, upper, counts, most_groups(measurements)[:, np.newaxis])
-    return Intervals(lower, upper, level, "guaranteed", simultaneous)
+def _bound_cells(measurements: Measurements, error: float) -> Ends:
+    """The same from bounds of `at_least` counts, four of which may fail."""
+    sizes = np.arange(measurements.first_size, measurements.max_size + 1)
+    return run_ends(at_least_bounds(measurements, error / 4), measurements, sizes, sizes)
+
+
+def _halves(errors: Errors, chance: float) -> Floats:
+    """Half-widths `[rows, 2]` of counts that are one column, and of differences of two columns."""
+    return np.stack([errors.over_columns(columns).reach(chance) for columns in ([1.0], [1.0, -1.0])], axis=1)
+
+
+def _around(view: MeasuredView, fitted: Floats, halves: Floats, most: Integers) -> tuple[Floats, Floats]:
+    """Counts by size, moved into what is possible, ± their half-widths."""
+    values, columns = fitted, np.zeros(fitted.shape[1], np.int64)
+    if view.view == "at_least":  # T[s] − T[s + 1], with T[0] the public total and T[K + 1] = 0
+        front = [] if view.measurements.region_totals is None else [most.astype(np.float64)]
+        at_least = np.hstack([*front, fitted, np.zeros((len(fitted), 1))])
+        values = at_least[:, :-1] - at_least[:, 1:]
+        columns = np.ones(values.shape[1], np.int64)
+        columns[-1] = 0
+        columns[: len(front)] = 0
+    middle, half = np.clip(values, 0, most), halves[:, columns]
+    return middle - half, middle + half
+
+
+def _add_ends(
+    ends_of: Callable[[float], tuple[NDArray[Any], NDArray[Any]]],
+    unions: Unions,
+    measurements: Measurements,
+    error: float,
+) -> tuple[Floats, Floats]:
+    """Ends of sums from those of their rows, each of which has its part of the error probability.
+
+    Many rows share the ends of the next power of √2 of them, which are only wider.
+    """
+    covers, sizes = unions.covers(measurements.hierarchy), unions.sizes
+    for place, (plus, minus) in covers.items():
+        sizes[place] = len(plus) + len(minus)
+    terms = np.where(sizes <= EXACT_TERMS, sizes, np.maximum(sizes, 2 ** (np.ceil(2 * np.log2(sizes)) / 2)))
+    found: list[Floats] = []
+    for number in np.unique(terms):
+        ends = [end.astype(np.float64) for end in ends_of(error / number)]
+        low, high = (unions.add_up(end) for end in ends)
+        for place in (place for place in covers if terms[place] == number):
+            nodes, taken_away = (list(some) for some in covers[place])
+            for added, taken, sums in ((ends[0], ends[1], low), (ends[1], ends[0], high)):
+                sums[place] = added[nodes].sum(axis=0) - taken[taken_away].sum(axis=0)
+        found = found or [np.empty_like(low), np.empty_like(high)]
+        for sums, some in zip(found, (low, high), strict=True):
+            sums[terms == number] = some[terms == number]
+    return found[0], found[1]
+
+
+# -------------------------------------------------------------------- windows
 
 
 def _window_reaches(view: MeasuredView, error: float) -> tuple[Floats, Integers]:
     """How far a sum of m columns may be off, in deviations of one, for m = 0, 1, …; one row per kind of noise.
 
     The columns of a region have independent errors of one law, which is a mixture of noises. The row taken is that of
-    its leading measurement as if there were no other, the heaviest of tails, or the normal one if that is larger. An
-    empty table means that no windows are used.
+    its leading measurement as if there were no other, the heaviest of tails, or the normal one if that is larger.
     """
-    levels, _ = view.law.leading
-    found = np.flatnonzero(np.bincount(levels))
-    row_of: Integers = np.searchsorted(found, levels)
-    if error == 0:
-        return np.empty((len(found), 0)), row_of
     chance = error / len(WINDOWS)
-    normal = NORMAL.inv_cdf(1 - chance)
-    table = np.zeros((len(found), 2 * max(WINDOWS) + 1))
-    for row, level in enumerate(found):
+    table = np.zeros((len(view.errors.noise), 2 * max(WINDOWS) + 1))
+    for row, noise in enumerate(view.errors.noise if error else ()):
         for terms in range(1, table.shape[1]):
-            largest = max(normal, quantile(*view.noise[int(level)], terms, 1.0, chance))
+            largest = max(NORMAL.inv_cdf(1 - chance), quantile(noise.kind, noise.scale, terms, 1.0, chance))
             table[row, terms] = largest * math.sqrt(terms)
-    return table, row_of
+    return table, view.errors.lead
 
 
 @kernel
-def _bound_cells(
+def _narrow(
     fitted: Floats,
-    counts: Integers,
-    most: Integers,
-    half_widths: Floats,
-    lower: Integers,
-    upper: Integers,
-    start: int,
-    stop: int,
-) -> None:
-    for region in range(start, stop):
-        for cell in range(counts.shape[1]):
-            value, half = min(max(fitted[region, cell], 0.0), float(most[region])), half_widths[region]
-            _put(lower, upper, counts, region, cell, value - half, value + half, most[region])
-
-
-@kernel
-def _bound_differences(
-    fitted: Floats,
-    counts: Integers,
     most: Integers,
     public: bool,
-    single: Floats,
-    pair: Floats,
-    deviations: Floats,
     reaches: Floats,
     reach_of: Integers,
-    lower: Integers,
-    upper: Integers,
-    start: int,
-    stop: int,
+    deviations: Floats,
+    high: Floats,
 ) -> None:
-    """Cells from least squares on `at_least` counts T[1] … T[K], column j - 1 for T[j].
+    """Lower the upper ends by windows of least squares estimates of T[1] … T[K], column j - 1 for T[j].
 
     `sums[j]` is T[1] + … + T[j], so windows cost one subtraction each.
     """
     sizes = fitted.shape[1]
-    shift = 0 if public else 1
-    sums = np.empty(sizes + 1)
-    for region in range(start, stop):
-        sums[0] = 0.0
+    sums = np.zeros(sizes + 1)
+    for region in range(len(fitted)):
         for column in range(sizes):
             sums[column + 1] = sums[column] + fitted[region, column]
-        total = float(most[region])
-        for cell in range(counts.shape[1]):
-            size = cell + shift
-            here = fitted[region, size - 1] if size > 0 else total
-            after = fitted[region, size] if size < sizes else 0.0
-            half = pair[region] if 0 < size < sizes else single[region]
-            value = min(max(here - after, 0.0), total)
-            highest = value + half
-            if reaches.shape[1]:
-                for width in WINDOWS:
-                    first = size - width  # the window T[first + 1] … T[size]
-                    if first < 0 and not public:
-                        break
-                    known = max(0, -first)
-                    last = min(sizes, size + width)
-                    noisy = min(size, width) + last - size
-                    before = sums[size] - sums[max(0, first)] + known * total
-                    bound = max(before - (sums[last] - sums[size]), 0.0)  # T never rises, so the truth is not negative
-                    bound += reaches[reach_of[region], noisy] * deviations[region]
-                    highest = min(highest, bound / width)
-            _put(lower, upper, counts, region, cell, value - half, highest, most[region])
-
-
-@part_of_kernels
-def _put(
-    lower: Integers, upper: Integers, counts: Integers, region: int, cell: int, low: float, high: float, most: int
-) -> None:
-    """The whole numbers from `low` to `high` and from 0 to `most`, and the released count; as `value.cover` does."""
-    slack = 1e-9 * (1.0 + abs(low) + abs(high))  # what rounding in floats may have cost
-    limit = float(most)  # at most 2⁶², so that nothing beyond int64 is ever converted
-    least = np.int64(min(max(np.ceil(low - slack), 0.0), limit))
-    greatest = np.int64(min(max(np.floor(high + slack), 0.0), limit))
-    lower[region, cell] = min(least, counts[region, cell])
-    upper[region, cell] = max(greatest, counts[region, cell])
-    if lower[region, cell] == upper[region, cell] and most > 0:
-        lower[region, cell] -= lower[region, cell] > 0
-        upper[region, cell] += upper[region, cell] < most
+        for cell in range(high.shape[1]):
+            size = cell if public else cell + 1
+            for width in WINDOWS:
+                first = size - width  # the window T[first + 1] … T[size]
+                if first < 0 and not public:
+                    break
+                last = min(sizes, size + width)
+                noisy = min(size, width) + last - size
+                before = sums[size] - sums[max(0, first)] + max(0, -first) * float(most[region])
+                bound = max(before - (sums[last] - sums[size]), 0.0)  # T never rises, so the truth is not negative
+                bound += reaches[reach_of[region], noisy] * deviations[region]
+                high[region, cell] = min(high[region, cell], bound / width)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,52 +21,87 @@ from tallytree.core.arrays import Floats
 from tallytree.core.errors import SpecError
 from tallytree.core.notebook import briefly
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.estimate.intervals.error_law import Errors, Noise
 from tallytree.estimate.intervals.measured_view import MeasuredView
-from tallytree.estimate.intervals.noise_tails import quantile
 from tallytree.estimate.intervals.value import checked_level
-from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurements
+
+
+class Term(NamedTuple):
+    """Σ_r Σ_j regions[r] · columns[j] · x[r, j], x what a view was measured of."""
+
+    view: MeasuredView
+    regions: Floats
+    columns: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class LinearSum:
-    """constant + Σ_r Σ_j region_weights[r] · column_weights[j] · x[r, j], estimated by least squares."""
+    """A linear functional of true counts: its unbiased estimate, and the noise that this is made of.
 
-    view: MeasuredView
-    region_weights: Floats
-    column_weights: Floats
+    Terms of the same measurements have their exact covariance. Terms of different ones, as of two releases, are
+    independent.
+    """
+
+    terms: tuple[Term, ...]
     estimate: float
-    variance: float
 
     __repr__ = briefly
 
+    @cached_property
+    def variance(self) -> float:
+        """The exact variance of the estimate."""
+        return max(0.0, self.covariance_with(self))
+
     def covariance_with(self, other: LinearSum) -> float:
-        """The exact covariance of two estimates from the same measurements."""
-        columns = float(self.column_weights @ other.column_weights)
-        return columns * self.view.law.covariance_of(self.region_weights, other.region_weights) if columns else 0.0
+        """The exact covariance of two estimates."""
+        total = 0.0
+        for one in self.terms:
+            for two in other.terms:
+                columns = float(one.columns @ two.columns) if one.view.measurements is two.view.measurements else 0.0
+                total += columns * one.view.law.covariance_of(one.regions, two.regions) if columns else 0.0
+        return total
+
+    def minus(self, other: LinearSum, factor: float = 1.0) -> LinearSum:
+        """This sum less a multiple of another one, of the same measurements or of another release's."""
+        negated = tuple(term._replace(columns=-factor * term.columns) for term in other.terms)
+        return LinearSum((*self.terms, *negated), self.estimate - factor * other.estimate)
+
+    @cached_property
+    def errors(self) -> Errors:
+        """The law of the error: the largest terms on the columns where they have the same weight, and the variance.
+
+        The measurement of region r and column j has the weight Σ k_r · d_j over terms, which depends on j through the d
+        alone.
+        """
+        noise: list[Noise] = []
+        best = (0.0, 0, 1)
+        for measurements in {id(term.view.measurements): term.view.measurements for term in self.terms}.values():
+            terms = [term for term in self.terms if term.view.measurements is measurements]
+            view = terms[0].view
+            weights = np.stack([view.law.measurement_weights(term.regions) for term in terms])
+            spread = np.where(np.isfinite(view.law.noise), view.law.noise, 0.0)
+            for column, alike in zip(*_distinct_columns(np.stack([term.columns for term in terms])), strict=True):
+                squares = (column @ weights) ** 2 * spread
+                lead = int(np.argmax(squares))
+                if squares[lead] > best[0]:
+                    best = (float(squares[lead]), len(noise), int(alike))
+                    noise.append(view.noise[int(measurements.hierarchy.level_of[lead])])
+        term, lead, copies = best
+        return Errors(tuple(noise), np.array([lead]), np.array([copies]), np.array([term]), np.array([self.variance]))
+
+    def reach(self, chance: float) -> float:
+        """Further from the truth is the estimate with at most this probability."""
+        return float(self.errors.reach(chance / 2)[0]) if self.variance > 0 else 0.0
 
     def half_width(self, level: float = 0.95) -> float:
         """No further from the truth is the estimate, with at least this probability."""
         return self.reach(1 - checked_level(level))
 
-    def reach(self, chance: float) -> float:
-        """Further from the truth is the estimate with at most this probability."""
-        return _half_width([self], [1.0], self.variance, 1 - chance)
-
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The estimate ± its half-width."""
         half = self.half_width(level)
         return self.estimate - half, self.estimate + half
-
-
-@dataclass(frozen=True)
-class LinearDifference:
-    """The difference of two sums: its unbiased estimate, exact variance and interval."""
-
-    estimate: float
-    variance: float
-    lower: float
-    upper: float
 
 
 @dataclass(frozen=True)
@@ -114,8 +150,7 @@ def groups(measurements: Measurements | MeasuredView, regions: Iterable[int]) ->
     if facts.region_totals is None:
         return linear_estimate(view, named, range(facts.first_size, facts.max_size + 1))
     union = _union(named, facts.hierarchy)
-    total = float(facts.region_totals[union].sum())
-    return LinearSum(view, view.law.region_sum(union), np.zeros(view.values.shape[1]), total, 0.0)
+    return LinearSum((), float(facts.region_totals[union].sum()))
 
 
 def mean_size(measurements: Measurements | MeasuredView, regions: Iterable[int], *, level: float = 0.95) -> Ratio:
@@ -127,15 +162,6 @@ def mean_size(measurements: Measurements | MeasuredView, regions: Iterable[int],
     return ratio(entities(view, named), groups(view, named), level=level)
 
 
-def difference(one: LinearSum, other: LinearSum, *, level: float = 0.95) -> LinearDifference:
-    """one − other, with the exact variance of a difference of correlated estimates."""
-    _same_measurements(one, other)
-    variance = max(0.0, one.variance + other.variance - 2 * one.covariance_with(other))
-    half = _half_width([one, other], [1.0, -1.0], variance, checked_level(level))
-    value = one.estimate - other.estimate
-    return LinearDifference(value, variance, value - half, value + half)
-
-
 def ratio(numerator: LinearSum, denominator: LinearSum, *, level: float = 0.95) -> Ratio:
     """numerator / denominator by Fieller's theorem: all R for which numerator − R · denominator may be 0.
 
@@ -143,17 +169,14 @@ def ratio(numerator: LinearSum, denominator: LinearSum, *, level: float = 0.95) 
     is the largest of three: of the two sums and of their difference at the estimated ratio. Where the denominator's own
     interval holds 0, no ratio can be ruled out on at least one side, and the interval is unbounded.
     """
-    _same_measurements(numerator, denominator)
     level = checked_level(level)
     top, bottom = numerator.estimate, denominator.estimate
     value = top / bottom if bottom else math.nan
-    both, covariance = [numerator, denominator], numerator.covariance_with(denominator)
+    covariance = numerator.covariance_with(denominator)
     square = 0.0
-    for signs in ([1.0, 0.0], [0.0, 1.0], [1.0, -value if bottom else 0.0]):
-        variance = signs[0] ** 2 * numerator.variance + signs[1] ** 2 * denominator.variance
-        variance += 2 * signs[0] * signs[1] * covariance
-        if variance > 0:
-            square = max(square, _half_width(both, signs, variance, level) ** 2 / variance)
+    for each in (numerator, denominator, numerator.minus(denominator, value if bottom else 0.0)):
+        if each.variance > 0:
+            square = max(square, each.half_width(level) ** 2 / each.variance)
     # (top − R bottom)² ≤ square · (Var top − 2 R Cov + R² Var bottom): a quadratic inequality in R.
     leading = bottom**2 - square * denominator.variance
     if leading <= 0:
@@ -186,38 +209,7 @@ def _summed(view: MeasuredView, union: list[int], by_size: Floats) -> LinearSum:
     weights = view.law.region_sum(union)
     used = np.flatnonzero(columns)
     estimate = constant + float(view.law.measurement_weights(weights) @ (view.values[:, used] @ columns[used]))
-    return LinearSum(view, weights, columns, estimate, float(columns @ columns) * view.law.variance_of(weights))
-
-
-def _half_width(sums: list[LinearSum], signs: list[float], variance: float, level: float) -> float:
-    """The quantile of a signed total of sums: its largest terms as they are, the rest by its variance (`quantile`)."""
-    if variance <= 0:
-        return 0.0
-    kind, scale, copies, part = _leading_terms(sums, signs, variance)
-    return quantile(kind, scale, copies, part, (1 - level) / 2) * math.sqrt(variance)
-
-
-def _leading_terms(
-    sums: list[LinearSum], signs: list[float], variance: float
-) -> tuple[NoiseKind, Fraction, int, float]:
-    """The noise that counts most: its law, on how many columns it has the same weight, and their part of the variance.
-
-    The measurement of region r and column j has the weight Σ sign · k_r · d_j, which depends on j through the d alone.
-    """
-    view = sums[0].view
-    on_regions = [
-        sign * each.view.law.measurement_weights(each.region_weights) for sign, each in zip(signs, sums, strict=True)
-    ]
-    on_columns = np.stack([each.column_weights for each in sums])
-    noise = np.where(np.isfinite(view.law.noise), view.law.noise, 0.0)
-    best = (0.0, 0, 1)
-    for column, count in zip(*_distinct_columns(on_columns), strict=True):
-        terms = sum(weight * on_region for weight, on_region in zip(column, on_regions, strict=True)) ** 2 * noise
-        lead = int(np.argmax(terms))
-        best = max(best, (float(terms[lead]), lead, int(count)))
-    largest, region, count = best
-    kind, scale = view.noise[int(view.measurements.hierarchy.level_of[region])]
-    return kind, scale, count, min(1.0, count * largest / variance)
+    return LinearSum((Term(view, weights, columns),), estimate)
 
 
 def _distinct_columns(on_columns: Floats) -> tuple[Floats, NDArray[np.int64]]:
@@ -253,8 +245,3 @@ def _checked_sizes(sizes: Iterable[int], known: range) -> list[int]:
         if isinstance(size, bool) or size not in known:
             raise SpecError(f"there is no size {size!r}; sizes run from {known[0]} to {known[-1]}, the last or more")
     return [int(size) for size in wanted]
-
-
-def _same_measurements(one: LinearSum, other: LinearSum) -> None:
-    if one.view.measurements is not other.view.measurements:
-        raise SpecError("the two sums come from different measurements; their errors cannot be set against each other")

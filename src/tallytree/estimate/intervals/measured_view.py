@@ -8,34 +8,37 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from tallytree.core.arrays import Integers
+from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.core.notebook import briefly
-from tallytree.estimate.tree.variances import TreeVariances
-from tallytree.privacy.accounting import NoiseKind
+from tallytree.core.progress import Tell, nobody
+from tallytree.estimate.intervals.error_law import Errors, Noise
+from tallytree.estimate.intervals.unions import Unions
+from tallytree.estimate.tree.least_squares import tree_least_squares
+from tallytree.estimate.tree.variances import LEAST_VARIANCE, TreeVariances
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.plan import Band
 
 LinearView = Literal["at_least", "counts"]
+Numbers = Integers | Floats
+MOST_WORK = 1 << 28  # dependent sums times regions
 LINEAR_VIEWS: tuple[LinearView, ...] = ("at_least", "counts")
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredView:
-    """Noisy `at_least` or `counts` of some levels, the last among them; zero rows where a level was not measured.
-
-    With a `band` it is `at_least` of these sizes alone, each of them in the same measurements.
-    """
+    """Noisy columns of some levels, all columns of a level with the same noise; zero rows where none was measured."""
 
     measurements: Measurements
-    view: LinearView
-    band: Band | None = None
+    view: LinearView | Literal["entities"]
+    values: Numbers  # `[regions, columns]`
+    variances: dict[int, float]  # of every measured level's numbers
+    noise: dict[int, Noise]
 
     __repr__ = briefly
 
@@ -45,47 +48,103 @@ class MeasuredView:
         reason = no_linear(measurements)
         if reason is not None:
             raise ReleaseError(reason)
-        return cls(measurements, next(view for view in LINEAR_VIEWS if _of_all_sizes(measurements, view)))
+        view = next(view for view in LINEAR_VIEWS if _of_all_sizes(measurements, view))
+        return cls._of_parts(measurements, view, Band(1, measurements.max_size))
 
-    @cached_property
-    def parts(self) -> dict[int, Measurement]:
-        """What was measured, by level."""
-        return {
-            part.level: part
-            for part in self.measurements.measured
-            if part.view == self.view and not part.summed and (self.band is None or covers(part, self.band.first))
-        }
+    @classmethod
+    def of_band(cls, measurements: Measurements, band: Band) -> MeasuredView:
+        """`at_least` counts of the sizes of a band, each of which is in the same measurements."""
+        return cls._of_parts(measurements, "at_least", band)
 
-    @cached_property
-    def values(self) -> Integers:
-        """`[regions, columns]`."""
-        tree = self.measurements.hierarchy
-        found = {level: self._columns(part) for level, part in self.parts.items()}
-        columns = next(iter(found.values())).shape[1]
-        missing = {
-            level: np.zeros((count, columns), np.int64) for level, count in enumerate(np.diff(tree.level_starts))
-        }
-        return np.concatenate([found.get(level, missing[level]) for level in range(tree.depth)])
+    @classmethod
+    def _of_parts(cls, measurements: Measurements, view: LinearView, band: Band) -> MeasuredView:
+        tree, parts = measurements.hierarchy, {}
+        for part in measurements.measured:
+            if part.view == view and not part.summed and covers(part, band.first):
+                parts[part.level] = part
+        columns = {}
+        for level, part in parts.items():
+            before = 1 if part.sizes is None else part.sizes.first
+            wanted = slice(band.first - before, band.last - before + 1) if view == "at_least" else slice(None)
+            columns[level] = part.values[:, wanted]
+        width = next((found.shape[1] for found in columns.values()), 0)
+        missing = {level: np.zeros((count, width), np.int64) for level, count in enumerate(np.diff(tree.level_starts))}
+        return cls(
+            measurements,
+            view,
+            np.concatenate([columns.get(level, missing[level]) for level in range(tree.depth)]),
+            {level: part.variance for level, part in parts.items()},
+            {level: Noise(part.noise, part.scale) for level, part in parts.items()},
+        )
 
-    def _columns(self, part: Measurement) -> Integers:
-        if self.band is None:
-            values: Integers = part.values
-            return values
-        before = 1 if part.sizes is None else part.sizes.first
-        wanted: Integers = part.values[:, self.band.first - before : self.band.last - before + 1]
-        return wanted
-
-    @cached_property
-    def noise(self) -> dict[int, tuple[NoiseKind, Fraction]]:
-        """Kind and scale of the noise of every measured level."""
-        return {level: (part.noise, part.scale) for level, part in self.parts.items()}
+    @classmethod
+    def of_entities(cls, measurements: Measurements) -> MeasuredView:
+        """One column, the number of entities: Σ T[s] or Σ s · count[s], weighed with what was measured of it itself."""
+        view, tree = cls.of(measurements), measurements.hierarchy
+        weights = np.ones(view.values.shape[1])
+        if view.view == "counts":
+            weights = np.arange(measurements.first_size, measurements.max_size + 1, dtype=np.float64)
+        square, alike = float(weights @ weights), int(np.count_nonzero(weights == weights.max()))
+        lead = alike * float(weights.max()) ** 2 / square
+        values, variances, noise = view.values @ weights, {}, {}
+        for level, given in view.noise.items():
+            variances[level] = square * view.variances[level]
+            noise[level] = given._replace(copies=alike, part=lead)
+        for own in measurements.measured:
+            if own.view != "entities":
+                continue
+            level, rows = own.level, tree.level_slice(own.level)
+            precise, derived = 1 / max(own.variance, LEAST_VARIANCE), variances.get(level, math.inf)
+            derived = 1 / max(derived, LEAST_VARIANCE)
+            part = precise / (precise + derived)  # of the variance that is due to the number as it was measured
+            values[rows] = (1 - part) * values[rows] + part * own.values[:, 0]
+            variances[level] = 1 / (precise + derived)
+            if part >= (1 - part) * lead / alike:
+                noise[level] = Noise(own.noise, own.scale, 1, part)
+            else:
+                noise[level] = noise[level]._replace(part=(1 - part) * lead)
+        return cls(measurements, "entities", values[:, np.newaxis], variances, noise)
 
     @cached_property
     def law(self) -> TreeVariances:
         """The variances of least squares from this view, one column at a time."""
+        depth = self.measurements.hierarchy.depth
+        return TreeVariances.of(
+            self.measurements.hierarchy, [self.variances.get(level, math.inf) for level in range(depth)]
+        )
+
+    @cached_property
+    def errors(self) -> Errors:
+        """The laws of the errors of least squares, of all regions, one column at a time."""
+        return Errors.of_regions(self.law, self.noise)
+
+    def fit(self, tell: Tell = nobody) -> Floats:
+        """Least squares estimates `[regions, columns]`."""
+        return tree_least_squares(self.values, self.measurements.hierarchy, self.law.region_weights, tell=tell)
+
+    def errors_of(self, unions: Unions) -> Errors | None:
+        """The laws of the errors of sums over regions, one column at a time.
+
+        Sums of regions in different branches below a root that was not measured have independent terms. For others all
+        regions are looked through one by one; None where that would take too long.
+        """
         tree = self.measurements.hierarchy
-        given = {level: part.variance for level, part in self.parts.items()}
-        return TreeVariances.of(tree, [given.get(level, math.inf) for level in range(tree.depth)])
+        dependent = np.flatnonzero(unions.share_a_branch(tree) if 0 not in self.noise else unions.sizes > 1)
+        if len(dependent) * len(tree) > MOST_WORK:
+            return None
+        found = self.errors.add_up(unions.rows, unions.starts)
+        measured = sorted(self.noise)
+        for place in dependent.tolist():
+            weights = self.law.region_sum(unions.of(place))
+            terms = self.law.measurement_weights(weights) ** 2 * np.where(
+                np.isfinite(self.law.noise), self.law.noise, 0
+            )
+            largest = int(np.argmax(terms))
+            level = int(tree.level_of[largest])
+            found.lead[place], found.copies[place] = measured.index(level), self.noise[level].copies
+            found.term[place] = terms[largest] * self.noise[level].part / self.noise[level].copies
+            found.variance[place] = self.law.variance_of(weights)
+        return found
 
 
 def covers(part: Measurement, size: int) -> bool:

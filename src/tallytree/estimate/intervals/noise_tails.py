@@ -98,24 +98,6 @@ def quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance:
     return max(_quantile(kind, scale, copies, near, chance) for near in _neighbours(part))
 
 
-def quantiles(kind: NoiseKind, scale: Fraction, copies: int, parts: Floats, chance: float) -> Floats:
-    """`quantile` for each of many parts, to nine digits: parts between the same two of the grid share theirs."""
-    parts = np.round(parts, 9)
-    steps = np.minimum(parts, 1.0) * STEPS_OF_PART
-    halves = 2 * np.log2(np.maximum(parts, LEAST_PART))
-    fine = parts < LEAST_EVEN_PART
-    below = np.where(fine, np.floor(halves), np.floor(steps + 1e-9))
-    above = np.where(fine, np.ceil(halves), np.ceil(steps - 1e-9))
-    cells = (2 * (below + (above > below) / 2 - below.min())).astype(np.int64)
-    first = np.full(int(cells.max()) + 1, -1)
-    first[cells] = np.arange(len(cells))  # any part of a cell will do
-    found: Floats = np.zeros(len(first))
-    for cell in np.flatnonzero(first >= 0):
-        found[cell] = quantile(kind, scale, copies, float(parts[first[cell]]), chance)
-    shared: Floats = found[cells]
-    return shared
-
-
 @lru_cache(maxsize=65536)
 def _quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance: float) -> float:
     leading, rest = noise_tail(kind, scale, copies), 1 - part

@@ -35,7 +35,7 @@ from tallytree.core.notebook import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.category_trees import on_level
 from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_of
-from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, most_groups
+from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.layout import row_blocks
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
 from tallytree.privacy.plan import FIRST
@@ -84,6 +84,11 @@ class Typical:
         reach = SIZES_EITHER_SIDE if self.counts.shape[1] >= FEWEST_SIZES_TO_AVERAGE else 0
         _in_blocks(_put_ends, self.counts, self.mean_squares, self.most, factor_for(level), reach, lower, upper)
         return Intervals(lower, upper, level, "typical")
+
+    def around(self, released: Integers, deviations: Floats, most: Integers) -> Intervals:
+        """Intervals of any released numbers that had these root mean square `deviations` in the replicates."""
+        half = np.maximum(1.0, np.ceil(self.factor * deviations - 1e-9))
+        return Intervals(*cover(released - half, released + half, released, most), self.level, "typical")
 
     @property
     def factor(self) -> float:

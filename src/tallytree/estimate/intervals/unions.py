@@ -1,4 +1,4 @@
-"""Unions of regions that are no region: the fewest nodes of the tree that make one up, and intervals of its counts.
+"""Sums over regions: custom areas, sums over categories, and the fewest nodes of the tree that make one up.
 
 *Cover.* A set of leaves is written with signed nodes of the tree: a node adds all its leaves or takes them away, and a
 leaf is inside if the signs of the nodes above and at it add up to 1, and outside if to 0. 49 of 50 states are the
@@ -10,39 +10,121 @@ nation minus one. With f(v, s) the fewest nodes below v that make its leaves rig
 and min(f(root, 0), 1 + f(root, 1)) is the least of all. Sums other than 0 and 1 gain nothing: let every sum on the way
 down be cut off at 0 and 1; then signs stand at no other nodes than before, each of them again −1, 0 or +1, and the
 leaves' sums, 0 or 1, are what they were.
-
-*Guaranteed intervals.* Where least squares is linear, its estimate of a union does not depend on the cover: estimates
-of children add up to those of their parents. Its variance is exact (`linear`), so it is one interval and not a sum of
-many. Where there are only bounds of `at_least` counts (`at_least_bounds`), the counts of n nodes lie within their 4 n
-bounds unless one of these fails, so each has the n-th part of the error probability, and the sum lies between
-
-    Σ₊ low − Σ₋ high   and   Σ₊ high − Σ₋ low.
-
-n is rounded up to a power of two, so that many unions share the same bounds; that only makes bounds wider. A union that
-is a region has that region's own intervals.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tallytree.core.arrays import Floats, Integers
+from tallytree.core.arrays import Integers
+from tallytree.core.notebook import briefly
+from tallytree.domain.categories import margins
+from tallytree.domain.category_trees import rows_of
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, cell_ends
-from tallytree.estimate.intervals.linear import linear_estimate
-from tallytree.estimate.intervals.measured_view import MeasuredView, no_linear
-from tallytree.estimate.intervals.typical import Typical
-from tallytree.estimate.intervals.value import Intervals, cover, most_groups
-from tallytree.estimate.tree.least_squares import tree_least_squares
-from tallytree.privacy.measurements import Measurements
 
-Ends = Floats | Integers
 Signed = tuple[tuple[int, ...], tuple[int, ...]]  # nodes that are added, nodes that are taken away
 UNREACHABLE = 1 << 40  # more nodes than any tree has
-NO_BOUND = 2.0**62  # what `most_groups` says where there is none
+NO_BOUND = 2.0**62  # what limits are where there is none
+
+
+@dataclass(frozen=True, eq=False)
+class Unions:
+    """Sums over regions (rows of a tree), each over some of which none is within another.
+
+    Where the tree is by category, `whole` are sums over all categories among them, as regions without categories, and
+    `places` says which ones.
+    """
+
+    rows: Integers  # of all sums, one after another
+    starts: Integers  # where the rows of each begin
+    places: Integers
+    whole: Unions | None = None
+
+    __repr__ = briefly
+
+    @classmethod
+    def of_regions(cls, regions: Sequence[Iterable[int]], whole: Sequence[Iterable[int] | None] = ()) -> Unions:
+        """From lists of regions, none empty; `whole` are those without categories, None where it is not such a sum."""
+        each = [np.array(sorted(some), dtype=np.int64) for some in regions]
+        places = [place for place, some in enumerate(whole) if some is not None]
+        return cls(
+            np.concatenate([np.zeros(0, np.int64), *each]),
+            np.cumsum([0, *map(len, each)])[: len(each)],
+            np.array(places, dtype=np.int64),
+            cls.of_regions([some for some in whole if some is not None]) if places else None,
+        )
+
+    @classmethod
+    def of_margins(cls, tree: Hierarchy) -> Unions:
+        """The sums over categories that a table has beside the tree's rows, margin by margin; none without."""
+        if tree.by is None:
+            return cls.of_regions([])
+        regions, rows = np.arange(len(tree.regions)), rows_of(tree)
+        each = [rows[:, list(margin.cells)] for margin in margins(tree.by)]
+        sizes = np.repeat([some.shape[1] for some in each], len(regions))
+        nodes = np.concatenate([some.ravel() for some in each])
+        return cls(nodes, np.cumsum(sizes) - sizes, regions, cls(regions, regions, regions[:0]))
+
+    def __len__(self) -> int:
+        """How many sums there are."""
+        return len(self.starts)
+
+    @property
+    def sizes(self) -> Integers:
+        """How many regions each is a sum of."""
+        return np.diff(self.starts, append=len(self.rows))
+
+    def of(self, place: int) -> Integers:
+        """The regions of one sum."""
+        return self.rows[self.starts[place] :][: self.sizes[place]]
+
+    def add_up(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Sums `[unions, …]` of values `[regions, …]`."""
+        if not len(self):
+            return values[:0]
+        found: NDArray[Any] = np.add.reduceat(values[self.rows], self.starts, axis=0)
+        return found
+
+    def limits(self, most: Integers) -> Integers:
+        """The sums of upper limits, 2⁶² where there is none."""
+        found: Integers = np.minimum(self.add_up(most.astype(np.float64)), NO_BOUND).astype(np.int64)
+        return found
+
+    def share_a_branch(self, tree: Hierarchy) -> NDArray[np.bool_]:
+        """Which sums have two regions below (or at) the same child of the root."""
+        branch = np.arange(len(tree))
+        for level in range(2, tree.depth):
+            rows = tree.level_slice(level)
+            branch[rows] = branch[tree.parents[rows]]
+        return self._repeat(branch[self.rows])
+
+    def covers(self, tree: Hierarchy) -> dict[int, Signed]:
+        """The fewest signed nodes of sums that may be made up of fewer than their regions.
+
+        A sum of regions with different parents is none of them if each parent has other children: each has a child
+        inside and one outside, so a node is needed at it or below it.
+        """
+        families = np.diff(tree.child_starts)
+        if tree.by is not None:
+            families[0] = 0  # the sum over all categories is no region, and known less well than its parts
+        parents = tree.parents[self.rows]
+        alike = self._repeat(np.where(families[parents] > 0, parents, -1 - np.arange(len(parents))))
+        possible = alike | (self.add_up((families == 1)[tree.parents]) > 0)
+        return {place: fewest_nodes(self.of(place).tolist(), tree) for place in np.flatnonzero(possible).tolist()}
+
+    def _repeat(self, keys: Integers) -> NDArray[np.bool_]:
+        """Which sums have the same key twice."""
+        owner = np.repeat(np.arange(len(self)), self.sizes)
+        order = np.lexsort([keys, owner])
+        again = (np.diff(owner[order]) == 0) & (np.diff(keys[order]) == 0)
+        found = np.zeros(len(self), np.bool_)
+        found[owner[order][1:][again]] = True
+        return found
 
 
 # -------------------------------------------------------------------- covers
@@ -112,124 +194,3 @@ def fewest_nodes(regions: Sequence[int], hierarchy: Hierarchy) -> Signed:
                 signs |= {child: -1 for child in children if child not in state}
     plus, minus = (tuple(sorted(node for node in signs if signs[node] == sign)) for sign in (1, -1))
     return (union, ()) if len(union) <= len(signs) else (plus, minus)
-
-
-# -------------------------------------------------------------------- sums and intervals
-
-
-def sums_over(unions: Sequence[Sequence[int]], counts: Integers) -> Integers:
-    """The counts `[unions, sizes]` of unions of regions, none of them empty and no region within another."""
-    if not unions:
-        return np.zeros((0, counts.shape[1]), dtype=np.int64)
-    starts = np.cumsum([0, *(len(union) for union in unions[:-1])])
-    sums: Integers = np.add.reduceat(counts[np.concatenate([np.asarray(union) for union in unions])], starts, axis=0)
-    return sums
-
-
-def chance_each(nodes: int, runs: int, level: float) -> float:
-    """The chance with which each bound may fail so that a sum of runs of sizes over some nodes fails with 1 − level."""
-    return (1 - level) / (4 * (1 << (nodes * runs - 1).bit_length()))
-
-
-def guaranteed_unions(
-    measurements: Measurements,
-    counts: Integers,
-    unions: Sequence[Sequence[int]],
-    cells: Intervals,
-) -> Intervals:
-    """Intervals `[unions, sizes]` for unions of regions (none within another), given those of the table, `cells`.
-
-    They hold with the probability of `cells`, each by itself or, if those do, for all sizes of a union together.
-    """
-    released = sums_over(unions, counts)
-    if not len(unions):
-        return Intervals(released, released, cells.level, "guaranteed", cells.simultaneous)
-    error = (1 - cells.level) / (counts.shape[1] if cells.simultaneous else 1)
-    ends_of = _by_linear if no_linear(measurements) is None else _by_bounds
-    proper = [union if len(union) > 1 else () for union in unions]
-    ends = ends_of(measurements, proper, error, counts.shape[1])
-    lower, upper = within_possible(measurements, unions, released, *ends)
-    _put_regions(lower, upper, unions, cells)
-    return Intervals(lower, upper, cells.level, "guaranteed", cells.simultaneous)
-
-
-def typical_unions(
-    measurements: Measurements, unions: Sequence[Sequence[int]], found: Typical, deviations: Floats
-) -> Intervals:
-    """Typical intervals `[unions, sizes]`, from how far the unions' counts deviate in the replicates `found`."""
-    released = sums_over(unions, found.counts)
-    half: Floats = np.maximum(1.0, np.ceil(found.factor * deviations - 1e-9))
-    lower, upper = within_possible(measurements, unions, released, released - half, released + half)
-    _put_regions(lower, upper, unions, found.intervals)
-    return Intervals(lower, upper, found.level, "typical")
-
-
-def _put_regions(lower: Integers, upper: Integers, unions: Sequence[Sequence[int]], cells: Intervals) -> None:
-    """A union of one region has that region's intervals."""
-    for row, union in enumerate(unions):
-        if len(union) == 1:
-            lower[row], upper[row] = cells.lower[union[0]], cells.upper[union[0]]
-
-
-def within_possible(
-    measurements: Measurements, unions: Sequence[Sequence[int]], released: Integers, lower: Ends, upper: Ends
-) -> tuple[Integers, Integers]:
-    """Ends from 0 to the public total, as whole numbers, with the released count between them."""
-    return cover(lower, upper, released, _most(measurements, unions))
-
-
-def _most(measurements: Measurements, unions: Sequence[Sequence[int]]) -> Integers:
-    """No count of a union exceeds this, `[unions, 1]`."""
-    most = [min(NO_BOUND, most_groups(measurements)[list(union)].astype(float).sum()) for union in unions]
-    return np.array(most).astype(np.int64).reshape(-1, 1)
-
-
-def _by_linear(
-    measurements: Measurements, unions: Sequence[Sequence[int]], error: float, sizes: int
-) -> tuple[Floats, Floats]:
-    """Least squares ± a half-width, which depends on how many columns a cell is the difference of: one or two."""
-    view = MeasuredView.of(measurements)
-    fitted = tree_least_squares(view.values, measurements.hierarchy, view.law.region_weights)
-    known = range(measurements.first_size, measurements.max_size + 1)
-    columns = [1 if view.view == "counts" or size in (0, known[-1]) else 2 for size in known]
-    estimates, halves = np.zeros((len(unions), sizes)), np.zeros((len(unions), sizes))
-    for row, union in enumerate(unions):
-        if union:
-            estimates[row] = _counts_of(fitted[list(union)].sum(axis=0), view, union)
-            half = {
-                copies: linear_estimate(view, union, [known[columns.index(copies)]]).reach(error)
-                for copies in set(columns)
-            }
-            halves[row] = [half[copies] for copies in columns]
-    estimates = np.clip(estimates, 0, _most(measurements, unions))
-    lower, upper = estimates - halves, estimates + halves
-    slack = 1e-9 * (1 + np.abs(lower) + np.abs(upper))
-    return np.ceil(lower - slack), np.floor(upper + slack)
-
-
-def _counts_of(fitted: Floats, view: MeasuredView, union: Sequence[int]) -> Floats:
-    """Counts by size from the estimates of a union's columns."""
-    if view.view == "counts":
-        return fitted
-    totals = view.measurements.region_totals
-    first = [] if totals is None else [float(totals[list(union)].sum())]
-    at_least = np.array([*first, *fitted, 0.0])
-    counts: Floats = at_least[:-1] - at_least[1:]
-    return counts
-
-
-def _by_bounds(
-    measurements: Measurements, unions: Sequence[Sequence[int]], error: float, sizes: int
-) -> tuple[Floats, Floats]:
-    """Sums of the bounds of the fewest nodes; unions with about as many nodes share them."""
-    lower, upper = np.zeros((len(unions), sizes)), np.zeros((len(unions), sizes))
-    covers = [fewest_nodes(union, measurements.hierarchy) if union else ((), ()) for union in unions]
-    chances = [chance_each(len(plus) + len(minus), 1, 1 - error) if plus else math.nan for plus, minus in covers]
-    for chance in {chance for chance in chances if not math.isnan(chance)}:
-        low, high = (end.astype(np.float64) for end in cell_ends(at_least_bounds(measurements, chance), measurements))
-        for row, (plus, minus) in enumerate(covers):
-            if chances[row] == chance:
-                added, taken = list(plus), list(minus)
-                lower[row] = low[added].sum(axis=0) - high[taken].sum(axis=0)
-                upper[row] = high[added].sum(axis=0) - low[taken].sum(axis=0)
-    return lower, upper

@@ -53,11 +53,19 @@ def cover(low: Any, high: Any, counts: Integers, most: Any) -> tuple[Integers, I
     Possible are 0 to `most`. An interval of a single number would say that this number is certain. Noise never makes
     it so, whatever its scale: such an interval takes in the numbers beside it, unless `most` is 0.
     """
-    lower = np.minimum(np.clip(low, 0, most).astype(np.int64), counts)
-    upper = np.maximum(np.clip(high, 0, most).astype(np.int64), counts)
+    low, high = integers_within(low, high, most)
+    lower, upper = np.minimum(low, counts), np.maximum(high, counts)
     single = (lower == upper) & (np.asarray(most) > 0)
     lower, upper = np.where(single, lower - 1, lower), np.where(single, np.minimum(upper + 1, most), upper)
     return np.maximum(lower, 0), np.maximum(upper, counts)
+
+
+def integers_within(low: Any, high: Any, most: Any = 1 << 62) -> tuple[Integers, Integers]:
+    """The least and the greatest integer from `low` to `high`, give or take rounding, clipped to 0 and `most`."""
+    slack = 1e-9 * (1 + np.minimum(np.abs(low) + np.abs(high), 1e6))
+    ends = np.ceil(low - slack), np.floor(high + slack)
+    lower, upper = (np.clip(end, 0.0, np.asarray(most, dtype=np.float64)).astype(np.int64) for end in ends)
+    return lower, upper
 
 
 def reaches(found: Intervals, counts: Integers) -> Integers:

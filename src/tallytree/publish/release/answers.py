@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -25,20 +25,17 @@ from tallytree.domain.categories import ALL
 from tallytree.domain.histogram import size_label
 from tallytree.domain.long_table import key_columns
 from tallytree.estimate.intervals import linear
-from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, between
+from tallytree.estimate.intervals.at_least_bounds import at_least_bounds
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
-from tallytree.estimate.intervals.entities import entity_ends
-from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.guaranteed import bounded_sum, entity_ends, guaranteed, guaranteed_sums
 from tallytree.estimate.intervals.linear import LinearSum
 from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
-from tallytree.estimate.intervals.unions import chance_each, fewest_nodes, sums_over
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.publish.release.answer import Answer
-from tallytree.publish.release.area_bars import guaranteed_scopes
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import guaranteed_rows, replicated, typical_rows
 from tallytree.publish.release.queries import Ends, Query, ResolvedQuery, Sizes, Sum, resolve, sizes_in
-from tallytree.publish.release.scope import By, Regions, Scope, row_in_words
+from tallytree.publish.release.scope import By, Regions, Scope, row_in_words, unions_of
 from tallytree.publish.release.truncation import truncation
 
 if TYPE_CHECKING:
@@ -100,8 +97,8 @@ def simultaneous_bands(
     if cells is None:
         raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
     scopes = [Scope.of(place, by, tree) for place in places]
-    found = guaranteed_scopes(release.measurements, release.counts, scopes, cells)
-    counts = sums_over([scope.rows(tree) for scope in scopes], release.counts)
+    unions = unions_of(scopes, tree)
+    found, counts = guaranteed_sums(release.measurements, release.counts, unions, cells), unions.add_up(release.counts)
     tables = []
     for place, scope in enumerate(scopes):
         keys = key_columns(tree.regions, range(scope.regions[0], scope.regions[0] + 1), release.sizes)
@@ -274,9 +271,7 @@ class _Answering:
         rest = linear.linear_estimate(view, wanted.regions, sorted(set(sizes) - set(wanted.sizes)))
         if rest.variance >= direct.variance:
             return direct
-        public = float(totals[list(wanted.regions)].sum())
-        negated = -rest.column_weights
-        return LinearSum(rest.view, rest.region_weights, negated, public - rest.estimate, rest.variance)
+        return LinearSum((), float(totals[list(wanted.regions)].sum())).minus(rest)
 
     def _guaranteed(self, question: ResolvedQuery, released: float | None) -> tuple[float, Ends, bool, str]:
         """Unbiased estimate, interval, whether it is exact, and what to say where it is unbounded."""
@@ -289,11 +284,8 @@ class _Answering:
             return one.estimate, self._of_sum(question, one, released), one.variance == 0, ""
         (other,) = others
         if question.kind == "difference":
-            gap = linear.difference(one, other, level=self.confidence)
-            least, greatest = self._bounds(question)
-            moved = min(max(gap.estimate, least), greatest) - gap.estimate
-            ends = self._possible(question, _whole(gap.lower + moved, gap.upper + moved), released)
-            return gap.estimate, ends if gap.variance == 0 else self._spread(question, ends), gap.variance == 0, ""
+            gap = one.minus(other)
+            return gap.estimate, self._of_sum(question, gap, released), gap.variance == 0, ""
         found = linear.ratio(one, other, level=self.confidence)
         if question.kind == "mean" and self._entities_tell(question):
             return found.estimate, self._possible(question, self._mean_ends(question), released), False, ""
@@ -307,11 +299,7 @@ class _Answering:
         return math.nan, ends, False, unbounded + within
 
     def _bounded(self, question: ResolvedQuery, released: float | None) -> tuple[Ends | None, list[str]]:
-        """An interval from bounds of `at_least` counts, where there is no unbiased estimate; and what to say if not.
-
-        A run of sizes in a region is the difference of two of them, so a sum of n runs fails if one of 4 n bounds does.
-        The union is made up of as few regions as can be, some of them taken away (`unions`).
-        """
+        """An interval from bounds of `at_least` counts, where there is no unbiased estimate; and what to say if not."""
         if question.cell is not None:
             return self._of_cell(self._cells, question.cell), []
         if question.kind == "mean":
@@ -320,21 +308,11 @@ class _Answering:
             return self._possible(question, mean, released), unbounded if math.isinf(mean[1]) else []
         if question.kind != "sum":
             return None, [f"A {question.kind} has no guaranteed interval here. {self.not_linear}"]
-        measurements, sizes = self.release.measurements, question.one.sizes
         if self._is_public(question) and (total := self._public(question.one)) is not None:
             return self._possible(question, (total, total), released), []
-        runs = [list(run) for run in np.split(np.array(sizes), np.flatnonzero(np.diff(sizes) > 1) + 1)]
-        plus, minus = fewest_nodes(question.one.regions, self.release.hierarchy)
-        chance = chance_each(len(plus) + len(minus), len(runs), self.confidence)
-        if chance not in self._at_least:
-            self._at_least[chance] = at_least_bounds(measurements, chance)
-        low, high = 0, 0
-        for run in runs:
-            for nodes, sign in ((plus, 1), (minus, -1)):
-                for region in nodes:
-                    ends = between(self._at_least[chance], measurements, region, int(run[0]), int(run[-1]))
-                    low, high = low + sign * ends[sign < 0], high + sign * ends[sign > 0]
-        return self._spread(question, self._possible(question, (low, high), released)), []
+        one, measurements = question.one, self.release.measurements
+        ends = bounded_sum(measurements, one.regions, np.array(one.sizes), 1 - self.confidence, self._at_least)
+        return self._spread(question, self._possible(question, ends, released)), []
 
     def _of_sum(self, question: ResolvedQuery, found: LinearSum, released: float | None) -> Ends:
         """The interval of a sum: its estimate, moved into what is possible, ± its half-width, as those of cells."""
@@ -376,26 +354,22 @@ class _Answering:
         measurements, regions = self.release.measurements, list(question.one.regions)
         totals = measurements.region_totals
         chance = (1 - self.confidence) / ((2 if totals is not None else 4) * len(regions))
-        if chance not in self._entity_ends:
-            self._entity_ends[chance] = entity_ends(measurements, chance)
-        low, high = (max(0, int(end[regions].sum())) for end in self._entity_ends[chance])
+        low, high = (max(0, int(end[regions].sum())) for end in self._entity_ends(chance))
         if totals is not None:
             least = most = int(totals[regions].sum())
         else:
-            if chance not in self._at_least:
-                self._at_least[chance] = at_least_bounds(measurements, chance)
-            least, most = (max(0, int(end[regions, 0].sum(dtype=object))) for end in self._at_least[chance])
+            least, most = (max(0, int(end[regions, 0].sum(dtype=object))) for end in self._at_least(chance))
         return (low / most if most else 0.0), (high / least if least else math.inf)
 
     @cached_property
-    def _entity_ends(self) -> dict[float, tuple[Integers, Integers]]:
-        """Bounds of numbers of entities, by the chance that each fails with."""
-        return {}
+    def _entity_ends(self) -> Callable[[float], tuple[Integers, Integers]]:
+        """Bounds of numbers of entities, by the chance that each fails with; computed once."""
+        return cache(partial(entity_ends, self.release.measurements))
 
     @cached_property
-    def _at_least(self) -> dict[float, tuple[Integers, Integers]]:
-        """Bounds of `at_least` counts, by the chance that each fails with."""
-        return {}
+    def _at_least(self) -> Callable[[float], tuple[Integers, Integers]]:
+        """Bounds of `at_least` counts, by the chance that each fails with; computed once."""
+        return cache(partial(at_least_bounds, self.release.measurements))
 
     def _is_public(self, question: ResolvedQuery) -> bool:
         """Is it the number of all groups, where that is public?"""

@@ -15,15 +15,14 @@ from tallytree.core.notebook import briefly
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import entities, size_label
 from tallytree.domain.long_table import region_blocks
-from tallytree.estimate.intervals.unions import sums_over
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
-from tallytree.publish.release.area_bars import area_scopes
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.entities import entity_table
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
 from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.rows import TableRows, category_description
+from tallytree.publish.release.scope import area_scopes, unions_of
 from tallytree.publish.release.truncation import count_description
 
 
@@ -152,7 +151,7 @@ class ReleaseContents:
                 for at, name in enumerate(self.rows.categories)
             },
             "size": np.tile(np.array(self.sizes, np.int32), len(scopes)),
-            "count": sums_over([scope.rows(self.hierarchy) for scope in scopes], self.counts).ravel(),
+            "count": unions_of(scopes, self.hierarchy).add_up(self.counts).ravel(),
         }
         for name, cells in self.error_bars.area_columns.items():
             columns[name] = pa.nulls(len(scopes) * width, pa.int64()) if cells is None else cells.ravel()

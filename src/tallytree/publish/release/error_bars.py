@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from tallytree.core.arguments import told
-from tallytree.core.arrays import Floats, Integers
+from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.notebook import briefly
 from tallytree.core.progress import Progress, Stage, Tell, nobody, piece, silent
 from tallytree.core.progress import in_percent as in_percent_done
-from tallytree.domain.category_trees import margin_sums
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import entities
+from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_entities, guaranteed_sums, most_entities
 from tallytree.estimate.intervals.measured_view import no_guarantee
+from tallytree.estimate.intervals.unions import Unions
 from tallytree.estimate.intervals.value import Intervals, Kind, level_reach, recommended
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
-from tallytree.publish.release.area_bars import area_scopes, as_in_the_table, guaranteed_scopes, typical_scopes
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.rows import TableRows
-from tallytree.publish.release.scope import Scope
+from tallytree.publish.release.scope import Scope, area_scopes, unions_of
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
 
 if TYPE_CHECKING:
@@ -167,8 +167,6 @@ def reach_by_level(
     bars: ErrorBars, counts: Integers, measurements: Measurements, areas: Sequence[Area] = ()
 ) -> dict[str, dict[str, dict[Kind, int]]]:
     """How far the intervals of counts, entities and areas reach from these numbers (`level_reach`), level by level."""
-    from tallytree.estimate.intervals.unions import sums_over
-
     rows, first = TableRows(measurements.hierarchy), measurements.first_size
     numbers = rows.lay_out(counts)
     found = {
@@ -181,7 +179,7 @@ def reach_by_level(
         for number, area in enumerate(areas):
             places.setdefault(area.kind, []).extend(range(number * slots, (number + 1) * slots))
         scopes = area_scopes(areas, measurements.hierarchy)
-        sums = sums_over([scope.rows(measurements.hierarchy) for scope in scopes], counts)
+        sums = unions_of(scopes, measurements.hierarchy).add_up(counts)
         found["areas"] = _reach((bars.of_areas.guaranteed, bars.of_areas.typical), sums, places)
     return found
 
@@ -257,31 +255,30 @@ def with_typical(
     progress: Progress = silent,
 ) -> ErrorBars:
     """The error bars with typical intervals, or with why there are none."""
-    from tallytree.estimate.intervals.unions import sums_over
-
     tree, scopes = measurements.hierarchy, area_scopes(areas, measurements.hierarchy)
     of_entities = partial(entities, first_size=measurements.first_size)
-    sums_of, unions = partial(margin_sums, tree=tree), [scope.rows(tree) for scope in scopes]
+    of_areas, of_margins = unions_of(scopes, tree), Unions.of_margins(tree)
     try:
         likely = replicated(
             measurements,
             counts,
             mechanism,
             confidence=bars.confidence,
-            functions=[partial(sums_over, unions), of_entities, lambda found: sums_of(of_entities(found))],
+            functions=[of_areas.add_up, of_entities, lambda found: of_margins.add_up(of_entities(found))],
             seconds=seconds,
             progress=progress,
         )
     except Exception as error:  # of public values alone; whatever a solver raises, the release stands
         unable = f"there are no typical intervals: {mechanism.name} cannot estimate from fresh noise ({error})"
         return replace(bars, no_typical=unable)
-    typical = typical_rows(likely, measurements)
-    of_areas = typical_scopes(measurements, scopes, likely, likely.deviations[0])
+    typical, most, numbers = typical_rows(likely, measurements), most_entities(measurements), of_entities(counts)
+    found = likely.around(of_areas.add_up(counts), likely.deviations[0], of_areas.limits(likely.most)[:, np.newaxis])
+    sums = likely.around(of_margins.add_up(numbers), likely.deviations[2], of_margins.limits(most))
     return replace(
         bars,
         typical=typical,
-        of_areas=replace(bars.of_areas, typical=as_in_the_table(of_areas, scopes, typical, tree)),
-        entities_typical=typical_entity_rows(likely, measurements, *likely.deviations[1:3]),
+        of_areas=replace(bars.of_areas, typical=as_in_the_table(found, scopes, typical, tree)),
+        entities_typical=_lay_out(likely.around(numbers, likely.deviations[1], most), sums, tree),
     )
 
 
@@ -289,15 +286,31 @@ def guaranteed_rows(
     measurements: Measurements, counts: Integers, confidence: float, tell: Tell = nobody
 ) -> Intervals | None:
     """Guaranteed intervals of all rows of the table, sums over categories among them."""
-    from tallytree.estimate.intervals.by_category import guaranteed_sums
-    from tallytree.estimate.intervals.guaranteed import guaranteed
+    found, tree = guaranteed(measurements, counts, level=confidence, tell=tell), measurements.hierarchy
+    if found is None:
+        return None
+    return _lay_out(found, guaranteed_sums(measurements, counts, Unions.of_margins(tree), found), tree)
 
-    found = guaranteed(measurements, counts, level=confidence, tell=tell)
-    if found is None or measurements.hierarchy.by is None:
-        return found
-    sums = guaranteed_sums(measurements, counts, level=confidence)
-    assert sums is not None  # as there is a guarantee
-    return _laid_out(found, sums, measurements.hierarchy)
+
+def guaranteed_entity_rows(measurements: Measurements, counts: Integers, confidence: float) -> Intervals | None:
+    """Guaranteed intervals of the numbers of entities of all rows, sums over categories among them."""
+    tree = measurements.hierarchy
+    found = guaranteed_entities(measurements, counts, level=confidence)
+    sums = guaranteed_entities(measurements, counts, Unions.of_margins(tree), level=confidence)
+    return None if found is None or sums is None else _lay_out(found, sums, tree)
+
+
+def typical_rows(likely: Typical, measurements: Measurements) -> Intervals:
+    """Typical intervals of all rows of the table; the last function of the replicates is the sums over categories."""
+    tree = measurements.hierarchy
+    sums = Unions.of_margins(tree)
+    of_sums = replace(
+        likely,
+        counts=sums.add_up(likely.counts),
+        mean_squares=likely.deviations[-1] ** 2,
+        most=sums.limits(likely.most),
+    )
+    return _lay_out(likely.intervals, of_sums.intervals, tree)
 
 
 def guaranteed_areas(
@@ -306,52 +319,21 @@ def guaranteed_areas(
     """Guaranteed intervals of the areas that `scopes` are about, given those of all rows of the table."""
     if rows is None:
         return None
-    found = guaranteed_scopes(measurements, counts, scopes, rows)
-    return as_in_the_table(found, scopes, rows, measurements.hierarchy)
-
-
-def guaranteed_entity_rows(measurements: Measurements, counts: Integers, confidence: float) -> Intervals | None:
-    """Guaranteed intervals of the numbers of entities of all rows, sums over categories among them."""
-    from tallytree.estimate.intervals.by_category import guaranteed_entity_sums
-    from tallytree.estimate.intervals.entities import guaranteed_entities
-
-    found = guaranteed_entities(measurements, counts, level=confidence)
-    if found is None or measurements.hierarchy.by is None:
-        return found
-    sums = guaranteed_entity_sums(measurements, counts, level=confidence)
-    assert sums is not None  # as there is a guarantee
-    return _laid_out(found, sums, measurements.hierarchy)
-
-
-def typical_rows(likely: Typical, measurements: Measurements) -> Intervals:
-    """Typical intervals of all rows of the table; the last function of the replicates is the sums over categories."""
     tree = measurements.hierarchy
-    if tree.by is None:
-        return likely.intervals
-    most = np.minimum(margin_sums(likely.most.astype(np.float64), tree), 2.0**62).astype(np.int64)
-    sums = replace(
-        likely, counts=margin_sums(likely.counts, tree), mean_squares=likely.deviations[-1] ** 2, most=most
-    ).intervals
-    return _laid_out(likely.intervals, sums, tree)
+    return as_in_the_table(guaranteed_sums(measurements, counts, unions_of(scopes, tree), rows), scopes, rows, tree)
 
 
-def typical_entity_rows(likely: Typical, measurements: Measurements, deviations: Floats, of_sums: Floats) -> Intervals:
-    """Typical intervals of the numbers of entities of all rows, from how far these deviate."""
-    from tallytree.estimate.intervals.entities import most_entities, typical_entities
-
-    tree, most = measurements.hierarchy, most_entities(measurements)
-    released = entities(likely.counts, measurements.first_size)
-    found = typical_entities(released, most, likely, deviations)
-    if tree.by is None:
-        return found
-    most = np.minimum(margin_sums(most.astype(np.float64), tree), 2.0**62).astype(np.int64)
-    return _laid_out(found, typical_entities(margin_sums(released, tree), most, likely, of_sums), tree)
+def as_in_the_table(found: Intervals, scopes: Sequence[Scope], rows: Intervals, tree: Hierarchy) -> Intervals:
+    """The same, where an area that is one region has the intervals of the region's row (`rows`, laid out)."""
+    for place, scope in enumerate(scopes):
+        if (row := scope.table_row(tree)) is not None:
+            found.lower[place], found.upper[place] = rows.lower[row], rows.upper[row]
+    return found
 
 
-def _laid_out(one: Intervals, sums: Intervals, tree: Hierarchy) -> Intervals:
+def _lay_out(one: Intervals, sums: Intervals, tree: Hierarchy) -> Intervals:
     rows = TableRows(tree)
-    lower, upper = rows.lay_out(one.lower, sums.lower), rows.lay_out(one.upper, sums.upper)
-    return replace(one, lower=lower, upper=upper)
+    return replace(one, lower=rows.lay_out(one.lower, sums.lower), upper=rows.lay_out(one.upper, sums.upper))
 
 
 def replicated(
@@ -370,8 +352,7 @@ def replicated(
     minutes = round(seconds * REPLICATES / 60)
     long = f'about {minutes} min; intervals = "guaranteed" leaves them out' if seconds * REPLICATES > LONG_WAIT else ""
 
-    if measurements.hierarchy.by is not None:
-        functions = (*functions, partial(margin_sums, tree=measurements.hierarchy))
+    functions = (*functions, Unions.of_margins(measurements.hierarchy).add_up)
 
     def step(stage: Stage) -> None:
         left = seconds * REPLICATES if seconds and not stage.done else None  # later its pace tells

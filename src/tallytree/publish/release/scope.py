@@ -13,8 +13,10 @@ from tallytree.core.names import did_you_mean
 from tallytree.domain.categories import ALL, Categories, margins
 from tallytree.domain.category_trees import rows_of
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.estimate.intervals.unions import Unions
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.region_names import RegionNames
+from tallytree.publish.release.rows import TableRows
 
 Regions = str | Iterable[str] | Area | None
 By = Mapping[str, str] | None
@@ -63,6 +65,17 @@ class Scope:
     def by(self, tree: Hierarchy) -> dict[str, str]:
         """The values by the categories' names."""
         return dict(zip(() if tree.by is None else tree.by.names, self.values, strict=True))
+
+
+def area_scopes(areas: Sequence[Area], tree: Hierarchy) -> list[Scope]:
+    """The rows of the table of areas: of each area the sums over categories first, as regions have them."""
+    return [Scope(area.regions, values, "", area.name) for area in areas for values in TableRows(tree).values]
+
+
+def unions_of(scopes: Sequence[Scope], tree: Hierarchy) -> Unions:
+    """The sums that scopes are about."""
+    whole = [scope.regions if scope.over_all else None for scope in scopes]
+    return Unions.of_regions([scope.rows(tree) for scope in scopes], whole)
 
 
 # -------------------------------------------------------------------- categories

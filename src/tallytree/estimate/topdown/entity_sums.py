@@ -22,13 +22,13 @@ import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.settled.families import orderly
-from tallytree.estimate.settled.subtrees import subtree_estimates
+from tallytree.estimate.topdown.allocation import fit_monotone
+from tallytree.estimate.topdown.subtrees import subtree_estimates
 
 HALVINGS = 60
 
 
-def with_measured_sums(
+def weigh_measured_sums(
     mean: Floats, variance: Floats, values: Floats, noise: Floats, sums: Floats, sums_noise: Floats, tree: Hierarchy
 ) -> tuple[Floats, Floats, Floats]:
     """`subtree_estimates` of rows (`mean` and `variance`, from `values` with `noise` `[levels]`) and of their sums.
@@ -48,7 +48,7 @@ def with_measured_sums(
     return mean, variance * (1 - 1 / sizes) + (spread / sizes**2)[:, None], spread
 
 
-def keeping_sums(mean: Floats, noise: Floats, spread: Floats, totals: Integers | None) -> Floats:
+def keep_sums(mean: Floats, noise: Floats, spread: Floats, totals: Integers | None) -> Floats:
     """Rows moved so that, once they fall and are within bounds, their sums are what is believed of them.
 
     `noise` `[regions]` is the variance of a contrast, one for all sizes of a row, and `spread` `[regions]` that of a
@@ -56,7 +56,7 @@ def keeping_sums(mean: Floats, noise: Floats, spread: Floats, totals: Integers |
     """
     sizes = mean.shape[1]
     lift = np.abs(mean).max(axis=1, keepdims=True) + 1  # so that nothing is clipped while rows are made to fall
-    falling = orderly(mean + lift, np.ones_like(mean), None) - lift
+    falling = fit_monotone(mean + lift, np.ones_like(mean), None) - lift
     most = np.full(len(mean), np.inf) if totals is None else totals.astype(np.float64)
     wanted = mean.sum(axis=1)
     stiff = np.maximum(1 / spread - 1 / (sizes * noise), 0.0)  # 1 / w

@@ -1,6 +1,6 @@
 """Shapes that regions lie in, fitted to what is believed of the leaves: empirical Bayes, from measurements alone.
 
-A shape is a distribution of sizes, from 0 on. Beliefs about leaves follow from measurements and shapes, and shapes from
+A shape is a distribution of sizes, from 0 on. Posteriors of leaves follow from measurements and shapes, and shapes from
 beliefs: the expected numbers of groups by size, added up over a region of an upper level, smoothed over neighbouring
 sizes, and drawn towards the shape of the region above it. A few rounds of the two are taken; more would fit the noise.
 """
@@ -8,12 +8,13 @@ sizes, and drawn towards the shape of the region above it. A few rounds of the t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.kernels import kernel
+from tallytree.core.kernels import blocks, in_threads, kernel
+from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
 
 ROUNDS = 3
@@ -22,7 +23,7 @@ STEPS_PER_WIDTH = 8  # of the smoothing's nodes
 GROUPS_FROM_ABOVE = 20.0  # as many groups does the shape above a region count for
 
 
-class Beliefs(NamedTuple):
+class Posterior(NamedTuple):
     """Of the `at_least` counts `[regions, sizes from 1]`: means, variances; and expected counts from size 0 on."""
 
     mean: Floats
@@ -30,22 +31,57 @@ class Beliefs(NamedTuple):
     counts: Floats
 
 
-Believe = Callable[[Integers, Floats, Beliefs], None]  # which shape each leaf lies in, the shapes, what is believed
+class Model(NamedTuple):
+    """How the leaves' measurements lead to a posterior: two kernels over blocks of leaves.
+
+    `posteriors` takes the measurements, which size distribution each leaf has, the distributions, and where to put what
+    is found. `draws` takes uniform numbers, `numbers` in all, in place of the latter, and where to put a draw.
+    """
+
+    posteriors: Callable[..., None]
+    draws: Callable[..., None]
+    measured: Any
+    numbers: int
+
+    def run(self, of: Integers, shapes: Floats, found: Posterior, tell: Tell = nobody) -> None:
+        """Write the posterior of every leaf."""
+        _in_blocks(lambda *block: self.posteriors(self.measured, of, shapes, found, *block), len(of), tell)
 
 
-def fitted(believe: Believe, hierarchy: Hierarchy, max_size: int, rounds: int) -> tuple[Beliefs, Integers, Floats]:
-    """Beliefs about the leaves, which of the shapes each lies in, and the shapes that they rest on."""
+class LeafPosterior(NamedTuple):
+    """The posterior of all leaves, and a function that draws `at_least` counts `[leaves, sizes from 1]` from it.
+
+    It takes `numbers` numbers that are uniform from 0 to 1; the same numbers give the same counts.
+    """
+
+    beliefs: Posterior
+    draw: Callable[[Floats], Integers]
+    numbers: int
+
+
+def leaf_posterior(model: Model, hierarchy: Hierarchy, max_size: int, rounds: int) -> LeafPosterior:
+    """The posterior of the leaves under size distributions that are fitted to it."""
     leaves = hierarchy.level_slice(hierarchy.depth - 1)
     upper = min(1, hierarchy.depth - 1)
     of = hierarchy.above_leaves(upper)
     shapes = np.tile(first_shape(max_size), (len(np.unique(of)), 1))
     count = leaves.stop - leaves.start
-    found = Beliefs(np.zeros((count, max_size)), np.zeros((count, max_size)), np.zeros((count, max_size + 1)))
+    found = Posterior(np.zeros((count, max_size)), np.zeros((count, max_size)), np.zeros((count, max_size + 1)))
     for turn in range(rounds):
-        believe(of, shapes, found)
+        model.run(of, shapes, found)
         if turn < rounds - 1:
             shapes = fitted_shapes(found.counts, hierarchy, upper)
-    return found, of, shapes
+
+    def draw(chances: Floats) -> Integers:
+        drawn = np.zeros((count, max_size), dtype=np.int64)
+        _in_blocks(lambda *block: model.draws(model.measured, of, shapes, chances, drawn, *block), count)
+        return drawn
+
+    return LeafPosterior(found, draw, model.numbers)
+
+
+def _in_blocks(work: Callable[..., None], count: int, tell: Tell = nobody) -> None:
+    in_threads(work, blocks(count, max(1, count // 16)), tell)
 
 
 def first_shape(max_size: int) -> Floats:

@@ -61,7 +61,7 @@ class _Alike(NamedTuple):
     noise: Floats  # [sizes]
 
 
-def borrowed(
+def shrink_rows(
     noisy: Floats,
     noise: Floats,
     groups: Floats,
@@ -82,7 +82,7 @@ def borrowed(
     """
     regions, sizes = noisy.shape
     noise = _at_least_some(noise, noisy.shape)
-    if not can_borrow(sizes):
+    if not can_shrink(sizes):
         return Borrowed(noisy, noise, 0.0)
     share = groups / np.maximum(groups_above, 1.0)
     lots, common = _put_together(noise, groups, above, share, kinds), None
@@ -115,7 +115,7 @@ def borrowed(
     return Borrowed(mean, variance, taken / max(1, regions - int(empty.sum())))
 
 
-def can_borrow(sizes: int) -> bool:
+def can_shrink(sizes: int) -> bool:
     """Are there sizes, and few enough to look at all of them together?"""
     return 0 < sizes <= MOST_SIZES
 

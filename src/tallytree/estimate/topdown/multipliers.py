@@ -39,7 +39,7 @@ class Pools(NamedTuple):
 
 
 @part_of_kernels
-def prices(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
+def multipliers(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
     """Prices `[sizes]` at which the children's answers add up to the parent's row, nearly: see NEAR."""
     children, sizes = mean.shape
     variances, largest = np.zeros(sizes), np.zeros(sizes)

@@ -9,7 +9,7 @@ from scipy.stats import binom
 import tallytree as tt
 from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals import linear
-from tallytree.estimate.intervals.entities import entity_ends, guaranteed_entities, most_entities
+from tallytree.estimate.intervals.guaranteed import entity_ends, guaranteed_entities, most_entities
 from tallytree.lab.truth import Truth, measured_without_noise, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import every_level
@@ -79,7 +79,7 @@ def test_they_are_the_linear_estimates_of_every_region(case):
     for region in range(len(truth.hierarchy)):
         found = linear.entities(measurements, [region])
         value, half = max(found.estimate, 0.0), found.half_width(0.95)  # moved into what is possible
-        ends = value - half, value + half
+        ends = max(value - half, 0.0), value + half
         assert (low[region], high[region]) == pytest.approx((np.ceil(ends[0]), np.floor(ends[1])), abs=1)
 
 

@@ -7,7 +7,7 @@ is clipped below. (The idea of settling from the top is that of TopDown and of B
 
 *A family in real numbers.* Where rows are measured they need not fall with the size. The children's rows nearest to
 them (in squares of standard deviations) that do fall, stay between 0 and the public totals and add up to the parent are
-found by prices for the sizes (`settled.prices`).
+found by prices for the sizes (`topdown.multipliers`).
 
 *Whole numbers*, from the largest size down. Each child holds what it has at the next larger size, for rows do not rise.
 Of the units that the parent has more, each goes where it is likeliest to be true: a child with mean m and deviation d
@@ -26,18 +26,18 @@ from tallytree.core.kernels import blocks, in_threads, kernel, part_of_kernels
 from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.layout import row_blocks
-from tallytree.estimate.settled.prices import pooled, prices
+from tallytree.estimate.topdown.multipliers import multipliers, pooled
 
 MOST_TURNS, MOST_SLOPES, MOST_ROUNDS = 100, 6, 100
 
 
-def settled(
+def allocate_rows(
     mean: Floats,
     deviation: Floats,
     hierarchy: Hierarchy,
     totals: Integers | None,
     *,
-    orderly_leaves: bool = False,
+    monotone_leaves: bool = False,
     top: Integers | None = None,
     through: int | None = None,
     tell: Tell = nobody,
@@ -45,12 +45,12 @@ def settled(
     """Whole numbers `[regions, sizes]` near `mean`: non-increasing, adding up, from 0 to the region's total.
 
     `deviation` is positive and has the shape of `mean`. Without `totals` nothing bounds a row but its parent's. With
-    `orderly_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top` has
-    the rows of the first levels, if they are settled already; levels below that numbered `through` are left out.
+    `monotone_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top`
+    has the rows of the first levels, if they are settled already; levels below that numbered `through` are left out.
     `tell` hears of the leaves, which are nearly all of the work.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
-    >>> settled(np.array([[9.2, 5.0], [5.4, 6.0], [3.1, -2.0]]), np.ones((3, 2)), tree, np.array([10, 6, 4]))
+    >>> allocate_rows(np.array([[9.2, 5.0], [5.4, 6.0], [3.1, -2.0]]), np.ones((3, 2)), tree, np.array([10, 6, 4]))
     array([[9, 5],
            [6, 5],
            [3, 0]])
@@ -60,13 +60,13 @@ def settled(
     values = np.empty((hierarchy.level_slice(through).stop, mean.shape[1]), dtype=np.int64)
     bounds = np.full(len(hierarchy), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
     if top is None:
-        values[:1] = np.floor(orderly(mean[:1], deviation[:1], bounds[:1]) + 0.5)
+        values[:1] = np.floor(fit_monotone(mean[:1], deviation[:1], bounds[:1]) + 0.5)
     else:
         values[: len(top)] = top
     done = 1 if top is None else int(np.searchsorted(hierarchy.level_starts, len(top)))  # levels
     for level in range(done - 1, through):
         parents = hierarchy.level_slice(level)
-        relax = not (orderly_leaves and level == last - 1)
+        relax = not (monotone_leaves and level == last - 1)
         count, start_of = parents.stop - parents.start, parents.start
 
         def work(start: int, stop: int, start_of: int = start_of, relax: bool = relax) -> None:
@@ -76,11 +76,11 @@ def settled(
     return values
 
 
-def orderly(mean: Floats, deviation: Floats, totals: Integers | None) -> Floats:
+def fit_monotone(mean: Floats, deviation: Floats, totals: Integers | None) -> Floats:
     """Each row's nearest that falls with the size and stays between 0 and the total."""
     near = np.empty_like(mean)
     bounds = np.full(len(mean), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
-    in_threads(lambda start, stop: _orderly_rows(mean, deviation, bounds, near, start, stop), row_blocks(mean))
+    in_threads(lambda start, stop: _monotone_rows(mean, deviation, bounds, near, start, stop), row_blocks(mean))
     return near
 
 
@@ -90,13 +90,13 @@ def _limit(bound: int) -> float:
 
 
 @kernel
-def _orderly_rows(mean: Floats, deviation: Floats, bounds: Integers, near: Floats, start: int, stop: int) -> None:
+def _monotone_rows(mean: Floats, deviation: Floats, bounds: Integers, near: Floats, start: int, stop: int) -> None:
     for region in range(start, stop):
-        _orderly(mean[region], deviation[region], _limit(bounds[region]), near[region])
+        _fit_monotone(mean[region], deviation[region], _limit(bounds[region]), near[region])
 
 
 @part_of_kernels
-def _orderly(mean: Floats, deviation: Floats, most: float, near: Floats) -> None:
+def _fit_monotone(mean: Floats, deviation: Floats, most: float, near: Floats) -> None:
     """Pool adjacent violators with weights 1 / deviation², then clip: the nearest row that falls, from 0 to `most`."""
     sizes = len(mean)
     pull, weight = np.empty(sizes), np.empty(sizes)
@@ -135,12 +135,12 @@ def _settle(
 def _relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
     """The children's rows nearest to `mean` that fall, keep their bounds and, nearly, add up to the parent's row."""
     children, sizes = mean.shape
-    price = prices(mean, deviation, parent, bounds)
+    price = multipliers(mean, deviation, parent, bounds)
     near, target = np.empty(mean.shape), np.empty(sizes)
     for child in range(children):
         for size in range(sizes):
             target[size] = mean[child, size] + deviation[child, size] ** 2 * price[size]
-        _orderly(target, deviation[child], _limit(bounds[child]), near[child])
+        _fit_monotone(target, deviation[child], _limit(bounds[child]), near[child])
     return near
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.estimate.settled.subtrees import subtree_estimates
+from tallytree.estimate.topdown.subtrees import subtree_estimates
 from tallytree.lab import Truth
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.mechanisms.settling import _measured, _weigh
-from tallytree.mechanisms.tails import sharpened
+from tallytree.mechanisms.tail_posterior import sharpened
+from tallytree.mechanisms.topdown_estimate import _measured, _weigh
 from tallytree.privacy.neighbours import Neighbours
 
 TREE = tt.Hierarchy.from_levels(
@@ -50,7 +50,7 @@ def test_errors_of_leaves_and_root_are_smaller_than_those_of_least_squares(publi
         for found, without in ((sharp, False), (plain, True)):
             with monkeypatch.context() as patch:
                 if without:
-                    patch.setattr("tallytree.mechanisms.settling.sharpened", lambda *_: None)
+                    patch.setattr("tallytree.mechanisms.topdown_estimate.sharpened", lambda *_: None)
                 off = (mechanism.estimate(measurements).counts - true)[:, ::-1]  # from the largest size down
             errors = np.abs(np.cumsum(off, axis=1)).sum(axis=1)
             found += errors[0], errors[-60:].sum()

@@ -1,4 +1,4 @@
-"""Beliefs about lists: equal to summing over all lists there are, for any noise, with bands and without."""
+"""Posterior about lists: equal to summing over all lists there are, for any noise, with bands and without."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.settled import lists as module
-from tallytree.estimate.settled import shapes
-from tallytree.estimate.settled.lists import Lists, believed, drawing
-from tallytree.estimate.settled.shapes import WIDTH, Beliefs, fitted_shapes, smoothed
+from tallytree.estimate.topdown import list_posterior as module
+from tallytree.estimate.topdown import size_distributions
+from tallytree.estimate.topdown.list_posterior import Lists, list_posterior
+from tallytree.estimate.topdown.size_distributions import WIDTH, Posterior, fitted_shapes, smoothed
 
 
 def some_lists(rng: np.random.Generator, lengths: list[int], top: int, banded: bool, gaussian: bool) -> Lists:
@@ -58,7 +58,7 @@ def test_beliefs_are_the_exact_posterior(seed: int, gaussian: bool, banded: bool
     lists = some_lists(rng, lengths, top, banded, gaussian)
     shapes = rng.dirichlet(np.ones(top + 1), 2)
     of = np.array([0, 1, 1, 0])
-    found = Beliefs(np.zeros((4, top)), np.zeros((4, top)), np.zeros((4, top + 1)))
+    found = Posterior(np.zeros((4, top)), np.zeros((4, top)), np.zeros((4, top + 1)))
     module._posteriors(lists, of, shapes, found, 0, 4)
     for region in range(4):
         mean, variance, counts = by_all_lists(lists, region, shapes[of[region]])
@@ -78,11 +78,11 @@ def test_draws_have_the_law_of_the_beliefs(gaussian: bool, banded: bool) -> None
     lengths, top, runs = [3, 0, 5], 5, 4000
     lists = some_lists(rng, lengths, top, banded, gaussian)
     shapes, of = rng.dirichlet(np.ones(top + 1), 1), np.zeros(3, np.int64)
-    seen = np.zeros((runs, 3, top + 1), np.int64)
+    at_least = np.zeros((runs, 3, top), np.int64)
     for run in range(runs):
-        module._draws(lists, of, shapes, rng.random(8), seen[run], 0, 3)
-    assert np.array_equal(seen.sum(axis=2), np.tile(lengths, (runs, 1)))
-    at_least = np.cumsum(seen[:, :, ::-1], axis=2)[:, :, ::-1][:, :, 1:]
+        module._draws(lists, of, shapes, rng.random(8), at_least[run], 0, 3)
+    assert (np.diff(at_least, axis=2) <= 0).all()
+    assert (at_least[:, :, 0] <= lengths).all()
     for region in range(3):
         mean, variance, _ = by_all_lists(lists, region, shapes[0])
         error = 6 * np.sqrt(variance / runs) + 1e-9
@@ -95,12 +95,14 @@ def test_the_same_chances_draw_the_same_lists_and_the_ends_of_chance_are_no_trou
     rng = np.random.default_rng(8)
     tree = Hierarchy.from_levels({"leaf": ["a", "b"]}, ["leaf"])
     lists = some_lists(rng, [4, 3], 6, banded=False, gaussian=False)
-    draw, chances = drawing(lists, tree, 6), rng.random(7)
+    draw, chances = list_posterior(lists, tree, 6).draw, rng.random(7)
     assert np.array_equal(draw(chances), draw(chances))
     for end in (0.0, np.nextafter(1.0, 0.0)):
-        assert draw(np.full(7, end)).sum(axis=1).tolist() == [4, 3]
+        drawn = draw(np.full(7, end))
+        assert (np.diff(drawn, axis=1) <= 0).all()
+        assert (drawn[:, 0] <= [4, 3]).all()
     certain = Lists(lists.values * 0 + 2, lists.starts, lists.below, lists.above, np.array([1e-3]), False)
-    assert drawing(certain, tree, 6)(chances)[:, 2].tolist() == [4, 3]
+    assert list_posterior(certain, tree, 6).draw(chances).tolist() == [[4, 4, 0, 0, 0, 0], [3, 3, 0, 0, 0, 0]]
 
 
 def test_a_list_without_noise_is_believed() -> None:
@@ -108,7 +110,7 @@ def test_a_list_without_noise_is_believed() -> None:
     lists = Lists(
         np.array([[0, 0, 4, 7, 1, 9]]), np.array([0, 4, 6]), np.array([0]), np.array([9]), np.array([1e-3]), False
     )
-    found = believed(lists, tree, 9)
+    found = list_posterior(lists, tree, 9).beliefs
     assert np.rint(found.mean[0]).tolist() == [2, 2, 2, 2, 1, 1, 1, 0, 0]
     assert np.rint(found.counts[1]).tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0, 1]
     assert found.variance.max() < 1e-6
@@ -118,7 +120,7 @@ def test_measurements_that_contradict_one_another_leave_beliefs_finite() -> None
     tree = Hierarchy.from_levels({"leaf": ["a"]}, ["leaf"])
     values = np.array([[10**9, -(10**9), 10**9, -(10**9)]])
     lists = Lists(values, np.array([0, 4]), np.array([0]), np.array([50]), np.array([1e-6]), False)
-    found = believed(lists, tree, 50)
+    found = list_posterior(lists, tree, 50).beliefs
     assert np.isfinite(found.mean).all()
     assert np.isfinite(found.variance).all()
     assert np.all(np.diff(found.mean, axis=1) <= 1e-9)
@@ -174,9 +176,9 @@ def test_posteriors_of_long_lists_are_those_of_exact_smoothing(monkeypatch: pyte
     rng = np.random.default_rng(2)
     tree = Hierarchy.from_levels({"a": ["x", "x", "y"], "b": ["p", "q", "r"]}, ["a", "b"])
     lists = some_lists(rng, [8, 5, 9], 900, banded=False, gaussian=False)._replace(scales=np.array([150.0]))
-    found = believed(lists, tree, 900)
-    monkeypatch.setattr(shapes, "smoothed", lambda sums: np.stack([spread_exactly(row) for row in sums]))
-    exact = believed(lists, tree, 900)
+    found = list_posterior(lists, tree, 900).beliefs
+    monkeypatch.setattr(size_distributions, "smoothed", lambda sums: np.stack([spread_exactly(row) for row in sums]))
+    exact = list_posterior(lists, tree, 900).beliefs
     assert np.abs(found.mean - exact.mean).max() < 0.005
     assert np.abs(found.mean - exact.mean).sum() < 1e-3 * exact.mean.sum()
 
@@ -185,4 +187,4 @@ def test_contradictions_beyond_all_floats_lose_no_group() -> None:
     tree = Hierarchy.from_levels({"leaf": ["a"]}, ["leaf"])
     values = np.array([[1, 0, 700, -5, 3, 10**9, 0, -(10**9), 1]])
     lists = Lists(values, np.array([0, 9]), np.array([0]), np.array([700]), np.array([1e-12]), True)
-    assert believed(lists, tree, 700).counts.sum() == pytest.approx(9)
+    assert list_posterior(lists, tree, 700).beliefs.counts.sum() == pytest.approx(9)

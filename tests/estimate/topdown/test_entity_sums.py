@@ -5,9 +5,9 @@ import pytest
 from scipy.optimize import minimize
 
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.settled.entities import keeping_sums, with_measured_sums
-from tallytree.estimate.settled.families import orderly
-from tallytree.estimate.settled.subtrees import subtree_estimates
+from tallytree.estimate.topdown.allocation import fit_monotone
+from tallytree.estimate.topdown.entity_sums import keep_sums, weigh_measured_sums
+from tallytree.estimate.topdown.subtrees import subtree_estimates
 
 TREE = Hierarchy.from_levels({"state": list("AAABB"), "county": list("12345")}, ["state", "county"])
 SIZES = 4
@@ -62,7 +62,7 @@ def test_rows_and_sums_together_are_dense_least_squares(seed):
     if seed == 2:
         sums_noise[2] = sums_noise[0] = np.inf
     mean, variance = subtree_estimates(values, np.repeat(noise[:, None], SIZES, axis=1), TREE)
-    mean, variance, spread = with_measured_sums(mean, variance, values, noise, sums, sums_noise, TREE)
+    mean, variance, spread = weigh_measured_sums(mean, variance, values, noise, sums, sums_noise, TREE)
     for region in range(len(TREE)):
         right, covariance = dense(region, values, noise, sums, sums_noise)
         np.testing.assert_allclose(mean[region], right, rtol=1e-9)
@@ -77,7 +77,7 @@ def test_a_row_within_bounds_is_the_nearest_in_the_metric_of_its_covariance(publ
         mean, noise = rng.normal(1, 4, (1, SIZES)), rng.uniform(0.5, 5, 1)
         spread, total = noise * rng.uniform(0.05, SIZES, 1), np.array([rng.integers(1, 6)])
         bounds = total if public else None
-        row = orderly(keeping_sums(mean, noise, spread, bounds), np.ones_like(mean), bounds)[0]
+        row = fit_monotone(keep_sums(mean, noise, spread, bounds), np.ones_like(mean), bounds)[0]
 
         def cost(x, mean=mean[0], noise=noise[0], spread=spread[0]):
             contrasts = (x - x.mean()) - (mean - mean.mean())
@@ -96,6 +96,6 @@ def test_a_sum_that_is_as_good_as_known_is_kept_where_noise_is_clipped():
     rng = np.random.default_rng(2)
     mean = np.hstack([np.full((50, 1), 40.0), rng.normal(0, 10, (50, 20))])
     mean += ((50 - mean.sum(axis=1)) / 21)[:, None]
-    kept = orderly(keeping_sums(mean, np.full(50, 100.0), np.full(50, 1e-9), None), np.ones_like(mean), None)
+    kept = fit_monotone(keep_sums(mean, np.full(50, 100.0), np.full(50, 1e-9), None), np.ones_like(mean), None)
     np.testing.assert_allclose(kept.sum(axis=1), 50, atol=1e-3)
-    assert orderly(mean, np.ones_like(mean), None).sum(axis=1).mean() > 60
+    assert fit_monotone(mean, np.ones_like(mean), None).sum(axis=1).mean() > 60

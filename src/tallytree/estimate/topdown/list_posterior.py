@@ -16,23 +16,22 @@ rare ones, the more so the longer the list. On real tables they made errors up t
 places are the exact distribution of every `at_least` count: its mean and variance follow.
 
 *A draw* of the lists themselves comes from the same passes: the last place from its own distribution, and each one
-before it from forward(i, ·) up to the size that was drawn after it. Beliefs' means are more alike than true lists are;
+before it from forward(i, ·) up to the size that was drawn after it. Posterior means are more alike than true lists are;
 a draw is as rough as they are believed to be.
 
-*Shapes* come from the measurements alone: `settled.shapes`.
+*Shapes* come from the measurements alone: `topdown.size_distributions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.kernels import blocks, in_threads, kernel, part_of_kernels
+from tallytree.core.kernels import kernel, part_of_kernels
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.settled.shapes import ROUNDS, Beliefs, fitted
+from tallytree.estimate.topdown.size_distributions import ROUNDS, LeafPosterior, Model, Posterior, leaf_posterior
 
 NEGLIGIBLE = 35.0  # e^−35: what is less likely than this beside the likeliest is left out
 CELLS_AT_ONCE = 1 << 26  # places × sizes of the longest list
@@ -49,43 +48,13 @@ class Lists(NamedTuple):
     gaussian: bool
 
 
-def believed(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int = ROUNDS) -> Beliefs:
-    """What is believed of every leaf, with shapes fitted to all of them."""
-    return _fitted(lists, hierarchy, max_size, rounds)[0]
-
-
-def drawing(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int = ROUNDS) -> Callable[[Floats], Integers]:
-    """A function that draws lists from what is believed, and gives their counts `[leaves, sizes from 0]`.
-
-    It takes numbers that are uniform from 0 to 1, one for each place; the same numbers give the same lists.
-    """
-    _, of, shapes = _fitted(lists, hierarchy, max_size, rounds)
-
-    def draw(chances: Floats) -> Integers:
-        counts = np.zeros((len(of), max_size + 1), dtype=np.int64)
-        in_threads(
-            lambda start, stop: _draws(lists, of, shapes, chances, counts, start, stop),
-            blocks(len(of), max(1, len(of) // 16)),
-        )
-        return counts
-
-    return draw
-
-
-def _fitted(lists: Lists, hierarchy: Hierarchy, max_size: int, rounds: int) -> tuple[Beliefs, Integers, Floats]:
-    """Beliefs, with the shapes that they rest on and which of those each leaf has."""
-
-    def believe(of: Integers, shapes: Floats, found: Beliefs) -> None:
-        in_threads(
-            lambda start, stop: _posteriors(lists, of, shapes, found, start, stop),
-            blocks(len(of), max(1, len(of) // 16)),
-        )
-
-    return fitted(believe, hierarchy, max_size, rounds)
+def list_posterior(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int = ROUNDS) -> LeafPosterior:
+    """The posterior of every leaf's list, with size distributions fitted to all; a draw takes a number a place."""
+    return leaf_posterior(Model(_posteriors, _draws, lists, lists.values.shape[1]), hierarchy, max_size, rounds)
 
 
 @kernel
-def _posteriors(lists: Lists, of: Integers, shapes: Floats, found: Beliefs, start: int, stop: int) -> None:
+def _posteriors(lists: Lists, of: Integers, shapes: Floats, found: Posterior, start: int, stop: int) -> None:
     sizes = shapes.shape[1]
     prior, sums = np.empty(sizes), np.empty((_longest(lists, start, stop), sizes))
     for region in range(start, stop):
@@ -104,9 +73,7 @@ def _posteriors(lists: Lists, of: Integers, shapes: Floats, found: Beliefs, star
 
 
 @kernel
-def _draws(
-    lists: Lists, of: Integers, shapes: Floats, chances: Floats, counts: Integers, start: int, stop: int
-) -> None:
+def _draws(lists: Lists, of: Integers, shapes: Floats, chances: Floats, drawn: Integers, start: int, stop: int) -> None:
     sizes = shapes.shape[1]
     prior, sums = np.empty(sizes), np.empty((_longest(lists, start, stop), sizes))
     for region in range(start, stop):
@@ -117,7 +84,10 @@ def _draws(
         for place in range(groups - 1, -1, -1):
             row = sums[place, : size + 1]
             size = min(size, np.searchsorted(row, chances[first + place] * row[size], side="right"))
-            counts[region, size] += 1
+            if size > 0:
+                drawn[region, size - 1] += 1
+        for size in range(sizes - 2, 0, -1):
+            drawn[region, size - 1] += drawn[region, size]
 
 
 @part_of_kernels

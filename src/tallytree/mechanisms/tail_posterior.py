@@ -2,8 +2,8 @@
 
 Rows of real regions end in a long tail of sizes that hardly any group has. There a leaf's noisy numbers say more than
 least squares takes from them: most are 0, and none can be less. With little noise (scales up to `MOST_SCALE`) what is
-believed of each leaf (`settled.counted`, under the shape of the root) is much sharper than what was measured, and so
-are sums of it. With more noise the sums of beliefs are off to one side by more than they gain.
+believed of each leaf (`topdown.count_posterior`, under the shape of the root) is much sharper than what was measured,
+and so are sums of it. With more noise the sums of beliefs are off to one side by more than they gain.
 
 *Sums.* Errors of beliefs need not cancel as noise does, for all of them rest on one shape. So a sum has the variance
 Σ v + (κ Σ √v)²: a part κ of each error is taken to go the same way in all leaves. Then it is weighed against the
@@ -19,9 +19,9 @@ import numpy as np
 
 from tallytree.core.arrays import Floats
 from tallytree.core.progress import Tell, nobody
-from tallytree.estimate.settled.counted import NEAR, Counted, in_the_light_of
-from tallytree.estimate.settled.families import orderly
-from tallytree.estimate.settled.subtrees import add_up, added_up
+from tallytree.estimate.topdown.allocation import fit_monotone
+from tallytree.estimate.topdown.count_posterior import NEAR, Counted, posterior_under
+from tallytree.estimate.topdown.subtrees import add_up, added_up
 from tallytree.mechanisms.leaf_totals import LEAST_VARIANCE, measured_totals, weigh_totals
 from tallytree.privacy.measurements import Measurements
 
@@ -47,13 +47,13 @@ def sharpened(
     counted = _counted(measurements)
     if counted is None:
         return None
-    root = orderly(unbiased[:1], np.sqrt(variances[:1]), None if totals is None else totals[:1])[0]
+    root = fit_monotone(unbiased[:1], np.sqrt(variances[:1]), None if totals is None else totals[:1])[0]
     if root[-1] >= SPARSE * counted.scale * (leaves.stop - leaves.start):
         return None
     groups = float(totals[0]) if totals is not None else max(float(root[0]), 1.0)
     shape = -np.diff(root, prepend=max(groups, float(root[0])), append=0.0) / groups
     mean, variance = np.empty(unbiased.shape), np.empty(unbiased.shape)
-    in_the_light_of(np.maximum(shape, LEAST_PART / len(root)), counted, (mean[leaves], variance[leaves]), tell)
+    posterior_under(np.maximum(shape, LEAST_PART / len(root)), counted, (mean[leaves], variance[leaves]), tell)
     del counted
     if (first := measured_totals(measurements)) is not None:
         weigh_totals(mean[leaves], variance[leaves], first)

@@ -12,20 +12,20 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.progress import Tell, nobody, piece
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least, counts_from_at_least
 from tallytree.estimate.intervals.replicate_noise import chances, digest_of
-from tallytree.estimate.settled import counted
-from tallytree.estimate.settled.borrowed import borrowed, can_borrow
-from tallytree.estimate.settled.counted import Counted
-from tallytree.estimate.settled.entities import keeping_sums, with_measured_sums
-from tallytree.estimate.settled.families import settled
-from tallytree.estimate.settled.lists import Lists, believed, drawing
-from tallytree.estimate.settled.shapes import ROUNDS
-from tallytree.estimate.settled.subtrees import added_up, subtree_estimates
+from tallytree.estimate.topdown.allocation import allocate_rows
+from tallytree.estimate.topdown.count_posterior import Counted, count_posterior, widest
+from tallytree.estimate.topdown.entity_sums import keep_sums, weigh_measured_sums
+from tallytree.estimate.topdown.list_posterior import Lists, list_posterior
+from tallytree.estimate.topdown.shrinkage import can_shrink, shrink_rows
+from tallytree.estimate.topdown.size_distributions import ROUNDS, LeafPosterior
+from tallytree.estimate.topdown.subtrees import added_up, subtree_estimates
 from tallytree.mechanisms.by_category import (
     believed_details,
     believed_sums,
@@ -36,7 +36,7 @@ from tallytree.mechanisms.by_category import (
 from tallytree.mechanisms.leaf_totals import LEAST_VARIANCE, measured_totals, noise_of, weigh_totals, with_totals
 from tallytree.mechanisms.mechanism import Estimate
 from tallytree.mechanisms.settings import BELIEFS, Settings, way_of_leaves
-from tallytree.mechanisms.tails import sharpened
+from tallytree.mechanisms.tail_posterior import sharpened
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.views import list_starts
 
@@ -49,15 +49,14 @@ BORROWING = AT["leaves"] - AT["levels above"]
 SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
 
 
-def settled_from_the_top(settings: Settings, measurements: Measurements, tell: Tell = nobody) -> Estimate:
+def estimate_from_the_top(settings: Settings, measurements: Measurements, tell: Tell = nobody) -> Estimate:
     """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
     if any(part.summed for part in measurements.measured):
         return _with_sums_besides(settings, measurements)
     measurements = _with_listed(measurements)
-    last = measurements.hierarchy.depth - 1
-    lists = any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
+    lists = _has_lists(measurements)
     if lists or _as_beliefs(settings, measurements):
-        values, words = (_from_lists if lists else _from_beliefs)(settings, measurements)
+        values, words = _from_posterior(settings, measurements)
     else:
         values, words = _from_at_least(settings, measurements, tell=tell)
     if settings.lists_below is not None:
@@ -73,7 +72,7 @@ def _as_beliefs(settings: Settings, measurements: Measurements) -> bool:
     if first is None or any(part.view == "sorted_sizes" for part in measurements.measured):
         return False
     groups = np.maximum(first.values[:, 0], 0)
-    most = max(int(groups.max()), counted.widest(_counted(measurements)))  # private totals bound no count
+    most = max(int(groups.max()), widest(_counted(measurements)))  # private totals bound no count
     return way_of_leaves(float(groups.mean()), most, measurements.max_size) == BELIEFS
 
 
@@ -138,22 +137,22 @@ def _from_at_least(
     deviation = np.sqrt(variance, out=variance)
     if summed:
         words = "rows are drawn to the numbers of entities that were measured; leaves borrow nothing"
-        return settled(mean, deviation, tree, totals), words
+        return allocate_rows(mean, deviation, tree, totals), words
     if tree.by is not None and known is None and np.isinf(noise[0]).all():
         mean[0] = root_over_all(mean, deviation, tree, totals)
     levels = _borrowing_levels(tree)
     if not settings.borrow or not levels:
-        return settled(mean, deviation, tree, totals), "regions borrow nothing from those above them"
-    whole, parts = settled(mean, deviation, tree, totals, through=0), []
+        return allocate_rows(mean, deviation, tree, totals), "regions borrow nothing from those above them"
+    whole, parts = allocate_rows(mean, deviation, tree, totals, through=0), []
     for number, level in enumerate(levels):
         start, stop = (AT["levels above"] + BORROWING * at / len(levels) for at in (number, number + 1))
         tell(start)
-        whole = settled(mean, deviation, tree, totals, top=whole, through=level - 1)
+        whole = allocate_rows(mean, deviation, tree, totals, top=whole, through=level - 1)
         borrowing = piece(tell, start, stop)
         parts.append(
             _borrow(mean, deviation, tree, totals, whole, level, noisy, apart_as_true=apart_as_true, tell=borrowing)
         )
-    whole = settled(mean, deviation, tree, totals, top=whole, tell=piece(tell, AT["leaves"], 1.0))
+    whole = allocate_rows(mean, deviation, tree, totals, top=whole, tell=piece(tell, AT["leaves"], 1.0))
     if not any(parts):
         return whole, "regions borrow nothing from those above them: it would not pay"
     told = f"leaves borrow {100 * parts[-1]:.0f} %"
@@ -194,16 +193,16 @@ def _borrow(
     """
     # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
     begin = 0 if totals is not None else 1
-    if not can_borrow(mean.shape[1] - begin):
+    if not can_shrink(mean.shape[1] - begin):
         return 0.0
     rows = tree.level_slice(level)
     parents, own = tree.parents[rows], totals
     if own is None:  # private numbers of groups are read from the rows as they are settled without borrowing
-        own = settled(mean, deviation, tree, None, top=settled_above, through=level)[:, 0].copy()
+        own = allocate_rows(mean, deviation, tree, None, top=settled_above, through=level)[:, 0].copy()
     groups, groups_above = own[rows].astype(np.float64), own[parents].astype(np.float64)
     believed_mean, believed_deviation = mean[rows, begin:], deviation[rows, begin:]
     given, variance = (believed_mean, believed_deviation**2) if noisy is None else (each[:, begin:] for each in noisy)
-    drawn = borrowed(
+    drawn = shrink_rows(
         given,
         variance,
         groups,
@@ -222,51 +221,56 @@ def _borrow(
     return drawn.part * float(np.mean(pays))
 
 
-def _from_lists(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
-    tree, totals = measurements.hierarchy, measurements.region_totals
-    leaves = tree.level_slice(tree.depth - 1)
-    found = believed(_lists(measurements), tree, measurements.max_size, rounds=ROUNDS if settings.borrow else 1)
+def _has_lists(measurements: Measurements) -> bool:
+    """Were lists of the leaves' sizes measured?"""
+    last = measurements.hierarchy.depth - 1
+    return any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
+
+
+def _posterior(settings: Settings, measurements: Measurements) -> LeafPosterior:
+    """The posterior of the leaves, from lists if those were measured, and from `at_least` counts if not."""
+    tree, rounds = measurements.hierarchy, ROUNDS if settings.borrow else 1
+    if _has_lists(measurements):
+        return list_posterior(_lists(measurements), tree, measurements.max_size, rounds=rounds)
+    return count_posterior(_counted(measurements), tree, rounds=rounds)
+
+
+def _counted_sizes(measurements: Measurements, noise: Floats) -> NDArray[np.bool_]:
+    """Sizes that were counted in the leaves besides lists: there the posterior has nothing to add."""
+    counted: NDArray[np.bool_] = np.isfinite(noise[-1]) & _has_lists(measurements)
+    return counted
+
+
+def _from_posterior(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
+    """The posterior of the leaves, added up and weighed against what was measured above, or of the same leaves.
+
+    It is sharper than unbiased estimates, and biased where size distributions do not fit: `_weigh` notices.
+    """
+    tree, lists = measurements.hierarchy, _has_lists(measurements)
+    leaves, found = tree.level_slice(tree.depth - 1), _posterior(settings, measurements).beliefs
     values, noise = _measured(measurements)
-    front = np.isfinite(noise[-1])  # sizes that were counted in the leaves: there the lists have nothing to add
-    if not front[0] and (measured := measured_totals(measurements)) is not None:
-        weigh_totals(found.mean, found.variance, measured)
+    front = _counted_sizes(measurements, noise)
+    if not front[0] and (first := measured_totals(measurements)) is not None:
+        weigh_totals(found.mean, found.variance, first)
     mean, variance = (added_up(leaf, tree) for leaf in (found.mean, found.variance))
     if front.any():
         known = with_totals(measurements, values, noise)
         mean[:, front], variance[:, front] = subtree_estimates(known[0][:, front], known[1][:, front], tree)
+    unbiased = None if lists else subtree_estimates(values, noise, tree)
     for level in range(tree.depth - 1):
         rows = tree.level_slice(level)
-        _weigh(mean[rows], variance[rows], values[rows], np.where(front, inf, noise[level])[None, :])
+        known = (values[rows], np.where(front, inf, noise[level])[None, :])
+        _weigh(mean[rows], variance[rows], *(known if unbiased is None else (side[rows] for side in unbiased)))
     deviation = np.sqrt(variance) + LEAST_DEVIATION
-    whole = settled(mean, deviation, tree, totals, orderly_leaves=not front.any())
-    changed = float(np.abs(whole[leaves] - found.mean)[:, ~front].mean())
+    whole = allocate_rows(mean, deviation, tree, measurements.region_totals, monotone_leaves=not front.any())
     light = "the shapes around them" if settings.borrow else "one shape for all data"
+    if not lists:
+        return whole, f"counts of leaves are read in the light of {light}, and moved to add up"
+    changed = float(np.abs(whole[leaves] - found.mean)[:, ~front].mean())
     return whole, (
         f"leaves are read from lists of sizes in the light of {light}, "
         f"and moved by {changed:.2g} of a group on average to add up"
     )
-
-
-def _from_beliefs(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
-    """Beliefs about leaves, added up and weighed against the unbiased estimates of the same measurements.
-
-    Beliefs are sharper, and biased where shapes do not fit: `_weigh` notices.
-    """
-    tree = measurements.hierarchy
-    values, noise = _measured(measurements)
-    unbiased, spread = subtree_estimates(values, noise, tree)
-    rounds = ROUNDS if settings.borrow else 1
-    found = counted.believed(_counted(measurements), tree, rounds=rounds)
-    if (first := measured_totals(measurements)) is not None:
-        weigh_totals(found.mean, found.variance, first)
-    mean, variance = (added_up(leaf, tree) for leaf in (found.mean, found.variance))
-    for level in range(tree.depth - 1):
-        rows = tree.level_slice(level)
-        _weigh(mean[rows], variance[rows], unbiased[rows], spread[rows])
-    deviation = np.sqrt(variance) + LEAST_DEVIATION
-    whole = settled(mean, deviation, tree, measurements.region_totals, orderly_leaves=True)
-    light = "the shapes around them" if settings.borrow else "one shape for all data"
-    return whole, f"counts of leaves are read in the light of {light}, and moved to add up"
 
 
 def played(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
@@ -274,10 +278,8 @@ def played(settings: Settings, measurements: Measurements, counts: Integers) -> 
 
     Released leaves that borrow are closer together. For lists and beliefs these are draws of what is believed.
     """
-    if any(part.view == "sorted_sizes" for part in measurements.measured):
-        return _played_lists(settings, measurements, counts)
-    if _as_beliefs(settings, measurements):
-        return _played_beliefs(settings, measurements)
+    if _has_lists(measurements) or _as_beliefs(settings, measurements):
+        return _played_posterior(settings, measurements, counts)
     if not settings.borrow or any(part.summed for part in measurements.measured):
         return lambda replicate: counts
     measurements = _with_listed(measurements)
@@ -286,38 +288,21 @@ def played(settings: Settings, measurements: Measurements, counts: Integers) -> 
     return lambda replicate: apart
 
 
-def _played_lists(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
-    """Draws of the lists. Sizes that were counted in the leaves are as released, but no less than what is drawn above.
+def _played_posterior(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+    """Draws of the posterior. Sizes that were counted besides lists are as released, and no less than what is drawn.
 
-    Released counts are settled from means of beliefs, which are smoother than any truth: what is estimated from those
+    Released counts are estimated from posterior means, which are smoother than any truth: what is estimated from those
     once more errs less than a release does.
     """
-    tree = measurements.hierarchy
-    leaves = tree.level_slice(tree.depth - 1)
-    lists, seed = _lists(measurements), digest_of(measurements)
-    draw = drawing(lists, tree, measurements.max_size, rounds=ROUNDS if settings.borrow else 1)
-    front = np.isfinite(_measured(measurements)[1][-1])
+    tree, totals, seed = measurements.hierarchy, measurements.region_totals, digest_of(measurements)
+    leaves, posterior = tree.level_slice(tree.depth - 1), _posterior(settings, measurements)
+    front = _counted_sizes(measurements, _measured(measurements)[1])
     released = at_least(counts[leaves], measurements.first_size)
 
     def play(replicate: int) -> Integers:
-        values = at_least(draw(chances(seed, replicate, lists.values.shape[1])), 0)
+        values = posterior.draw(chances(seed, replicate, posterior.numbers))
         values[:, front] = released[:, front]
         values = np.ascontiguousarray(np.maximum.accumulate(values[:, ::-1], axis=1)[:, ::-1])
-        public = None if measurements.region_totals is None else measurements.region_totals[leaves]
-        return tree.aggregate(counts_from_at_least(values, public))
-
-    return play
-
-
-def _played_beliefs(settings: Settings, measurements: Measurements) -> Callable[[int], Integers]:
-    """Draws of what is believed of the leaves' counts."""
-    tree, totals, seed = measurements.hierarchy, measurements.region_totals, digest_of(measurements)
-    leaves = tree.level_slice(tree.depth - 1)
-    draw = counted.drawing(_counted(measurements), tree, rounds=ROUNDS if settings.borrow else 1)
-    cells = (leaves.stop - leaves.start) * measurements.max_size
-
-    def play(replicate: int) -> Integers:
-        values = draw(chances(seed, replicate, cells))
         return tree.aggregate(counts_from_at_least(values, None if totals is None else totals[leaves]))
 
     return play
@@ -334,16 +319,16 @@ def _with_entities(
             sums[tree.level_slice(part.level)] = part.values[:, 0]
             sums_noise[part.level] = noise_of(part)
     contrast = variance[:, 0].copy()
-    better, spread, of_sums = with_measured_sums(mean, variance, values, noise[:, 0], sums, sums_noise, tree)
-    return keeping_sums(better, contrast, of_sums, measurements.region_totals), spread
+    better, spread, of_sums = weigh_measured_sums(mean, variance, values, noise[:, 0], sums, sums_noise, tree)
+    return keep_sums(better, contrast, of_sums, measurements.region_totals), spread
 
 
 def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> None:
     """Weigh sums of beliefs against what was measured of them, in place.
 
-    `noise` is its variance, `[regions, sizes]` or one row for all regions, infinite where nothing was measured. Beliefs
-    may be off by more than they say: where their squared distance from the measurements is larger than noise and
-    variances explain, over sizes of like magnitude, their variance is raised to what explains it.
+    `noise` is its variance, `[regions, sizes]` or one row for all regions, infinite where nothing was measured.
+    Posteriors may be off by more than they say: where their squared distance from the measurements is larger than noise
+    and variances explain, over sizes of like magnitude, their variance is raised to what explains it.
     """
     sizes = mean.shape[1]
     first = 1

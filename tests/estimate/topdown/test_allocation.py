@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import kernel
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.settled import families, subtrees
-from tallytree.estimate.settled.families import orderly, settled
-from tallytree.estimate.settled.subtrees import subtree_estimates
+from tallytree.estimate.topdown import allocation, subtrees
+from tallytree.estimate.topdown.allocation import allocate_rows, fit_monotone
+from tallytree.estimate.topdown.subtrees import subtree_estimates
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.variances import TreeVariances
 
@@ -24,7 +24,7 @@ from tallytree.estimate.tree.variances import TreeVariances
 @kernel
 def relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
     """A part of kernels cannot be called otherwise."""
-    return families._relaxed(mean, deviation, parent, bounds)
+    return allocation._relaxed(mean, deviation, parent, bounds)
 
 
 def a_tree(rng: np.random.Generator) -> Hierarchy:
@@ -32,14 +32,14 @@ def a_tree(rng: np.random.Generator) -> Hierarchy:
     return Hierarchy.from_levels({"a": [a for a, _ in paths], "b": [b for _, b in paths]}, ["a", "b"])
 
 
-@given(seed=st.integers(0, 2**32 - 1), public=st.booleans(), orderly_leaves=st.booleans())
-def test_whatever_is_believed_the_numbers_keep_every_constraint(seed: int, public: bool, orderly_leaves: bool) -> None:
+@given(seed=st.integers(0, 2**32 - 1), public=st.booleans(), monotone_leaves=st.booleans())
+def test_whatever_is_believed_the_numbers_keep_every_constraint(seed: int, public: bool, monotone_leaves: bool) -> None:
     rng = np.random.default_rng(seed)
     tree, sizes = a_tree(rng), int(rng.integers(1, 9))
     totals = tree.aggregate(rng.integers(0, 20, (tree.leaf_count, 1)))[:, 0]
     mean = rng.normal(0, 10.0 ** rng.uniform(-1, 6), (len(tree), sizes))
     deviation = 10.0 ** rng.uniform(-6, 4, mean.shape)
-    found = settled(mean, deviation, tree, totals if public else None, orderly_leaves=orderly_leaves)
+    found = allocate_rows(mean, deviation, tree, totals if public else None, monotone_leaves=monotone_leaves)
     assert found.min() >= 0
     assert np.all(np.diff(found, axis=1) <= 0)
     assert np.array_equal(tree.aggregate(found[tree.level_slice(tree.depth - 1)]), found)
@@ -52,10 +52,10 @@ def test_what_is_settled_above_stays() -> None:
     tree = a_tree(rng)
     totals = tree.aggregate(np.full((tree.leaf_count, 1), 30))[:, 0]
     mean, deviation = rng.normal(10, 9, (len(tree), 4)), np.ones((len(tree), 4))
-    whole = settled(mean, deviation, tree, totals)
+    whole = allocate_rows(mean, deviation, tree, totals)
     leaves = tree.level_slice(tree.depth - 1)
     mean[leaves] += rng.normal(0, 5, mean[leaves].shape)
-    again = settled(mean, deviation, tree, totals, top=whole[: leaves.start])
+    again = allocate_rows(mean, deviation, tree, totals, top=whole[: leaves.start])
     assert np.array_equal(again[: leaves.start], whole[: leaves.start])
     assert not np.array_equal(again[leaves], whole[leaves])
 
@@ -74,7 +74,7 @@ def test_one_size_is_shared_out_with_the_least_expected_error(seed: int) -> None
     parent = int(rng.integers(0, most.sum() + 1))
     mean, deviation = rng.normal(2, 3, (4, 1)), rng.uniform(0.1, 4, (4, 1))
     mean[0], deviation[0] = parent, 1e-9
-    found = settled(mean, deviation, tree, np.array([most.sum(), *most]), orderly_leaves=True)[:, 0]
+    found = allocate_rows(mean, deviation, tree, np.array([most.sum(), *most]), monotone_leaves=True)[:, 0]
     assert found[0] == parent
     costs = {
         counts: sum(expected_error(c, mean[1 + i, 0], deviation[1 + i, 0]) for i, c in enumerate(counts))
@@ -112,9 +112,9 @@ def test_a_familys_real_rows_are_the_nearest_ones(seed: int) -> None:
 
 def test_orderly_rows_are_the_nearest_falling_ones_within_bounds() -> None:
     mean = np.array([[5.0, 7.0, -1.0]])
-    assert orderly(mean, np.array([[1.0, 1.0, 1.0]]), None).tolist() == [[6.0, 6.0, 0.0]]
-    assert orderly(mean, np.array([[1.0, 3.0, 1.0]]), np.array([5])).tolist() == [[5.0, 5.0, 0.0]]
-    assert orderly(mean, np.array([[1.0, 3.0, 1.0]]), None)[0, 0] == pytest.approx(5.2)
+    assert fit_monotone(mean, np.array([[1.0, 1.0, 1.0]]), None).tolist() == [[6.0, 6.0, 0.0]]
+    assert fit_monotone(mean, np.array([[1.0, 3.0, 1.0]]), np.array([5])).tolist() == [[5.0, 5.0, 0.0]]
+    assert fit_monotone(mean, np.array([[1.0, 3.0, 1.0]]), None)[0, 0] == pytest.approx(5.2)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -132,5 +132,5 @@ def test_subtrees_say_what_least_squares_says_at_the_root(seed: int) -> None:
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    for module in (families, subtrees):
+    for module in (allocation, subtrees):
         assert doctest.testmod(module).failed == 0

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.mechanisms.dividing import PARTS, POWER, _balanced, _noise, balanced_shares, hardly_noisy, level_errors
+from tallytree.mechanisms.budget_allocation import (
+    PARTS,
+    POWER,
+    _balanced,
+    _noise,
+    balanced_shares,
+    hardly_noisy,
+    level_errors,
+)
 from tallytree.privacy.budget import Budget
 
 BUDGETS = (Budget(epsilon="0.1"), Budget(epsilon=1), Budget(epsilon=3), Budget(rho="0.5"))

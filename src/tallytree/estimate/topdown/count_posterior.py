@@ -1,6 +1,6 @@
 """What is believed of a region's `at_least` counts, given noisy ones and the shape of the regions around it.
 
-The model is that of `settled.lists`: independent geometric counts c_s with mean n p_s, so Π q_s^c_s with
+The model is that of `topdown.list_posterior`: independent geometric counts c_s with mean n p_s, so Π q_s^c_s with
 q_s = n p_s / (1 + n p_s). The counts T_s = c_s + c_s+1 + … climb as the size falls, and each was measured with noise of
 its own: a hidden Markov chain over the sizes, from the largest down, whose marginals two passes find exactly,
 
@@ -21,17 +21,16 @@ two sizes is passed in one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.kernels import blocks, in_threads, kernel, part_of_kernels
+from tallytree.core.kernels import kernel, part_of_kernels
 from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.settled.shapes import ROUNDS, Beliefs, fitted
+from tallytree.estimate.topdown.size_distributions import ROUNDS, LeafPosterior, Model, Posterior, leaf_posterior
 
 REACH, NEAR = 35.0, 12.0  # the latter where sums of many leaves do not hang on what one in 10⁵ of them is
 UNBOUNDED = 1 << 60
@@ -54,55 +53,29 @@ def widest(counted: Counted) -> int:
     return 2 * ceil(reach) + 4
 
 
-def believed(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROUNDS) -> Beliefs:
-    """What is believed of every leaf, with shapes fitted to all of them."""
-    return _fitted(counted, hierarchy, rounds)[0]
+def count_posterior(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROUNDS) -> LeafPosterior:
+    """The posterior of every leaf's counts, with size distributions fitted to all; a draw takes a number a count."""
+    model = Model(_posteriors, _draws, counted, counted.values.size)
+    return leaf_posterior(model, hierarchy, counted.values.shape[1], rounds)
 
 
-def in_the_light_of(
+def posterior_under(
     shape: Floats, counted: Counted, into: tuple[Floats, Floats] | None = None, tell: Tell = nobody
-) -> Beliefs:
+) -> Posterior:
     """What is believed of every leaf under one shape for all of them, `[sizes from 0]`; expected counts are left out.
 
     Means and variances are put `into` two arrays, if they are given.
     """
     leaves, sizes = counted.values.shape
     mean, variance = into or (np.empty((leaves, sizes)), np.empty((leaves, sizes)))
-    found = Beliefs(mean, variance, np.empty((0, sizes + 1)))
+    found = Posterior(mean, variance, np.empty((0, sizes + 1)))
     of, shapes = np.zeros(leaves, np.int64), shape[None, :]
-    _in_blocks(leaves, lambda start, stop: _posteriors(counted, of, shapes, found, start, stop), tell)
+    Model(_posteriors, _draws, counted, counted.values.size).run(of, shapes, found, tell)
     return found
 
 
-def drawing(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROUNDS) -> Callable[[Floats], Integers]:
-    """A function that draws `at_least` counts `[leaves, sizes]` from what is believed.
-
-    It takes numbers that are uniform from 0 to 1, one for each count; the same numbers give the same counts.
-    """
-    _, of, shapes = _fitted(counted, hierarchy, rounds)
-
-    def draw(chances: Floats) -> Integers:
-        drawn = np.zeros(counted.values.shape, dtype=np.int64)
-        lots = chances.reshape(drawn.shape)
-        _in_blocks(len(of), lambda start, stop: _draws(counted, of, shapes, lots, drawn, start, stop))
-        return drawn
-
-    return draw
-
-
-def _fitted(counted: Counted, hierarchy: Hierarchy, rounds: int) -> tuple[Beliefs, Integers, Floats]:
-    def believe(of: Integers, shapes: Floats, found: Beliefs) -> None:
-        _in_blocks(len(of), lambda start, stop: _posteriors(counted, of, shapes, found, start, stop))
-
-    return fitted(believe, hierarchy, counted.values.shape[1], rounds)
-
-
-def _in_blocks(count: int, work: Callable[[int, int], None], tell: Tell = nobody) -> None:
-    in_threads(work, blocks(count, max(1, count // 16)), tell)
-
-
 @kernel
-def _posteriors(counted: Counted, of: Integers, shapes: Floats, found: Beliefs, start: int, stop: int) -> None:
+def _posteriors(counted: Counted, of: Integers, shapes: Floats, found: Posterior, start: int, stop: int) -> None:
     for region in range(start, stop):
         groups = counted.groups[region]
         prior = _prior(groups, shapes[of[region]])
@@ -121,7 +94,7 @@ def _posteriors(counted: Counted, of: Integers, shapes: Floats, found: Beliefs, 
 
 @kernel
 def _draws(
-    counted: Counted, of: Integers, shapes: Floats, lots: Floats, drawn: Integers, start: int, stop: int
+    counted: Counted, of: Integers, shapes: Floats, chances: Floats, drawn: Integers, start: int, stop: int
 ) -> None:
     for region in range(start, stop):
         prior = _prior(counted.groups[region], shapes[of[region]])
@@ -136,7 +109,7 @@ def _draws(
             for count in range(last, first - 1, -1):
                 total += forward[begin + count - first] * weight
                 weight *= ratio
-            left, weight = lots[region, size] * total, 1.0
+            left, weight = chances[region * drawn.shape[1] + size] * total, 1.0
             chosen = min(first, most)
             for count in range(last, first - 1, -1):
                 left -= forward[begin + count - first] * weight

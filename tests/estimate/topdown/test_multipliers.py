@@ -8,15 +8,15 @@ import pytest
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import kernel
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.settled import families
-from tallytree.estimate.settled.families import orderly, settled
-from tallytree.estimate.settled.prices import NEAR, NEAR_DEVIATIONS, prices
+from tallytree.estimate.topdown import allocation
+from tallytree.estimate.topdown.allocation import allocate_rows, fit_monotone
+from tallytree.estimate.topdown.multipliers import NEAR, NEAR_DEVIATIONS, multipliers
 
 
 @kernel
 def priced(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> tuple[Floats, Floats]:
     """The prices of a family and its rows: parts of kernels cannot be called otherwise."""
-    return prices(mean, deviation, parent, bounds), families._relaxed(mean, deviation, parent, bounds)
+    return multipliers(mean, deviation, parent, bounds), allocation._relaxed(mean, deviation, parent, bounds)
 
 
 @pytest.mark.parametrize("public", [True, False])
@@ -30,7 +30,7 @@ def test_answers_add_up_whatever_the_noise(children: int, sizes: int, noise: flo
     deviation = noise * rng.uniform(0.5, 2, truth.shape)
     mean = truth + deviation * rng.standard_normal(truth.shape)
     found, relaxed = priced(mean, deviation, parent, bounds)
-    rows = orderly(mean + deviation**2 * found, deviation, bounds if public else None)
+    rows = fit_monotone(mean + deviation**2 * found, deviation, bounds if public else None)
     assert np.array_equal(rows, relaxed)
     gap = (parent - rows.sum(axis=0)) / (deviation**2).sum(axis=0)
     moves = np.abs(gap) * (deviation**2).max(axis=0)
@@ -42,7 +42,7 @@ def test_rows_above_leaves_are_the_same_without_leaves() -> None:
     tree = Hierarchy.from_levels({"a": list("xxyyyz"), "b": list("123456")}, ["a", "b"])
     totals = tree.aggregate(np.full((tree.leaf_count, 1), 30))[:, 0]
     mean, deviation = rng.normal(10, 9, (len(tree), 4)), np.ones((len(tree), 4))
-    whole = settled(mean, deviation, tree, totals)
-    upper = settled(mean, deviation, tree, totals, through=tree.depth - 2)
+    whole = allocate_rows(mean, deviation, tree, totals)
+    upper = allocate_rows(mean, deviation, tree, totals, through=tree.depth - 2)
     assert np.array_equal(upper, whole[: tree.level_slice(2).start])
-    assert np.array_equal(settled(mean, deviation, tree, totals, top=upper), whole)
+    assert np.array_equal(allocate_rows(mean, deviation, tree, totals, top=upper), whole)
