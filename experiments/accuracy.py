@@ -35,6 +35,7 @@ from experiments.accuracy_tables import (
 )
 from experiments.named_files import load
 from tallytree.core import charts
+from tallytree.core.panels import colors, tooltip
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.lab import Results, Truth, compare
 from tallytree.lab.datasets import make
@@ -257,9 +258,9 @@ def root_against_leaves(errors: Errors, totals: str) -> Any:
                 .encode(
                     x=alt.X("leaves:Q", title="all leaves together", scale=scale, axis=axis),
                     y=alt.Y("root:Q", title="root", scale=scale, axis=axis),
-                    color=charts.colors(places),
+                    color=colors(places),
                     shape=shape,
-                    tooltip=charts.tooltip(("mechanism",), ("root", "leaves")),
+                    tooltip=tooltip(("mechanism",), ("root", "leaves")),
                 )
                 .properties(width=230, height=200, title=charts.panel_title(case.dataset))
             )

@@ -16,8 +16,8 @@ from typing import Any
 
 from tallytree.command.audit import release_in_process
 from tallytree.command.progress_bar import shown
-from tallytree.lab.audit.results import Audit, BorderRow, Row
 from tallytree.lab.audit.running import audit
+from tallytree.lab.audit.verdicts import Audit, BorderRow, Row
 from tallytree.lab.plots import save_with_plots
 from tallytree.version import VERSION
 

@@ -284,7 +284,7 @@ def test_every_loop_of_a_kernel_ends():
 
 def test_kernels_are_compiled_in_one_place():
     """What finds the loops of kernels knows them by the names `kernel` and `part_of_kernels`."""
-    assert importers("numba") == {"core.kernels", "core.kernel_parts"}
+    assert importers("numba") == {"core.kernels"}
 
 
 def test_nothing_is_printed_or_logged_below_the_command():
@@ -382,12 +382,9 @@ REPEATED_NAMES = {
     "measurements",
     "neighbours",
     "plan",
-    "plots",
     "reading",
     "regions",
     "report",
-    "results",
-    "rounds",
     "statement",
     "stored",
     "value",

@@ -43,10 +43,9 @@ from tallytree.estimate.tree.chain import nearest_chain
 from tallytree.estimate.tree.least_squares import tree_least_squares
 from tallytree.estimate.tree.matching import matched
 from tallytree.estimate.tree.nearest import is_optimal, nearest_consistent
-from tallytree.lab.rivals.bluedown import blue_down
 from tallytree.lab.rivals.chebyshev import chebyshev_down
 from tallytree.lab.rivals.cost_tables import table_estimate
-from tallytree.lab.rivals.topdown import top_down
+from tallytree.lab.rivals.topdown import blue_down, top_down
 from tests.faults.isolated import run_cases
 from tests.faults.tally import Tally
 from tests.oracles import joint as joint_oracle

@@ -183,7 +183,7 @@ def test_a_damaged_journal_is_an_error_that_says_where(kept, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mechanisms": ["pgsr-cumulative"]}, "did you mean pgsr-cumulative-dp"),
+        ({"mechanisms": ["pgsr-cumulative"]}, "did you mean 'pgsr-cumulative-dp'"),
         ({"mechanisms": []}, "at least one mechanism"),
         ({"mechanisms": [helpers.PGSR, replace(helpers.PGSR, keeps="other")]}, "two mechanisms"),
         ({"mechanisms": [replace(helpers.PGSR, name="mine", estimate=lambda _: None)]}, "top of a module"),

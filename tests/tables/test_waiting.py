@@ -11,8 +11,7 @@ import pytest
 import tallytree as tt
 from tallytree.core.errors import DataError
 from tallytree.tables.duckdb_sql import MANY, DuckDB
-from tallytree.tables.source import READING, Opened, workspace
-from tallytree.tables.waiting import waited
+from tallytree.tables.source import READING, Opened, waited, workspace
 
 ENDLESS = "select count(*) from (select (range * range) % 30017 as k, count(*) from range(100000000000) group by k)"
 
@@ -29,7 +28,7 @@ def test_an_interrupt_ends_the_query():
     """In a process of its own, for the interrupt is a real one."""
     script = f"""
 import os, signal, duckdb
-from tallytree.tables.waiting import waited
+from tallytree.tables.source import waited
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 connection, told = duckdb.connect(), []
@@ -102,7 +101,7 @@ def test_reading_tells_percentages_and_writes_nothing_by_itself(capfd):
 
 def test_read_hands_its_listener_on(tmp_path, monkeypatch):
     (tmp_path / "people.csv").write_text("household,county\n1,A\n2,B\n")
-    monkeypatch.setattr("tallytree.tables.waiting.SECONDS", 0)  # so that even a short query is looked at
+    monkeypatch.setattr("tallytree.tables.source.SECONDS", 0)  # so that even a short query is looked at
     told = []
     tree = tt.Hierarchy.from_levels({"county": ["A", "B"]}, ["county"])
     tt.read(

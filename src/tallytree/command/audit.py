@@ -16,8 +16,8 @@ from tallytree.command.make import run_release
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
 from tallytree.lab.audit.border import PUBLISHED
-from tallytree.lab.audit.results import WARNING, Audit, BorderRow, Row
 from tallytree.lab.audit.running import audit
+from tallytree.lab.audit.verdicts import WARNING, Audit, BorderRow, Row
 from tallytree.lab.plots import save_with_plots
 
 

@@ -30,4 +30,4 @@ class Unused:
 
 def skip_unused() -> None:
     """Let this process do without what it does not use."""
-    sys.meta_path.insert(0, Unused())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Unused())

@@ -21,7 +21,7 @@ from tallytree.version import VERSION
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MOST_WAIT = 0.05  # seconds between two looks at other threads
-TRIED = "0.68."  # versions of Numba whose inner parts `kernel_parts` knows
+TRIED = "0.68."  # versions of Numba whose inner parts `_part_compiler` knows
 
 
 def kernel(function: Function) -> Function:
@@ -80,11 +80,40 @@ def part_of_kernels(function: Function) -> Function:
     """
     if not numba.__version__.startswith(TRIED):
         return kernel(function)
-    from tallytree.core.kernel_parts import Part
-
-    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": Part}
+    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _part_compiler()}
     compiled: Function = numba.njit(**options)(function)
     return compiled
+
+
+@cache
+def _part_compiler() -> Any:
+    """Numba's compiler for functions that are compiled into the kernels which call them: tried versions alone."""
+    from numba.core.codegen import JITCodeLibrary
+    from numba.core.compiler import Compiler
+
+    class PartLibrary(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
+        """Code that is linked into that of callers, which optimise it with their own and make machine code of both."""
+
+        def _optimize_final_module(self) -> None:
+            pass
+
+        def _finalize_final_module(self) -> None:
+            self._finalized = True
+
+    class Part(Compiler):  # type: ignore[misc]
+        """Numba's compiler without its last step, the machine code, as it is for Numba's own inner functions."""
+
+        def compile_extra(self, function: Callable[..., Any]) -> Any:
+            self.state.flags.no_compile = True
+            self.state.library = PartLibrary(self.state.targetctx.codegen(), function.__qualname__)
+            made = super().compile_extra(function)
+            # Callers find the code by an entry point, which must be a built-in function. That of a string with a name
+            # of its own is one, and refuses the arguments of any call from Python.
+            entry = f"{function.__qualname__} {made.signature}".index
+            made.target_context.insert_user_function(entry, made.fndesc, [made.library])
+            return made._replace(entry_point=entry)
+
+    return Part
 
 
 @contextmanager

@@ -6,7 +6,7 @@ is said by whoever plans. Which tables are chosen in rounds after that depends o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import sqrt
 from typing import Any
@@ -112,14 +112,7 @@ def plan_synthesis(
     if households is not None and parts.sweep:
         smaller = [table for table in parts_of(private) if sensitivity(table).l1]
         rho = share(budget.rho, parts.sweep)
-        sweep = Sweep(
-            schema,
-            sensitivity,
-            households,
-            schema.max_persons / 2,
-            options.worth_sweeping,
-            frozenset(one.table for one in found),
-        )
+        sweep = replace(known, measured=frozenset(one.table for one in found))
         chosen = sweep.tables(dict.fromkeys([*private, *smaller]), float(rho))
         for table in chosen:
             add(table, SWEPT, share(rho, Fraction(1, len(chosen))))

@@ -23,7 +23,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.value import checked_level
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose
 from tallytree.mechanisms.tallytree import FIRST_SHARE
-from tallytree.planning.plots import against_budget, trade
+from tallytree.planning.pictures import against_budget, trade
 from tallytree.planning.prior import ExpectedCounts, Prior, summed_up
 from tallytree.planning.simulation import (
     REPLICATES,

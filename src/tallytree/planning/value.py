@@ -17,7 +17,7 @@ from tallytree.core.notebook import page, paragraph, shortened, table
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms import choose
 from tallytree.planning.goals import Suggestion, suggest
-from tallytree.planning.plots import against_budget
+from tallytree.planning.pictures import against_budget
 from tallytree.planning.prior import ExpectedCounts, summed_up
 from tallytree.planning.simulation import Prediction, PublicFacts
 from tallytree.privacy.budget import Budget

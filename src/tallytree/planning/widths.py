@@ -39,13 +39,13 @@ class CellErrors:
     __repr__ = briefly
 
     @classmethod
-    def of(cls, hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan) -> CellErrors | None:
-        """None where the plan measures neither counts nor `at_least` counts of the leaves, of all sizes at once."""
-        return cls.of_band(hierarchy, neighbours, plan, None)
+    def of(
+        cls, hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, band: Band | None = None
+    ) -> CellErrors | None:
+        """None where the plan measures neither counts nor `at_least` counts of the leaves, of all sizes at once.
 
-    @classmethod
-    def of_band(cls, hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, band: Band | None) -> CellErrors | None:
-        """The same for the sizes of one band, as if the cells beside it were measured like those within."""
+        With a band, for its sizes, as if the cells beside it were measured like those within.
+        """
         last = hierarchy.depth - 1
         asked = [question for question in plan.questions if question.sizes == band and not question.summed]
         of_leaves = {question.view for question in asked if question.level == last}
@@ -94,7 +94,7 @@ def half_widths(
     number of each, and lies between). Sums over categories that are measured besides do not count.
     """
     bands = {question.sizes for question in plan.questions if question.view not in FIRST}
-    found = [CellErrors.of_band(hierarchy, neighbours, plan, band) for band in bands]
+    found = [CellErrors.of(hierarchy, neighbours, plan, band) for band in bands]
     widths = [errors.half_widths(confidence) for errors in found if errors is not None]
     if len(widths) < len(found):
         return None

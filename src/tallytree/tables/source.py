@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import glob
 import gzip
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,9 +28,9 @@ from tallytree.tables.duckdb_sql import DuckDB, literal, quoted
 from tallytree.tables.engines import IbisWords, Remote, backend_of, connected, ibis_on, is_ibis, is_spark, of_spark
 from tallytree.tables.guard import EngineError, guarded
 from tallytree.tables.spill import spill_directory
-from tallytree.tables.waiting import waited
 
 READING = "reading the data"
+SECONDS = 0.2  # between two looks at how far DuckDB is
 OWN_LIST = (
     "groups is the microdata themselves; expected a public list of groups from another source. Which groups have rows "
     "is private: if there is no public list, leave groups out, and totals are private"
@@ -45,6 +47,25 @@ KINDS = {
     ".duckdb": "duckdb",
     ".db": "duckdb",
 }
+
+
+def waited(connection: Any, work: Callable[[], Result], tell: Callable[[float], None]) -> Result:
+    """What `work` gives, which runs queries on this connection; meanwhile `tell` gets percentages that are done.
+
+    An interrupt, or whatever `tell` raises, ends the query and is raised once it has ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()  # interrupts are for the main thread
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        future = pool.submit(work)
+        try:
+            while not wait([future], timeout=SECONDS).done:
+                tell(connection.query_progress())  # below 0 where it is not known
+        except BaseException:
+            while not wait([future], timeout=SECONDS).done:
+                connection.interrupt()  # again, if it came between two queries
+            raise
+        return future.result()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from tallytree import Hierarchy, SpecError
-from tallytree.lab.rivals.bluedown import blue_down, pull
+from tallytree.lab.rivals.topdown import blue_down, pull
 from tests.oracles.least_squares import dense_weights
 from tests.oracles.trees import is_feasible, noisy_counts, random_tree
 

@@ -36,7 +36,7 @@ from tallytree.core.notebook import briefly
 from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.audit.releases import BUDGETS, UNITS, Setting, settings, spec
-from tallytree.lab.audit.results import BorderRow
+from tallytree.lab.audit.verdicts import BorderRow
 from tallytree.lab.audit.worlds import BY_GROUP, BY_MEMBERS, Home, State, households_of, random_pair
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.accounting import NoiseKind

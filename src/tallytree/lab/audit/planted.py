@@ -19,10 +19,10 @@ import numpy as np
 from tallytree.core.arrays import Integers
 from tallytree.lab.audit.as_printed import CHAIN_AS_PRINTED
 from tallytree.lab.audit.bounds import CONFIDENCE, lower_bound
+from tallytree.lab.audit.household_rounds import CASES, EPSILON, halved_selection
 from tallytree.lab.audit.loss import total_log_ratio
 from tallytree.lab.audit.releases import BUDGETS, Setting, sampled, worst_pairs
-from tallytree.lab.audit.results import Row, stated
-from tallytree.lab.audit.rounds import CASES, EPSILON, halved_selection
+from tallytree.lab.audit.verdicts import Row, stated
 from tallytree.lab.audit.worlds import MAX_SIZE, PEOPLE, QUANTITIES, Kind, pairs, tree
 from tallytree.lab.truth import SeededWords, measured_without_noise, seeded
 from tallytree.mechanisms import Mechanism

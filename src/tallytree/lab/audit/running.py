@@ -20,10 +20,10 @@ from tallytree.lab.audit.border import (
     border_settings,
 )
 from tallytree.lab.audit.bounds import CONFIDENCE
+from tallytree.lab.audit.household_rounds import CASES, ROUNDS, audited_round
 from tallytree.lab.audit.planted import defects
 from tallytree.lab.audit.releases import BUDGETS, Setting, audited, settings
-from tallytree.lab.audit.results import Audit, BorderRow, Row
-from tallytree.lab.audit.rounds import CASES, ROUNDS, audited_round
+from tallytree.lab.audit.verdicts import Audit, BorderRow, Row
 from tallytree.lab.audit.worlds import PEOPLE
 from tallytree.lab.workers import Lost, run_all
 from tallytree.mechanisms import MECHANISMS, mechanism_named

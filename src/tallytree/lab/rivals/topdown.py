@@ -1,9 +1,20 @@
-"""TopDown, as the PGSR paper describes the U.S. Census Bureau's algorithm (its Section 10): two levels at a time.
+"""TopDown and BlueDown: from the top down, each parent's whole counts allocated to its children.
 
-From the top down, a least-squares program over a level and the one below it, with non-negative counts that add up, and
-then a rounding that keeps the sums. What a step has settled stays: so after the first step, in which both levels are
-free, a region's own counts are given and only its children's are sought. Each such program is the projection of the
-children's noisy counts onto those that add up to their parent, which has a closed form; no solver is needed.
+TopDown is the U.S. Census Bureau's algorithm as the PGSR paper describes it (its Section 10): a least-squares program
+over a level and the one below it, with non-negative counts that add up, and then a rounding that keeps the sums. What a
+step has settled stays: so after the first step, in which both levels are free, a region's own counts are given and only
+its children's are sought. Each such program is a projection, which has a closed form (`pull`); no solver is needed.
+
+BlueDown (Ghazi, Kamath, Kumar, Manurangsi and Sealfon, arXiv 2603.10099) replaces the noisy numbers that TopDown works
+on by what all measurements below a region say of it too. Here one question is asked of a cell, its count, so each size
+is a tree of numbers. Upwards, a region's own measurement and the sum of its children's estimates are weighed by their
+precision: `subtree_estimates`, in time linear in the number of cells. From the top, with the parent whole and fixed,
+its children are
+
+    min Σ precision · (x − estimate)²   subject to   Σ x = parent, x ≥ 0,
+
+rounded so that they keep the sum. Regions with more regions below them are surer of themselves, and are moved less.
+Different here: the root's counts by size keep the public total, where there is one; the paper has other invariants.
 """
 
 from __future__ import annotations
@@ -13,11 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallytree.core.arrays import Integers
+from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import in_threads, kernel
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.checks import Weights, fixed_total, integer_table, whole_weights
-from tallytree.estimate.layout import Tree, columns, put_columns, tiles
+from tallytree.estimate.checks import Weights, fixed_total, integer_table, level_weights, whole_weights
+from tallytree.estimate.layout import Tree, tiles
+from tallytree.estimate.topdown.subtrees import subtree_estimates
 from tallytree.estimate.tree.relaxation import relaxed
 from tallytree.estimate.tree.whole import whole_parts, whole_root
 
@@ -38,12 +50,11 @@ def top_down(
     """
     noisy = integer_table(noisy, len(hierarchy))
     total = fixed_total(total, noisy.shape[1])
-    counts = noisy.copy()
+    counts = np.empty(noisy.shape, dtype=np.int64)
     if counts.size == 0:
         return counts
     counts[0] = _root(noisy, hierarchy, total, weights)
-    tree = Tree.of(hierarchy, [1] * hierarchy.depth)
-    in_threads(lambda start, stop: _settle(counts, tree, start, stop), tiles(counts.shape[1]))
+    _allocate(counts, noisy.astype(np.float64), np.ones(len(hierarchy)), hierarchy)
     return counts
 
 
@@ -62,31 +73,89 @@ def _root(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Wei
     return whole_root(amounts, total)
 
 
-@kernel
-def _settle(counts: Integers, tree: Tree, start: int, stop: int) -> None:
-    """Replace the noisy counts below the root, parent by parent, for the sizes `start … stop - 1`."""
-    regions = counts.shape[0]
-    first_leaf = regions - tree.leaf_counts[0]
-    tile = columns(counts, start, stop)
-    for size in range(start, stop):
-        column = tile[size - start]
-        for region in range(first_leaf):
-            first, last = tree.child_starts[region], tree.child_starts[region + 1]
-            children = column[first:last]
-            shift = _shift(np.sort(children), column[region])
-            turn = (region + size) % (last - first)
-            whole_parts(np.maximum(children + shift, 0.0), column[region], turn, children)
-    put_columns(counts, start, tile)
+# -------------------------------------------------------------------- BlueDown
+
+
+def blue_down(
+    noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
+) -> Integers:
+    """Whole, non-negative counts `[regions, sizes]` that add up, settled level by level from the root.
+
+    `total` fixes the sum of the root's counts; `weights` has one positive number per level (the inverse of its noise
+    variance).
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> blue_down(np.array([[7, 1], [4, -2], [4, 2]]), tree, total=10)
+    array([[8, 2],
+           [4, 0],
+           [4, 2]])
+    """
+    noisy = integer_table(noisy, len(hierarchy))
+    total = fixed_total(total, noisy.shape[1])
+    levels = 1 / np.array([float(weight) for weight in level_weights(weights, hierarchy.depth)])
+    counts = np.empty(noisy.shape, dtype=np.int64)
+    if counts.size == 0:
+        return counts
+    lower, _ = subtree_estimates(
+        noisy.astype(np.float64), np.repeat(levels[:, None], noisy.shape[1], axis=1), hierarchy
+    )
+    # The variance of an estimate depends on the tree and the levels alone: one column of it is all.
+    _, column = subtree_estimates(np.zeros((len(hierarchy), 1)), levels[:, None], hierarchy)
+    counts[0] = _blue_root(lower[0], total)
+    _allocate(counts, lower, column.ravel(), hierarchy)
+    return counts
+
+
+def _blue_root(lower: Floats, total: int | None) -> Integers:
+    """The root's counts, all of one variance: none negative and, where there is a total, adding up to it."""
+    if total is None:
+        return whole_root(np.maximum(lower, 0.0), None)
+    alike = np.ones(len(lower))
+    return whole_root(np.maximum(lower + pull(lower, alike, total), 0.0), total)
+
+
+def _allocate(counts: Integers, wanted: Floats, variance: Floats, hierarchy: Hierarchy) -> None:
+    """Fill in the counts below the root, parent by parent: whole parts nearest to what is wanted of each child."""
+    first_leaf = int(hierarchy.level_starts[-2])
+    in_threads(
+        lambda start, stop: _settle(counts, wanted, variance, hierarchy.child_starts, first_leaf, start, stop),
+        tiles(counts.shape[1]),
+    )
 
 
 @kernel
-def _shift(ascending: Integers, amount: int) -> float:
-    """The t for which Σ max(0, y + t) = amount: the projection of y onto the numbers that add up to `amount`."""
-    held, taken = 0, 0
-    for place in range(len(ascending) - 1, -1, -1):
-        # With the larger ones at t = −y, so that y itself is just zero: do they hold the amount already?
-        if taken > 0 and held - taken * ascending[place] >= amount:
+def pull(lower: Floats, variance: Floats, amount: int) -> float:
+    """The t for which Σ max(0, lower + variance · t) = amount: then these are the nearest numbers that add up to it.
+
+    By the conditions of Karush, Kuhn and Tucker: x − lower = variance · t where x > 0, and lower + variance · t ≤ 0
+    where x = 0. A place becomes positive when t passes −lower / variance, so the places are taken in that order.
+    """
+    order = np.argsort(-lower / variance)
+    held, slope = 0.0, 0.0
+    for place in order:
+        start = -lower[place] / variance[place]
+        if slope > 0.0 and held + slope * start >= amount:
             break
-        held += ascending[place]
-        taken += 1
-    return (amount - held) / taken
+        held += lower[place]
+        slope += variance[place]
+    return (amount - held) / slope
+
+
+@kernel
+def _settle(
+    counts: Integers, lower: Floats, variance: Floats, child_starts: Integers, first_leaf: int, start: int, stop: int
+) -> None:
+    """Share every region's counts out among its children, from the root down, for the sizes `start … stop - 1`."""
+    for size in range(start, stop):
+        for region in range(first_leaf):
+            first, last = child_starts[region], child_starts[region + 1]
+            amount = counts[region, size]
+            if amount == 0:
+                counts[first:last, size] = 0
+                continue
+            children = lower[first:last, size].copy()
+            spread = variance[first:last]
+            near = np.maximum(children + spread * pull(children, spread, amount), 0.0)
+            parts = np.empty(last - first, dtype=np.int64)
+            whole_parts(near, amount, (region + size) % (last - first), parts)
+            counts[first:last, size] = parts

@@ -8,18 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tallytree.core.charts import (
-    PANEL,
-    altair,
-    budget_axis,
-    colors,
-    line_panels,
-    log_axis,
-    panel_title,
-    shapes,
-    tooltip,
-)
+from tallytree.core.charts import altair, panel_title
 from tallytree.core.names import visible
+from tallytree.core.panels import PANEL, budget_axis, colors, line_panels, log_axis, shapes, tooltip
 from tallytree.mechanisms import MECHANISMS
 from tallytree.planning.simulation import Prediction
 
