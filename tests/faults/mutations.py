@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-import tallytree.publish.release.files as files
+import tallytree.publish.release.partition as partition
 from tallytree import Budget, Ledger, Release, one_entity, one_group, release, verify
 from tallytree.core.errors import TallytreeError
 from tallytree.privacy.neighbours import Neighbours
@@ -98,13 +98,13 @@ def originals() -> dict[str, Path]:
             "mechanism": "pgsr-hierarchical-dp",
         },
     }
-    cells = files.CELLS_WITH_ZEROS
+    cells = partition.SMALL
     for name, how in made.items():
-        files.CELLS_WITH_ZEROS = 10 if name == "sparse" else cells
+        partition.SMALL = 10 if name == "sparse" else cells
         try:
             release(**how, title=f"Made up: {name}").save(home / name)
         finally:
-            files.CELLS_WITH_ZEROS = cells
+            partition.SMALL = cells
     return {name: home / name for name in made}
 
 

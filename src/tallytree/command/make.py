@@ -20,7 +20,7 @@ from rich.console import RenderableType
 from tallytree.command import reports, screen
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
-from tallytree.command.report import report_after
+from tallytree.command.report import page_of, report_after
 from tallytree.command.same_spec import keep_spec, refuse_changed
 from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
@@ -42,11 +42,12 @@ from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.recording import after_spending, warned_if_not_recorded
 from tallytree.publish.release.areas import areas_to_publish
 from tallytree.publish.release.keeping import Kept, SpentError, State
-from tallytree.publish.release.large.layout import COUNTS, is_large, parts
 from tallytree.publish.release.making import decided, release, resume
+from tallytree.publish.release.partition import file_names
 from tallytree.publish.release.value import Release
 from tallytree.publish.report.microdata_page import microdata_page
-from tallytree.publish.report.page import Page
+from tallytree.publish.report.page import MOST_CELLS, Page
+from tallytree.publish.report.words import Words
 from tallytree.publish.strength import UselessCounts, WeakPromise, warn_of_plan, weaknesses
 from tallytree.publish.verify import verify
 from tallytree.synthesis.methods import DEFAULT
@@ -249,15 +250,16 @@ def _page(made: Release, out: Path, spec: ReleaseSpec) -> Page:
     """The page of a release that is in its place."""
     wanted = spec.report
     where = None if wanted.map is None else spec.folder / wanted.map
+    if len(made.rows) * len(made.sizes) > MOST_CELLS:  # its upper levels are shown
+        return page_of(out, words=Words(wanted.groups, wanted.entities), map=where)
     return made.report(map=where, groups=wanted.groups, entities=wanted.entities, directory=out)
 
 
 def _show_release(made: Release, out: Path, release_id: str, page: Path | None, *, quiet: bool) -> None:
     """A release at a glance, and what to do next; with `quiet` its id alone."""
     screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
-    asking = ["tallytree", "query", str(out), "--level", made.hierarchy.levels[-1], "--size", ">=3"]
-    if is_large(made.hierarchy, len(made.sizes)):  # which is asked about one region without reading the others
-        asking[3:5] = ["--region", made.hierarchy.ids[1]]
+    levels = made.hierarchy.levels if made.is_small else made.hierarchy.levels[:2]
+    asking = ["tallytree", "query", str(out), "--level", levels[-1], "--size", ">=3"]
     if made.hierarchy.by is not None:
         column = made.hierarchy.by.columns[0]
         asking += ["--by", f"{column.name}={column.values[0]}"]
@@ -496,8 +498,7 @@ def _released(
             weak = _warned(spec.budget)
             group_sizes = spec.read(progress)
             _warned(spec.budget, group_sizes, but=weak)
-            if is_large(group_sizes.hierarchy, group_sizes.max_size - group_sizes.first_size + 1):
-                try_names(out, (part.file(COUNTS) for part in parts(group_sizes.hierarchy)))
+            try_names(out, file_names(group_sizes.hierarchy, group_sizes.max_size - group_sizes.first_size + 1))
             if not resumed:
                 keep_spec(kept.folder, spec)
         made = release(

@@ -24,10 +24,9 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import answers, area_bands
-from tallytree.publish.release.areas import read_areas
+from tallytree.publish.release.areas import read_areas, region_texts
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.large.asking import ALONE, one_region
-from tallytree.publish.release.large.layout import is_partitioned
+from tallytree.publish.release.excerpt import EXCERPT, read_for
 from tallytree.publish.release.questions import Asked
 from tallytree.publish.release.scope import places, read_by, regions_of_level, values_in_words
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
@@ -62,10 +61,8 @@ def run_query(
     content: Any
     with shown(quiet) as progress:
         progress(Stage("reading the release"))
-        alone = None
-        if level is None and areas is None and not other and len(regions or ()) < 2 and is_partitioned(directory):
-            alone = one_region(directory, regions[0] if regions else None)
-        release = Release.load(directory) if alone is None else Release(**vars(alone))
+        named_in = regions if areas is None else region_texts(areas)
+        release = Release.of(read_for(directory, [*(named_in or []), *(other or [])] or None, level), directory)
         every, given = _every_value(release, by, alone=level is None and areas is None and kind != "simultaneous")
         asked_of, chosen = _asked_of(release, level, regions, areas), read_values(given, "--by")
         if kind == "simultaneous":
@@ -96,7 +93,7 @@ def run_query(
     elif as_csv:
         show_csv(table)
     else:
-        show(text, *([] if alone is None else [words(f"· {ALONE}")]), quiet=quiet)
+        show(text, *([words(f"· {EXCERPT}")] if release.partial else []), quiet=quiet)
 
 
 def _asked_of(release: Release, level: str | None, regions: list[str] | None, areas: Path | None) -> Sequence[Any]:

@@ -19,9 +19,7 @@ from tallytree.privacy.measurements import Measurements
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, digest
 from tallytree.publish.microdata.kept import receipt_of
 from tallytree.publish.release.measurements_file import load_measurements
-
-COUNTS, LARGE_COUNTS = "counts.parquet", "counts"  # in releases of counts alone
-
+from tallytree.publish.release.partition import REGIONS
 
 AT_A_TIME = 1 << 20  # rows
 
@@ -77,7 +75,7 @@ def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int
     if not (folder / MANIFEST).is_file():
         raise ReleaseError(f"{folder} is not a release: it has no {MANIFEST}")
     identity = digest(folder / MANIFEST)
-    if (folder / COUNTS).is_file() or (folder / LARGE_COUNTS).is_dir():
+    if (folder / REGIONS).is_file():  # which releases of counts have, and synthetic households do not
         measurements = load_measurements(folder / MEASUREMENTS)
         mark = mark_of(measurements)
         if number is None:

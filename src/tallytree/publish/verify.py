@@ -29,7 +29,6 @@ from tallytree.publish.folder import (
 from tallytree.publish.reading import strange_files
 from tallytree.publish.release import verification as release
 from tallytree.publish.release.interval_checks import typical_follow
-from tallytree.publish.release.large.layout import is_partitioned
 from tallytree.publish.release.stored import StoredRelease
 from tallytree.publish.statement import Unchecked
 
@@ -118,10 +117,9 @@ def verify(
     sound = not any(check.faults for check in checks)
     if sound and isinstance(stored, StoredRelease) and stored.typical_can_follow:
         if typical:
-            checks.append(Check(TYPICAL, tuple(_found(partial(_typical_check(folder), stored, progress)))))
+            checks.append(Check(TYPICAL, tuple(_found(partial(typical_follow, stored, progress)))))
         else:
-            counts = "counts" if is_partitioned(folder) else "counts.parquet"
-            tables = [counts, *(["areas.parquet"] if stored.areas else [])]
+            tables = ["counts", *(["areas.parquet"] if stored.areas else [])]
             columns = "typical_lower, typical_upper"
             unchecked += [Unchecked(f"{table}: {columns}", "typical intervals, as asked") for table in tables]
     manifest = folder / MANIFEST
@@ -150,21 +148,8 @@ def _stored(folder: Path, progress: Progress) -> tuple[Stored, dict[str, Callabl
 
     if microdata.is_microdata(folder):
         return microdata.StoredMicrodata(folder), microdata.PROMISES
-    if is_partitioned(folder):
-        from tallytree.publish.release.large import stored as large
-
-        return large.StoredLarge(folder, progress), large.PROMISES
     stored = StoredRelease(folder, progress)
     return stored, release.promises_of(stored)
-
-
-def _typical_check(folder: Path) -> Callable[[Any, Progress], Iterator[str]]:
-    """How typical intervals are checked: with all cells at hand, or file by file."""
-    if is_partitioned(folder):
-        from tallytree.publish.release.large import stored as large
-
-        return large.typical_follow
-    return typical_follow
 
 
 def _found(check: Callable[[], Iterator[str]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tallytree import Budget, Hierarchy, Ledger, Release, ReleaseError, SpecErro
 from tallytree.domain.long_table import for_spreadsheets
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.release import areas as areas_module
-from tallytree.publish.release import files
+from tallytree.publish.release import partition
 from tallytree.publish.release.area_files import AREA_FILES
 from tallytree.publish.release.areas import CountedOnce, read_areas
 from tallytree.publish.release.keeping import Kept
@@ -131,7 +131,7 @@ def test_forged_lists_and_files_without_a_statement_are_found(tmp_path):
     (tmp_path / "kinds" / "privacy.json").write_text(json.dumps(statement))
     del statement["areas"]
     (tmp_path / "dropped" / "privacy.json").write_text(json.dumps(statement))
-    for name, words in {"leaves": "sums of its areas", "kinds": "areas.kinds", "dropped": "names no areas"}.items():
+    for name, words in {"leaves": "count is ", "kinds": "areas.kinds", "dropped": "names no areas"}.items():
         resealed(tmp_path / name)
         found = verify(tmp_path / name)
         assert any(words in fault for fault in found.faults), found.faults
@@ -151,7 +151,7 @@ def test_forged_lists_and_files_without_a_statement_are_found(tmp_path):
         ("area_leaves.csv", None, "area_leaves.csv is missing"),
         ("areas.parquet", b"PAR1", "areas.parquet cannot be read"),
         ("areas.parquet", None, "areas.parquet is missing"),
-        ("areas.csv", b"kind,area\n", "areas.csv is not what follows"),
+        ("areas.csv", b"kind,area\n", "areas.csv: its columns are not kind, area, size"),
     ],
 )
 def test_files_of_areas_that_strangers_wrote_are_refused(tmp_path, name, content, message):
@@ -178,7 +178,7 @@ def test_a_release_without_areas_has_no_files_of_them(tmp_path):
 
 
 def test_areas_of_a_release_without_its_zero_cells_verify_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "CELLS_WITH_ZEROS", 10)
+    monkeypatch.setattr(partition, "SMALL", 10)
     counts = np.zeros((4, 3), dtype=np.int64)
     made = release(GroupSizes(TREE, 3, Sealed(counts)), areas={"k": {"Ash": ["Ash"], "odd": ["=x", "Ash"]}}, **OPTIONS)
     made.save(tmp_path / "release")

@@ -10,7 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-import tallytree.publish.release.files
+import tallytree.publish.release.partition
 from tallytree import Budget, Hierarchy, Ledger, Release, SpecError, one_entity, one_group, release, resume, verify
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.core.progress import Stage
@@ -19,13 +19,13 @@ from tallytree.estimate.intervals.measured_view import no_guarantee
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours
-from tallytree.publish.folder import MANIFEST, digest
+from tallytree.publish.folder import MANIFEST, digest, files_in
 from tallytree.publish.release import error_bars as release_intervals
-from tallytree.publish.release.files import FILES
 from tallytree.publish.release.making import estimated, suited
 from tallytree.tables import GroupSizes, Sealed
 from tests.command.test_release_spec import GOOD
 from tests.oracles.example import made_up
+from tests.publish.test_verify import FILES
 
 COLUMNS = ["lower", "upper", "typical_lower", "typical_upper"]
 LISTS = {"methods": ["sorted-sizes"] * 3}
@@ -170,7 +170,7 @@ def package_fields(folder):
 
 
 def test_a_missing_row_has_an_interval_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(tallytree.publish.release.files, "CELLS_WITH_ZEROS", 10)
+    monkeypatch.setattr(tallytree.publish.release.partition, "SMALL", 10)
     made = release(made_up(2, public_totals=False, max_size=40), budget=Budget(epsilon="0.2"), unit=one_entity())
     folder = tmp_path / "sparse"
     made.save(folder)
@@ -272,7 +272,7 @@ def folder(original, tmp_path):
 
 
 def sign_again(folder):
-    files = {name: digest(folder / name) for name in FILES}
+    files = {name: digest(folder / name) for name in files_in(folder) if name != MANIFEST}
     (folder / MANIFEST).write_text(json.dumps({"files": files}))
 
 
@@ -337,7 +337,7 @@ def test_a_changed_confidence_is_found_in_one_file_and_in_all(folder):
     edit(folder, "privacy.json", lambda value: value["intervals"].update(confidence=0.99))
     faults = verify(folder).faults
     assert any(found in fault for fault in faults)
-    assert any("counts.parquet: the column lower does not say" in fault for fault in faults)
+    assert any("counts: the column lower does not say" in fault for fault in faults)
     assert any("datapackage.json: the column typical_upper of counts does not say" in fault for fault in faults)
     assert any("is not what follows from the measurements at a confidence of 0.99" in fault for fault in faults)
 
@@ -352,7 +352,7 @@ def test_a_changed_confidence_is_found_in_one_file_and_in_all(folder):
     replace(made, error_bars=lying).save(folder, replace=True)
     faults = verify(folder).faults
     assert faults
-    found = "is not what follows from the measurements at a confidence of 0.99", "follows from counts and measurements"
+    found = "is not what follows from the measurements at a confidence of 0.99", "what follows from the measurements is"
     assert all(any(words in fault for words in found) for fault in faults)
     assert all(any(words in fault for fault in faults) for words in found)
 
@@ -362,7 +362,7 @@ def test_a_changed_promise_is_found_wherever_it_stands(folder):
     place = schema.names.index("upper")
     changed = schema.field(place).with_metadata({"description": "true", "confidence": "0.95"})
     rewrite(folder, lambda row: row, schema.set(place, changed))
-    assert "counts.parquet: the column upper does not say what privacy.json says of it" in verify(folder).faults
+    assert "counts: the column upper does not say what privacy.json says of it" in verify(folder).faults
 
     def in_package(value):
         value["resources"][1]["schema"]["fields"][5]["confidence"] = 0.999

@@ -28,7 +28,12 @@ from tallytree.privacy import Neighbours
 from tallytree.publish.recording import NotRecorded, mark_of, record
 from tallytree.publish.release import keeping, making
 from tallytree.publish.release.keeping import Kept, SpentError
-from tallytree.publish.release.measurements_file import load_measurements, room_for, save_measurements
+from tallytree.publish.release.measurements_file import (
+    load_measurements,
+    room_for,
+    save_measurements,
+    write_measurements,
+)
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 
@@ -93,7 +98,7 @@ def test_a_kill_after_reserving_is_gone_on_from_and_paid_once(tmp_path, made, le
         elif where == "syncing":
             patch.setattr(Kept, "put", lambda kept, *_: (kept.write("receipt.json", {}), kill()))
         else:
-            patch.setattr(Kept, "put", lambda kept, found, _: (save_measurements(found, kept.folder / "room"), kill()))
+            patch.setattr(Kept, "put", lambda kept, found, _: (write_measurements(found, kept.folder / "room"), kill()))
         with pytest.raises(Killed):
             made()
     state = Kept(tmp_path / "kept").state()

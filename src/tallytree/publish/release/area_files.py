@@ -19,7 +19,6 @@ import numpy as np
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import for_a_spreadsheet, from_a_spreadsheet
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.domain.long_table import for_spreadsheets
 from tallytree.estimate.intervals.unions import largest_regions
 from tallytree.estimate.intervals.value import Intervals, Kind
 from tallytree.publish.folder import UNUSABLE, reason
@@ -46,14 +45,9 @@ LEAF_COLUMNS = ("kind", "area", "region")
 
 def write_areas(release: ReleaseContents, folder: Path) -> tuple[str, ...]:
     """Write the files of the areas, if there are any, and name them."""
-    import pyarrow.csv
-    import pyarrow.parquet as pq
-
     if not release.areas:
         return ()
-    rows = release.area_table()
-    pq.write_table(rows, folder / AREAS)
-    pyarrow.csv.write_csv(for_spreadsheets(rows), folder / AREAS_CSV)
+    release.areas_table.write(folder, csv=True)
     _write_leaves(release, folder / LEAVES)
     return AREA_FILES
 
@@ -161,19 +155,11 @@ def areas_differ(release: ReleaseContents, folder: Path, listed: Mapping[str, An
     sums = release.area_table()["count"].to_numpy()
     if likely is not None and not np.all((likely.lower.ravel() <= sums) & (sums <= likely.upper.ravel())):
         yield f"{AREAS}: a typical interval does not hold its count"
+    yield from release.areas_table.differences(folder, csv=True)
     with TemporaryDirectory() as made:
-        write_areas(release, Path(made))
-        with (
-            ParquetRows(folder / AREAS, most=MOST_CELLS) as stated,
-            ParquetRows(Path(made, AREAS), most=MOST_CELLS) as right,
-        ):
-            if not stated.schema.equals(right.schema, check_metadata=True):
-                yield f"{AREAS}: its columns do not say what they hold in the words of a release"
-            elif not _joined(stated).equals(_joined(right)):
-                yield f"{AREAS} does not hold the sums of its areas' leaves with the intervals that follow"
-        for name in (AREAS_CSV, LEAVES):
-            if _texts(folder / name) != _texts(Path(made, name)):
-                yield f"{name} is not what follows from {LEAVES}, the counts and the measurements"
+        _write_leaves(release, Path(made, LEAVES))
+        if _texts(folder / LEAVES) != _texts(Path(made, LEAVES)):
+            yield f"{LEAVES} is not written as the leaves of areas are"
 
 
 def _texts(path: Path) -> list[list[str]]:

@@ -13,8 +13,7 @@ from tallytree.estimate.intervals.value import Intervals, Kind, most_groups
 from tallytree.publish.folder import MOST_FAULTS, PACKAGE, PRIVACY
 from tallytree.publish.reading import read_json
 from tallytree.publish.release.area_files import AREAS
-from tallytree.publish.release.entities import ENTITIES
-from tallytree.publish.release.entities import differences as entity_differences
+from tallytree.publish.release.contents import LEFT_OUT
 from tallytree.publish.release.error_bars import (
     GUARANTEED,
     TYPICAL,
@@ -24,11 +23,8 @@ from tallytree.publish.release.error_bars import (
     guaranteed_rows,
     reach_by_level,
 )
-from tallytree.publish.release.files import (
-    COUNTS,
-    NULL,
-)
-from tallytree.publish.release.statement import LEFT_OUT
+from tallytree.publish.release.files import NULL
+from tallytree.publish.release.partition import COUNTS, ENTITIES
 from tallytree.publish.release.stored import StoredRelease, faults_at
 
 
@@ -104,11 +100,6 @@ def intervals_in_order(stored: StoredRelease) -> Iterator[str]:
 
 def entities_follow(stored: StoredRelease) -> Iterator[str]:
     """Numbers of entities are those of the counts, and their guaranteed intervals follow from the measurements."""
-    if stored.is_older:
-        for name in stored.optional:
-            if (stored.directory / name).exists():
-                yield f"{name} is there, and releases of format 1 had none"
-        return
     bars, contents = stored.error_bars, stored.contents
     if bars.which != "none":
         again = guaranteed_entity_rows(stored.measurements, stored.counts, bars.confidence)
@@ -117,7 +108,8 @@ def entities_follow(stored: StoredRelease) -> Iterator[str]:
         elif (ends := bars.entities_guaranteed) is not None and again is not None:  # they were shorter
             for row in np.flatnonzero((ends.lower < again.lower) | (ends.upper > again.upper))[:MOST_FAULTS]:
                 yield f"{ENTITIES}, {stored.rows.where(int(row))}: the guaranteed interval is too long"
-    yield from entity_differences(replace(contents, error_bars=bars).entities_table(), stored.directory)
+    table = replace(contents, error_bars=bars).entity_table
+    yield from table.differences(stored.directory, stored.progress, csv=contents.is_small)
     if (typical := bars.entities_typical) is not None:
         numbers = stored.rows.lay_out(contents.entities)
         wrong = (typical.lower < 0) | (typical.lower > numbers) | (typical.upper < numbers)

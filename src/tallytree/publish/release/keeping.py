@@ -37,8 +37,8 @@ from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, SPEC, locked, write_json
 from tallytree.publish.reading import read_json
 from tallytree.publish.recording import mark_of
-from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
+from tallytree.publish.release.partition import REGIONS
 
 RUN, MECHANISM, RECEIPT, ROOM = "run.json", "mechanism.json", "receipt.json", "room"
 FIRST, FIRST_ROOM = "first.parquet", "first.room"  # what was measured before the rest
@@ -147,7 +147,7 @@ class Kept:
     ) -> str:
         """Put down what the run is, and take the `rooms` that its measurements will need; gives its token.
 
-        `regions` writes the file of regions that measurements of a large tree need beside them, if they do.
+        `regions` writes the file of regions that measurements need beside them.
 
         A folder of a run that came no further than its reservation is gone on from, with the token that it has.
         """

@@ -119,7 +119,7 @@ def release(
             _refuse_measured(kept)
             if book is not None and ((state := kept.state()) is None or not state.spent):
                 book.check(group_sizes.name, budget, neighbours, group_sizes.fingerprint(), **flags)
-            regions = partial(regions_beside, group_sizes.hierarchy, neighbours, group_sizes.region_totals)
+            regions = partial(regions_beside, group_sizes.hierarchy)
             token = kept.begin(chosen, budget, book, group_sizes.name, rooms, regions, progress=progress)
             progress(Stage("measuring"))
             measurements = _measured_and_kept(kept, lambda: measure(group_sizes, plan, **how, token=token), progress)

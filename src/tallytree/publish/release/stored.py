@@ -18,26 +18,33 @@ from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms import Estimate, Mechanism
 from tallytree.privacy.measurements import Measurements
-from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, Stored
+from tallytree.publish.folder import (
+    MANIFEST,
+    MEASUREMENTS,
+    MOST_FAULTS,
+    PACKAGE,
+    PRIVACY,
+    REPORT,
+    UNUSABLE,
+    Stored,
+    files_in,
+)
 from tallytree.publish.release.area_files import AREA_FILES, LEAVES, read_leaves, with_area_bars
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV
 from tallytree.publish.release.error_bars import ErrorBars
 from tallytree.publish.release.files import (
-    COUNTS,
-    OLDER_FILES,
-    REGIONS,
+    FACTS,
     Cells,
-    are_named,
     read_cells,
-    read_regions,
     stated_fallback,
     stated_mechanism,
     stored_error_bars,
     with_entities,
 )
-from tallytree.publish.release.measurements_file import load_measurements
+from tallytree.publish.release.measurements_file import read_measurements
+from tallytree.publish.release.partition import COUNTS, REGIONS, file_names, parts
+from tallytree.publish.release.region_table import read_regions
 from tallytree.publish.release.rows import TableRows
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.statement import Unchecked
@@ -71,9 +78,15 @@ INTERVALS = "the intervals"
 class StoredRelease(Stored):
     """The files of a release directory."""
 
-    expected = OLDER_FILES
-    # That the numbers of entities are there, but in releases of format 1, is another promise.
-    optional: tuple[str, ...] = (*AREA_FILES, ENTITIES, ENTITIES_CSV)
+    optional: tuple[str, ...] = AREA_FILES
+
+    @property
+    def expected(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of files that the manifest must list."""
+        try:
+            return (*FACTS, *file_names(self.hierarchy, len(self.sizes)))
+        except UNUSABLE:  # another promise is broken; here digests are compared of what there is
+            return (*FACTS, *(name for name in files_in(self.directory) if name not in (MANIFEST, REPORT)))
 
     def __init__(self, directory: Path, progress: Progress = silent) -> None:
         super().__init__(directory)
@@ -81,8 +94,9 @@ class StoredRelease(Stored):
 
     @property
     def regions(self) -> tuple[Hierarchy, list[str]]:
-        """regions.csv: the hierarchy, and the column of public totals as text."""
-        return self.once(REGIONS, lambda: read_regions(self.directory / REGIONS, marked=self.named))
+        """The table of regions: the hierarchy, and public totals as text."""
+        tree, totals = self.once(REGIONS, lambda: read_regions(self.directory / REGIONS))
+        return tree, [] if totals is None else list(map(str, totals.tolist()))
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -100,7 +114,7 @@ class StoredRelease(Stored):
     @property
     def measurements(self) -> Measurements:
         """measurements.parquet."""
-        return self.once(MEASUREMENTS, lambda: load_measurements(self.directory / MEASUREMENTS))
+        return self.once(MEASUREMENTS, lambda: read_measurements(self.directory / MEASUREMENTS, self.regions[0]))
 
     @property
     def mechanism(self) -> Mechanism:
@@ -113,14 +127,9 @@ class StoredRelease(Stored):
         return range(0 if self.statement["neighbours"]["public_totals"] else 1, self.statement["max_size"] + 1)
 
     @property
-    def named(self) -> bool:
-        """Do names stand beside ids, and are formulas marked as texts in CSV files? Not in those of format 1."""
-        return are_named(self.directory / COUNTS)
-
-    @property
     def counts_file(self) -> Path:
-        """A file of counts: what it says of its columns."""
-        return self.directory / COUNTS
+        """One of the files of counts: that all have the same columns is a promise."""
+        return self.directory / parts(self.hierarchy, len(self.sizes))[0].file(COUNTS)
 
     @property
     def zeros_written(self) -> bool:
@@ -134,9 +143,8 @@ class StoredRelease(Stored):
 
     @property
     def cells(self) -> Cells:
-        """counts.parquet."""
-        path = self.directory / COUNTS
-        return self.once(COUNTS, lambda: read_cells(path, self.hierarchy, self.sizes, self.statement))
+        """The table of counts."""
+        return self.once(COUNTS, lambda: read_cells(self.directory, self.hierarchy, self.sizes, self.statement))
 
     @property
     def counts(self) -> Integers:
@@ -151,7 +159,7 @@ class StoredRelease(Stored):
     def _error_bars(self) -> ErrorBars:
         bars = stored_error_bars(self.cells, self.intervals, self.truncation)
         bars = with_area_bars(self.directory, bars, self.areas, self.sizes, len(self.rows.values))
-        return bars if self.is_older else with_entities(bars, self.directory, self.rows)
+        return with_entities(bars, self.directory, self.rows, len(self.sizes))
 
     @property
     def areas(self) -> tuple[Area, ...]:

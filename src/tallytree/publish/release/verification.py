@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.core.numbers import exact_number, short
 from tallytree.domain.category_trees import over_categories
-from tallytree.domain.long_table import for_spreadsheets
 from tallytree.mechanisms import instead_of
 from tallytree.privacy.accounting import NOISE_FOR, cost_of
 from tallytree.privacy.budget import Budget
@@ -21,23 +19,19 @@ from tallytree.privacy.measurements import Settled
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import FIRST, Band, Question, shares_at_sizes
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, MOST_FAULTS, PACKAGE, PRIVACY, UNUSABLE, Stored
-from tallytree.publish.reading import ParquetRows, read_json
+from tallytree.publish.reading import read_json
 from tallytree.publish.release import restated
 from tallytree.publish.release.area_files import areas_differ
 from tallytree.publish.release.contents import size_description
-from tallytree.publish.release.files import (
-    COUNTS,
-    COUNTS_CSV,
-    REGIONS,
-    count_columns,
-    stated_fallback,
-)
+from tallytree.publish.release.files import stated_fallback
 from tallytree.publish.release.interval_checks import (
     entities_follow,
     guaranteed_follow,
     interval_words,
     intervals_in_order,
 )
+from tallytree.publish.release.partition import COUNTS, REGIONS
+from tallytree.publish.release.region_table import region_table
 from tallytree.publish.release.statement import described, measured_first, public_totals
 from tallytree.publish.release.stored import StoredRelease, faults_at
 from tallytree.publish.release.truncation import count_description
@@ -47,50 +41,6 @@ from tallytree.publish.statement import FORMAT, guarantee, shown_in
 def _rows(stored: StoredRelease) -> Iterator[str]:
     for problem in stored.cells.problems:
         yield f"{COUNTS}: {problem}"
-
-
-def _csv_agrees(stored: StoredRelease) -> Iterator[str]:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    columns = count_columns(stored.intervals, named=stored.named, categories=stored.rows.categories)
-    kinds = dict.fromkeys(columns, pa.string())  # texts: 5 is not written 05
-    options = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
-    parse = csv.ParseOptions(newlines_in_values=True)
-    try:
-        with (
-            csv.open_csv(stored.directory / COUNTS_CSV, convert_options=options, parse_options=parse) as text,
-            ParquetRows(stored.directory / COUNTS, most=2 * len(stored.rows) * len(stored.sizes) + 1000) as same,
-        ):
-            rows = same.batches()
-            if stored.named:
-                rows = (for_spreadsheets(pa.table(batch)).to_batches()[0] for batch in rows if batch.num_rows)
-            yield from _difference(text, rows, list(kinds))
-    except pa.ArrowException as error:
-        yield f"{COUNTS_CSV} cannot be read: {error}"
-
-
-def _difference(one: Any, other: Any, columns: list[str]) -> Iterator[str]:
-    """Compare two streams of record batches row by row, whatever their batches' lengths."""
-    import pyarrow as pa
-
-    left, right, row = None, None, 1
-    while True:
-        left = left if left is not None and left.num_rows else next(iter(one), None)
-        right = right if right is not None and right.num_rows else next(other, None)
-        if left is None or right is None:
-            if left is not right:
-                yield f"{COUNTS_CSV} and {COUNTS} differ in their number of rows after row {row - 1:,}"
-            return
-        if left.schema.names != columns:
-            yield f"{COUNTS_CSV}: its columns are not {', '.join(columns)}"
-            return
-        length = min(left.num_rows, right.num_rows)
-        texts = [column.cast(pa.string()).fill_null("") for column in right.slice(0, length).columns]
-        if not pa.table(left.slice(0, length)).equals(pa.table(texts, names=right.schema.names)):
-            yield f"{COUNTS_CSV} and {COUNTS} differ within rows {row:,} to {row + length - 1:,}"
-            return
-        left, right, row = left.slice(length), right.slice(length), row + length
 
 
 def _adds_up(stored: StoredRelease) -> Iterator[str]:
@@ -292,19 +242,19 @@ def _statement_follows(stored: StoredRelease) -> Iterator[str]:
         yield f"{PRIVACY}: the title is not a text"
     if stored.statement["format"] not in (1, FORMAT):
         yield f"{PRIVACY} has format {short(stored.statement['format'])}; this version reads formats 1 and {FORMAT}"
-    yield from _few(restated.statement_differs(stored.contents, stored.directory, zeros=stored.zeros_written))
+    yield from _few(restated.statement_differs(stored.contents, stored.directory))
 
 
 def _package_follows(stored: StoredRelease) -> Iterator[str]:
-    yield from _few(restated.package_differs(stored.contents, stored.directory, zeros=stored.zeros_written))
+    yield from _few(restated.package_differs(stored.contents, stored.directory))
 
 
 def _tables_follow(stored: StoredRelease) -> Iterator[str]:
     contents = stored.contents
     yield from _few(restated.facts_differ(contents, stored.directory))
-    yield from restated.regions_differ(contents, stored.directory)
-    if not stored.cells.problems:
-        yield from restated.rows_differ(contents, stored.directory, zeros=stored.zeros_written)
+    regions = region_table(contents.hierarchy, public_totals(contents.measurements), REGIONS)
+    for table in (contents.counts_table, regions):
+        yield from table.differences(stored.directory, stored.progress, csv=contents.is_small)
 
 
 def _areas_follow(stored: StoredRelease) -> Iterator[str]:
@@ -325,7 +275,6 @@ def _few(faults: Iterator[str]) -> Iterator[str]:
 PROMISES: dict[str, Callable[[StoredRelease], Iterator[str]]] = {
     "the files are those that the manifest lists, unchanged": Stored.changes,
     "every region and size has one row, with a count of 0 or more": _rows,
-    "counts.csv and counts.parquet hold the same rows": _csv_agrees,
     "children add up to their parent for every size": _adds_up,
     "every level adds up to the same total, the public one if there is one": _levels_agree,
     "totals that are known add up, and are kept where the mechanism keeps them": _public_totals,
