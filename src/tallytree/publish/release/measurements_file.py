@@ -140,7 +140,7 @@ def room_for_first(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, tot
 def _room_for(shell: Measurements, questions: Sequence[Question]) -> int:
     asked = [(*shell.regions_of(one.level, one.summed), prod(_shape(shell, one))) for one in questions]
     arrays = 4 * (len("".join(shell.hierarchy.ids).encode()) + 14 * len(shell.hierarchy))
-    measured = sum(9 * int(values) + _length(tree, rows) for tree, rows, values in asked)
+    measured: int = sum(9 * int(values) + _length(tree, rows) for tree, rows, values in asked)
     return FACTS + int(SLACK * (arrays + measured))
 
 
