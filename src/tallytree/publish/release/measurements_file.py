@@ -140,13 +140,13 @@ def room_for_first(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, tot
 def _room_for(shell: Measurements, questions: Sequence[Question]) -> int:
     asked = [(*shell.regions_of(one.level, one.summed), prod(_shape(shell, one))) for one in questions]
     arrays = 4 * (len("".join(shell.hierarchy.ids).encode()) + 14 * len(shell.hierarchy))
-    measured: int = sum(9 * int(values) + _length(tree, rows) for tree, rows, values in asked)
+    measured = sum(9 * int(values) + _length(tree, rows) for tree, rows, values in asked)
     return FACTS + int(SLACK * (arrays + measured))
 
 
 def _length(tree: Hierarchy, rows: slice) -> int:
     """Bytes of the ids of regions, and of where their values begin."""
-    return len("".join(tree.ids[rows]).encode()) + 9 * (rows.stop - rows.start)
+    return len("".join(tree.ids[rows]).encode()) + 9 * int(rows.stop - rows.start)
 
 
 def _shape(shell: Measurements, question: Question) -> tuple[int, ...]:
