@@ -357,7 +357,6 @@ PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "
 # Present exceptions: these lists only get shorter.
 PARTICIPLE_MODULES = {
     "publish.microdata.making",
-    "publish.release.large.asking",
     "publish.release.making",
     "publish.release.shown",
     "synthesis.country.asking",
@@ -371,14 +370,12 @@ REPEATED_NAMES = {
     "contents",
     "files",
     "households",
-    "layout",
     "ledger",
     "levels",
     "making",
     "measurements",
     "plan",
     "reading",
-    "regions",
     "report",
     "statement",
     "value",

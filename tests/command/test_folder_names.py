@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tallytree as tt
-from tallytree.publish.release.large import layout
+from tallytree.publish.release import partition
 
 LONG = "दादरा और नगर हवेली और दमन और दीव"
 STATES = {
@@ -44,7 +44,7 @@ FORBIDDEN = re.compile(r'[<>:"/\\|?*]|[^ -~]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(layout, "CELLS_IN_ONE_FILE", 20)
+    monkeypatch.setattr(partition, "SMALL", 20)
     return tmp_path
 
 
@@ -100,7 +100,7 @@ def test_a_directory_whose_name_is_too_long_to_be_written_is_refused_before_anyt
 def test_a_run_whose_folder_names_could_not_be_written_finishes_from_its_measurements(folder, typed, monkeypatch):
     prepare(folder, typed, STATES["200 letters"])
     with monkeypatch.context() as patch:  # what version 0.3.0 did with such names
-        patch.setattr(layout, "folder_names", lambda key, texts: [f"{key}={text * 9}" for text in texts])
+        patch.setattr(partition, "folder_names", lambda key, texts: [f"{key}={text * 9}" for text in texts])
         patch.setattr("tallytree.command.make.try_names", lambda *_: None)
         assert "--resume" in typed("release", "release.toml", "--out", "out", code=2)
     typed("release", "release.toml", "--out", "out", "--resume")

@@ -154,7 +154,7 @@ def test_an_existing_target_is_refused_before_anything_is_spent(folder):
 def test_an_interrupted_release_can_be_finished(folder):
     code = (
         "import tallytree.publish.release.files as files, tallytree.command.main, os\n"
-        "files.write_regions = lambda *_: os._exit(9)\n"
+        "files.write_measurements = lambda *_, **__: os._exit(9)\n"
         "tallytree.command.main.main()"
     )
     done = subprocess.run(
@@ -271,7 +271,7 @@ def test_an_interrupted_release_with_options_is_finished_with_the_same(folder, h
     with_options(folder, "totals_share = 0.2")
     here("ledger", "open", "release.toml", "--epsilon", "0.1")
     with monkeypatch.context() as patch:
-        patch.setattr("tallytree.publish.release.files.write_regions", lambda *_: sys.exit(9))
+        patch.setattr("tallytree.publish.release.files.write_measurements", lambda *_, **__: sys.exit(9))
         here("release", "release.toml", "--out", "mine", code=9)
     here("release", "release.toml", "--out", "mine", "--resume")
     assert "All checks passed." in here("verify", "mine")
@@ -402,7 +402,7 @@ def test_a_folder_begun_without_a_ledger_does_not_keep_the_next_run_from_paying(
 
 
 def test_a_file_that_comes_to_the_target_is_left_alone_and_the_release_can_go_on(folder, here, paying, monkeypatch):
-    written = tallytree.publish.release.files.write_regions
+    written = tallytree.publish.release.files.write_measurements
 
     def meanwhile(*given):
         (folder / "mine").mkdir()
@@ -410,7 +410,7 @@ def test_a_file_that_comes_to_the_target_is_left_alone_and_the_release_can_go_on
         written(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tallytree.publish.release.files.write_regions", meanwhile)
+        patch.setattr("tallytree.publish.release.files.write_measurements", meanwhile)
         said = here("release", "release.toml", "--out", "mine", code=2)
     assert "is there already" in said
     assert "is spent. The measurements are kept in" in said

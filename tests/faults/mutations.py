@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-import tallytree.publish.release.files as files
+import tallytree.publish.release.partition as partition
 from tallytree import Budget, Ledger, Release, one_entity, one_group, release, verify
 from tallytree.core.errors import TallytreeError
 from tallytree.privacy.neighbours import Neighbours
@@ -107,13 +107,13 @@ def originals() -> dict[str, Path]:
 
 @contextmanager
 def zeros_of(name: str) -> Iterator[None]:
-    """The release `sparse` is taken for a large one, which leaves its zero cells out."""
-    cells = files.CELLS_WITH_ZEROS
-    files.CELLS_WITH_ZEROS = 10 if name == "sparse" else cells
+    """The release `sparse` is taken for a large one, with several parts and without zero cells."""
+    cells = partition.SMALL
+    partition.SMALL = 10 if name == "sparse" else cells
     try:
         yield
     finally:
-        files.CELLS_WITH_ZEROS = cells
+        partition.SMALL = cells
 
 
 def checked(name: str, folder: Path) -> Verification:

@@ -275,15 +275,15 @@ def _warmed(world: World, folder: Path) -> None:
 @contextmanager
 def fresh(world: World) -> Iterator[Path]:
     """A copy of a world to disturb, which is removed afterwards."""
-    from tallytree.publish.release.large import layout
+    from tallytree.publish.release import partition
 
-    usual = layout.CELLS_IN_ONE_FILE
-    layout.CELLS_IN_ONE_FILE = usual if world.cells is None else world.cells
+    usual = partition.SMALL
+    partition.SMALL = usual if world.cells is None else world.cells
     try:
         with tempfile.TemporaryDirectory(prefix="tallytree-faults-", ignore_cleanup_errors=True) as above:
             yield Path(shutil.copytree(template(world), Path(above) / "world")).resolve()
     finally:
-        layout.CELLS_IN_ONE_FILE = usual
+        partition.SMALL = usual
 
 
 @cache

@@ -144,7 +144,7 @@ def test_totals_that_are_kept_exactly_single_out_a_person_who_lives_alone():
     assert exact_totals([made], COUNTS.sum(axis=1)) == 1.0
     # That is no secret where the list of groups is public, and the statement says that it is taken as such.
     assert any("list of groups" in fact for fact in public_facts(made.measurements))
-    assert privacy_statement(made, zeros=True)["grand_total"] == COUNTS.sum()
+    assert privacy_statement(made)["grand_total"] == COUNTS.sum()
 
 
 def test_private_totals_are_published_nowhere_exactly(tmp_path):
@@ -152,7 +152,7 @@ def test_private_totals_are_published_nowhere_exactly(tmp_path):
     # A county's total is right by chance in less than half of all releases: in all of 20, below 10^-6.
     assert exact_totals(outputs, COUNTS.sum(axis=1)) < 1.0
     assert len({int(made.counts[0].sum()) for made in outputs}) > 1
-    statement = privacy_statement(outputs[0], zeros=True)
+    statement = privacy_statement(outputs[0])
     assert statement["grand_total"] is None
     assert not any("list of groups" in fact for fact in statement["public"])
     outputs[0].save(tmp_path / "release")

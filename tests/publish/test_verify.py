@@ -23,10 +23,16 @@ from tallytree import (
 )
 from tallytree.privacy.measurements import Settled
 from tallytree.publish.folder import MANIFEST
-from tallytree.publish.release.files import FILES
 from tallytree.publish.release.making import estimated
 from tests.oracles.example import made_up
 from tests.publish.forging import claim_another_version, failed, forge_statistics, remade, sign_again
+
+FILES = (
+    *(f"{table}.{kind}" for table in ("counts", "entities", "regions") for kind in ("csv", "parquet")),
+    "measurements.parquet",
+    "privacy.json",
+    "datapackage.json",
+)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["private totals", "public totals"])
@@ -248,11 +254,11 @@ def test_measurements_of_another_release_are_found(folder, tmp_path):
 
 
 def test_large_releases_leave_their_zero_cells_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(tallytree.publish.release.files, "CELLS_WITH_ZEROS", 10)
+    monkeypatch.setattr(tallytree.publish.release.partition, "SMALL", 10)
     made = release(made_up(2, public_totals=True, max_size=40), budget=Budget(epsilon=1), unit=one_entity())
     made.save(tmp_path / "sparse")
     assert verify(tmp_path / "sparse").faults == ()
-    stored = pq.read_table(tmp_path / "sparse" / "counts.parquet")
+    stored = pq.read_table(tmp_path / "sparse" / "counts")
     assert len(stored) == np.count_nonzero(made.counts) < made.counts.size
     assert np.array_equal(Release.load(tmp_path / "sparse").counts, made.counts)
 
@@ -274,7 +280,7 @@ def test_a_failed_write_leaves_nothing_behind(folder, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(tallytree.publish.release.files, "write_regions", fail)
+    monkeypatch.setattr(tallytree.publish.release.files, "write_measurements", fail)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(OSError, match="disk full"):
         made.save(tmp_path / "new")

@@ -8,7 +8,7 @@ import pytest
 
 from tallytree import Categories, Category, Hierarchy, SpecError, read
 from tallytree.domain.categories import AlikeValues, margins
-from tallytree.domain.category_trees import by_category, margin_sums, rows_of, tree_from_json
+from tallytree.domain.category_trees import by_category, margin_sums, rows_of
 from tallytree.tables import InputProblems
 from tallytree.tables.reading import read_groups
 
@@ -165,12 +165,8 @@ def test_more_cells_than_memory_are_refused_with_their_number():
 # ---------------------------------------------------------------- trees
 
 
-def test_a_tree_by_category_comes_back_from_plain_values():
+def test_a_tree_is_by_category_once():
     tree = by_category(TREE, Categories.of(BY, "group"))
-    again = tree_from_json(tree.to_json())
-    assert (again.ids, again.levels, again.by) == (tree.ids, tree.levels, tree.by)
-    assert np.array_equal(again.parents, tree.parents)
-    assert tree_from_json(TREE.to_json()).ids == TREE.ids
     with pytest.raises(SpecError, match="already"):
         by_category(tree, Categories.of(BY, "group"))
 

@@ -325,6 +325,9 @@ def query(
         bool, typer.Option("--simultaneous", help="Size by size, with intervals that hold for all sizes together.")
     ] = False,
     no_typical: Annotated[bool, typer.Option("--no-typical", help="Leave the typical intervals out: quicker.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Read all of a large release: slower, with narrower and typical intervals.")
+    ] = False,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each answer.")] = False,
     quiet: Quiet = False,
@@ -354,7 +357,7 @@ def query(
             f"--by {category} asks for each value of a category, which goes without --level, --regions and "
             f"--simultaneous; name the value that is meant, as in {category}=VALUE"
         )
-    each, form = Each(level, regions, category), "json" if as_json else "csv" if as_csv else "text"
+    each, form = Each(level, regions, category, whole), "json" if as_json else "csv" if as_csv else "text"
     if simultaneous:
         run_bands(directory, asked, each, confidence, form, quiet=quiet)
     else:

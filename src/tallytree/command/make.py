@@ -21,7 +21,7 @@ from rich.console import RenderableType
 from tallytree.command import reports, screen
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
-from tallytree.command.report import report_after
+from tallytree.command.report import page_of, report_after
 from tallytree.command.same_spec import keep_spec, refuse_changed
 from tallytree.command.spec import Spec, is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
@@ -39,11 +39,12 @@ from tallytree.publish.folder import MANIFEST, claimed, place_of, refuse_existin
 from tallytree.publish.microdata.making import check, check_public, synthesize
 from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.areas import areas_to_publish
-from tallytree.publish.release.large.layout import COUNTS, is_large, parts
 from tallytree.publish.release.making import decided, release, resume
+from tallytree.publish.release.partition import file_names
 from tallytree.publish.release.value import Release
 from tallytree.publish.report.microdata_page import microdata_page
-from tallytree.publish.report.page import Page
+from tallytree.publish.report.page import MOST_CELLS, Page
+from tallytree.publish.report.words import Words
 from tallytree.publish.run_folder import RunFolder, RunState, SpentError, warned_if_not_recorded
 from tallytree.publish.strength import UselessCounts, WeakPromise, warn_of_plan, weaknesses
 from tallytree.publish.verify import verify
@@ -238,6 +239,8 @@ def _page(made: Release | Synthesis | None, out: Path, spec: Spec) -> Page:
         return microdata_page(out)
     wanted = spec.report
     where = None if wanted.map is None else spec.folder / wanted.map
+    if len(made.rows) * len(made.sizes) > MOST_CELLS:  # its upper levels are shown
+        return page_of(out, words=Words(wanted.groups, wanted.entities), map=where)
     return made.report(map=where, groups=wanted.groups, entities=wanted.entities, directory=out)
 
 
@@ -260,9 +263,8 @@ def _show(made: Release | Synthesis | None, out: Path, release_id: str, page: Pa
 
 def _asking(made: Release, out: Path) -> list[str]:
     """A query that this release can answer."""
-    asking = ["tallytree", "query", str(out), "--level", made.hierarchy.levels[-1], "--size", ">=3"]
-    if is_large(made.hierarchy, len(made.sizes)):  # which is asked about one region without reading the others
-        asking[3:5] = ["--region", made.hierarchy.ids[1]]
+    levels = made.hierarchy.levels if made.is_small else made.hierarchy.levels[:2]
+    asking = ["tallytree", "query", str(out), "--level", levels[-1], "--size", ">=3"]
     if made.hierarchy.by is not None:
         column = made.hierarchy.by.columns[0]
         asking += ["--by", f"{column.name}={column.values[0]}"]
@@ -473,8 +475,7 @@ def _made(
             data = spec.read(progress)
             if isinstance(data, GroupSizes):
                 _warned(spec.budget, data, but=weak)
-                if is_large(data.hierarchy, data.max_size - data.first_size + 1):
-                    try_names(out, (part.file(COUNTS) for part in parts(data.hierarchy)))
+                try_names(out, file_names(data.hierarchy, data.max_size - data.first_size + 1))
             if not order.resumed:  # otherwise it is there, or the folder was removed, which must be noticed
                 keep_spec(run.folder, spec)
         if isinstance(spec, ReleaseSpec) and isinstance(data, GroupSizes):

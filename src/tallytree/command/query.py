@@ -24,9 +24,9 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import Options
+from tallytree.publish.release.areas import region_texts
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.large.asking import ALONE, one_region
-from tallytree.publish.release.large.layout import is_partitioned
+from tallytree.publish.release.excerpt import EXCERPT, read_for
 from tallytree.publish.release.queries import Query, QueryKind
 from tallytree.publish.release.scope import places, regions_of_level, values_in_words
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
@@ -40,6 +40,12 @@ class Each:
     level: str | None = None
     areas: Path | None = None
     category: str | None = None
+    whole: bool = False  # read all of the release?
+
+    @property
+    def by(self) -> dict[str, Any]:
+        """The arguments of `Release.ask_each`."""
+        return {"level": self.level, "areas": self.areas, "category": self.category}
 
     @property
     def name(self) -> str | None:
@@ -51,28 +57,33 @@ def run_query(directory: Path, query: Query, each: Each, how: Options, form: str
     """Show the answer to a query, or to the same one for each region, area or value; `form` is text, json or csv."""
     with shown(quiet) as progress:
         progress(Stage("reading the release"))
-        alone = None
-        regions = query.regions if isinstance(query.regions, list) else []
-        if each.name is None and not query.to and len(regions) < 2 and is_partitioned(directory):
-            alone = one_region(directory, regions[0] if regions else None)
-        release = Release.load(directory) if alone is None else Release(**vars(alone))
+        release = Release.load(directory) if each.whole else _read(directory, query, each)
         how = {**how, "progress": progress}
-        found = [release.ask(query, **how)] if each.name is None else release.ask_each(query, **vars(each), **how)
+        found = [release.ask(query, **how)] if each.name is None else release.ask_each(query, **each.by, **how)
     listed = [one.to_json() for one in found]
+    notes = [words(f"· {EXCERPT}")] if release.partial else []
     if form == "json":
         show_json(listed[0] if each.name is None else listed)
     elif form == "csv":
         show_csv([as_row(one, release.hierarchy.regions) for one in found])
     else:
         text = answer(found[0]) if each.name is None else answer_table(release, found, each)
-        show(text, *([] if alone is None else [words(f"· {ALONE}")]), quiet=quiet)
+        show(text, *notes, quiet=quiet)
+
+
+def _read(directory: Path, query: Query, each: Each) -> Release:
+    """What a query takes of a release: the regions that it names, or all regions of a level within these."""
+    named = [] if each.areas is None else region_texts(each.areas)
+    for given in (query.regions, query.to):
+        named += given if isinstance(given, list) else []
+    return Release.of(read_for(directory, named or None, each.level), directory)
 
 
 def run_bands(directory: Path, query: Query, each: Each, confidence: float | None, form: str, *, quiet: bool) -> None:
     """Show intervals that hold for all sizes of a region or an area together."""
     with shown(quiet) as progress:
         progress(Stage("reading the release"))
-        release = Release.load(directory)
+        release = Release.load(directory) if each.whole else _read(directory, query, each)
         progress(Stage("guaranteed intervals"))
         regions = query.regions
         if each.level is not None:

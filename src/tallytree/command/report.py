@@ -9,11 +9,12 @@ from pathlib import Path
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import show
 from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
-from tallytree.core.progress import Progress, Stage
+from tallytree.core.progress import Progress, Stage, silent
 from tallytree.publish.folder import REPORT, put_report
 from tallytree.publish.microdata.files import is_microdata
+from tallytree.publish.release.excerpt import read_upper
 from tallytree.publish.release.value import Release
-from tallytree.publish.report.page import Page
+from tallytree.publish.report.page import MOST_CELLS, Page
 from tallytree.publish.report.words import Words
 
 
@@ -32,7 +33,7 @@ def run_report(directory: Path, *, map: Path | None, out: Path | None, words: Wo
     show(f"{written} ({len(page.encoded()) / 1000:,.0f} kB): open it in a browser; it needs no network.", quiet=quiet)
 
 
-def page_of(directory: Path, *, words: Words, map: Path | None, progress: Progress) -> Page:  # noqa: A002
+def page_of(directory: Path, *, words: Words, map: Path | None, progress: Progress = silent) -> Page:  # noqa: A002
     """The page of what a directory holds."""
     if is_microdata(directory):
         from tallytree.publish.report.microdata_page import microdata_page
@@ -40,7 +41,7 @@ def page_of(directory: Path, *, words: Words, map: Path | None, progress: Progre
         if map is not None:
             raise SpecError("synthetic households have no map; --map is for releases")
         return microdata_page(directory)
-    release = Release.load(directory)
+    release = Release.of(read_upper(directory, MOST_CELLS), directory)
     progress(Stage("making the page"))
     return release.report(map=map, groups=words.groups, entities=words.entities, directory=directory)
 

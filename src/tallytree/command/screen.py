@@ -43,8 +43,7 @@ from tallytree.publish.microdata.value import Synthesis
 from tallytree.publish.release.area_files import AREA_FILES
 from tallytree.publish.release.entities import capped_sizes
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.files import FILES
-from tallytree.publish.release.large.layout import COUNTS, ENTITIES, REGIONS, is_large
+from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, file_names
 from tallytree.publish.release.scope import Scope
 from tallytree.publish.release.statement import public_totals, totals_in_words
 from tallytree.publish.release.truncation import truncation
@@ -159,8 +158,8 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
     both_ways = "" if hierarchy.by is None else "categories add up to all of them; "
     mechanism = mechanism_named(release.mechanism)
     known = "an estimate" if public_totals(measurements) is None else "public"
-    large = (f"{COUNTS}{os.sep}", f"{ENTITIES}{os.sep}", REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
-    files = large if is_large(hierarchy, len(release.sizes)) else FILES
+    tables = file_names(hierarchy, len(release.sizes)) if release.is_small else [f"{COUNTS}{os.sep}", ENTITIES + os.sep]
+    files = (*tables, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
     return Group(
         Text(),
         words(release.title, style="bold green"),

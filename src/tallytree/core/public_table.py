@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
+from os.path import isdir
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def _is_parquet(path: str) -> bool:
 def _file(path: str) -> Any:
     from pyarrow import csv, parquet
 
-    if _is_parquet(path):
+    if _is_parquet(path) or isdir(path):
         return parquet.read_table(path)
     if found := is_utf_16(path) or open_quote(path):
         raise SpecError(found)

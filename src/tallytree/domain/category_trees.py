@@ -59,14 +59,6 @@ def by_category(regions: Hierarchy, categories: Categories) -> Hierarchy:
     return replace(tree, by=categories, without=regions)
 
 
-def tree_from_json(values: dict[str, Any]) -> Hierarchy:
-    """What `Hierarchy.to_json` gave: regions, or regions by category."""
-    given = dict(values)
-    by = given.pop("by", None)
-    regions = Hierarchy.from_layout(**given)
-    return regions if by is None else by_category(regions, Categories.from_json(by))
-
-
 def levels_in_words(tree: Hierarchy) -> str:
     """How many regions each level has, and by what they are told apart.
 

@@ -252,7 +252,7 @@ class Hierarchy:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `category_trees.tree_from_json` reads them back."""
+        """Plain values: two trees are the same if these are."""
         if self.by is not None:
             return {**self.regions.to_json(), "by": self.by.to_json()}
         return {

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tallytree.core.names import for_a_spreadsheet
 from tallytree.domain.hierarchy import Hierarchy
@@ -37,16 +36,6 @@ def key_columns(hierarchy: Hierarchy, block: range, sizes: range | None) -> dict
     }
 
 
-def region_names(hierarchy: Hierarchy, block: range, width: int) -> Any:
-    """An Arrow column of the names to show, each `width` times."""
-    import pyarrow as pa
-
-    names = pa.array(hierarchy.names[block.start : block.stop], pa.string())
-    return pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(block), dtype=np.int32), width), names).cast(
-        pa.string()
-    )
-
-
 def for_spreadsheets(rows: Any) -> Any:
     """An Arrow table whose texts are safe in a spreadsheet (`names.for_a_spreadsheet`), for a CSV file."""
     import pyarrow as pa
@@ -61,17 +50,3 @@ def for_spreadsheets(rows: Any) -> Any:
                 cells = pa.array([marked.get(text, text) for text in texts], pa.string())
                 rows = rows.set_column(place, field, cells.take(places.combine_chunks()))
     return rows
-
-
-def list_columns(hierarchy: Hierarchy, level: int, starts: NDArray[np.int64], block: range) -> dict[str, Any]:
-    """The same columns for a block of places in the lists of a level's regions; a place has no size of its own."""
-    import pyarrow as pa
-
-    first = int(hierarchy.level_starts[level])
-    region = np.searchsorted(starts, np.arange(block.start, block.stop), side="right") - 1
-    ids = pa.array(hierarchy.ids[first : first + len(starts) - 1], pa.string())
-    return {
-        "level": pa.repeat(pa.scalar(hierarchy.levels[level]), len(block)),
-        "region": pa.DictionaryArray.from_arrays(region.astype(np.int32), ids).cast(pa.string()),
-        "size": pa.nulls(len(block), pa.int32()),
-    }

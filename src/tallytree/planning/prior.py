@@ -32,7 +32,7 @@ NO_PRIOR = (
 HOUSEHOLDS = (26.7, 32.8, 16.1, 13.4, 6.5, 2.6)  # % of U.S. households of 1 … 6 persons in 2010; the rest is a tail
 TAIL = 0.45  # of households of 7 or more: each further person is this much rarer
 LONG_TAIL = (1.5, 10.0)  # of heavy-tail: P(size ≥ s) = (1 + (s − 1)/10)^−1.5 among groups that are not empty
-COUNTS, ALL = "counts.parquet", "all"  # the table of a release's folder, and what stands for all categories there
+COUNTS, ALL = ("counts.parquet", "counts"), "all"  # the table in a release's folder, and what all categories are called
 MEASURED = ("level", "region", "name", "size", "count", "lower", "upper", "typical_lower", "typical_upper")
 MOST_OLDER_CELLS = 100_000_000  # of an older table, regions × sizes
 NORMAL_FROM = 64.0  # expected groups in a cell; from there on numbers are drawn by the normal approximation
@@ -73,9 +73,9 @@ class OlderTable:
     @classmethod
     def of(cls, source: Any) -> OlderTable:
         """The rows of a table, or of a release's folder: those over all categories, if it has any."""
-        folder = isinstance(source, str | PathLike) and Path(source).is_dir()
-        if folder and not (source := Path(source, COUNTS)).exists():
-            raise SpecError(f"the prior {fspath(source.parent)!r} is a folder without {COUNTS}, so it holds no release")
+        given, folder = source, isinstance(source, str | PathLike) and Path(source).is_dir()
+        if folder and not (source := next(filter(Path.exists, (Path(source, name) for name in COUNTS)), None)):
+            raise SpecError(f"the prior {fspath(given)!r} is a folder without {COUNTS[0]}, so it holds no release")
         table = public_table(source, "older table")
         if missing := [name for name in ("size", "count") if name not in table.column_names]:
             raise SpecError(

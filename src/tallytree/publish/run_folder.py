@@ -42,8 +42,8 @@ from tallytree.privacy.ledger import Ledger, OtherMeasurements, Receipt, holding
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, PRIVACY, SPEC, UNUSABLE, digest, place_of, write_json
 from tallytree.publish.reading import read_json
-from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
+from tallytree.publish.release.partition import REGIONS
 from tallytree.publish.statement import LEDGER
 
 ROOM, FIRST, FIRST_ROOM = "room", "first.parquet", "first.room"

@@ -14,8 +14,8 @@ from pyjstat import pyjstat
 import tallytree as tt
 from tallytree.core.names import from_a_spreadsheet, visible
 from tallytree.publish.export import json_stat, sdmx_csv
-from tallytree.publish.export.cube import cubes
 from tallytree.publish.export.writing import FORMATS
+from tallytree.publish.release import partition
 from tests.publish.release.test_categories import TREE, TWO, microdata
 
 NASTY = '=cmd|"<b>&\x1b[31m\n☃'
@@ -57,7 +57,7 @@ def exported(release, to, folder):
 
 def numbers(release, table):
     """The number and the ends of intervals of every row that has them, by the codes of its dimensions."""
-    cube = next(cube for cube in cubes(release) if cube.name == table)
+    cube = next(cube for cube in (release.counts_table, release.entity_table) if cube.name == table)
     rows = BOTH[table](release).to_pylist()
     keys, given_ = [one.name for one in cube.dimensions], [one.name for one in cube.given]
     found = {tuple(str(row[key]) for key in keys): tuple(row[name] for name in given_) for row in rows}
@@ -76,7 +76,7 @@ def test_sdmx_reads_the_structure_and_every_observation(release, table, tmp_path
     structure = flow.structure
     data = sdmx.read_sdmx(folder / f"{table}.csv", structure=flow).data[0]
     expected = numbers(release, table)
-    cube = next(cube for cube in cubes(release) if cube.name == table)
+    cube = next(cube for cube in (release.counts_table, release.entity_table) if cube.name == table)
     ids = [dimension.id for dimension in structure.dimensions]
     attributes = [one.id for one in structure.attributes]
     assert attributes == [*(one.name.upper() for one in cube.given[1:]), "UNIT_MEASURE", "CONF_LEVEL"]
@@ -102,7 +102,7 @@ def test_a_json_stat_reader_reads_every_value(release, table, tmp_path):
     folder = exported(release, "json-stat", tmp_path)
     text = (folder / f"{table}.json").read_text(encoding="utf-8")
     frame = pyjstat.Dataset.read(text).write("dataframe", naming="id")
-    cube = next(cube for cube in cubes(release) if cube.name == table)
+    cube = next(cube for cube in (release.counts_table, release.entity_table) if cube.name == table)
     *keys, measure = json.loads(text)["id"]
     assert keys == [one.name for one in cube.dimensions]
     seen = {}
@@ -192,9 +192,7 @@ def test_what_is_too_large_for_a_format_is_refused_and_nothing_is_left(monkeypat
 
 
 def test_large_tables_leave_their_zeros_out_of_csvw_and_say_so(monkeypatch, tmp_path):
-    from tallytree.publish.export import csvw as ours
-
-    monkeypatch.setattr(ours, "CELLS_WITH_ZEROS", 3)
+    monkeypatch.setattr(partition, "SMALL", 3)
     release = plain(intervals="none")
     release.export(tmp_path / "out", to="csvw")
     tables = {table.url.string: table for table in csvw.TableGroup.from_file(tmp_path / "out/csv-metadata.json").tables}

@@ -25,7 +25,7 @@ from tallytree import (
 )
 from tallytree.domain.long_table import for_spreadsheets
 from tallytree.publish.release import areas as areas_module
-from tallytree.publish.release import files
+from tallytree.publish.release import partition
 from tallytree.publish.release.area_files import AREA_FILES
 from tallytree.publish.release.areas import CountedOnce, read_areas
 from tallytree.publish.run_folder import RunFolder
@@ -188,7 +188,7 @@ def test_a_release_without_areas_has_no_files_of_them(tmp_path):
 
 
 def test_areas_of_a_release_without_its_zero_cells_verify_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "CELLS_WITH_ZEROS", 10)
+    monkeypatch.setattr(partition, "SMALL", 10)
     counts = np.zeros((4, 3), dtype=np.int64)
     made = release(GroupSizes(TREE, 3, Sealed(counts)), areas={"k": {"Ash": ["Ash"], "odd": ["=x", "Ash"]}}, **OPTIONS)
     made.save(tmp_path / "release")

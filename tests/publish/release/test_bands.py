@@ -91,7 +91,7 @@ def test_statement_and_package_explain_bands_and_say_nothing_of_them_where_there
     told = json.loads((stored / "privacy.json").read_text(encoding="utf-8"))["bands_of_sizes"]
     amount = Release.load(stored).measurements.budget.amount
     assert f"added up at each size: {amount} at sizes 1 to 6. The largest of these sums is the budget." in told
-    assert "those of a band of sizes" in (stored / "datapackage.json").read_text(encoding="utf-8")
+    assert "a list of a band of sizes holds" in (stored / "datapackage.json").read_text(encoding="utf-8")
     plain = release(made_up(3, public_totals=True), budget=Budget(epsilon=1), unit=one_entity(), intervals="none")
     plain.save(tmp_path / "plain")
     assert "bands_of_sizes" not in json.loads((tmp_path / "plain" / "privacy.json").read_text(encoding="utf-8"))

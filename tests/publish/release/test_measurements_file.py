@@ -1,14 +1,13 @@
 """The file of measurements: read as it was written, or refused."""
 
 import json
-from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import tallytree.domain.long_table
+import tallytree.publish.release.measurements_file
 from tallytree import Budget, Hierarchy, ReleaseError, load_measurements, measure, one_entity, save_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import every_level
@@ -85,38 +84,47 @@ def test_a_damaged_file_of_measurements_is_refused(tmp_path):
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize("public", [False, True])
 def test_lists_and_what_was_settled_survive_a_round_trip(tmp_path, monkeypatch, public, largest, rows):
-    monkeypatch.setattr(tallytree.domain.long_table, "ROWS_AT_A_TIME", rows)
+    monkeypatch.setattr(tallytree.publish.release.measurements_file, "AT_A_TIME", rows)
     before = measured(public=public, largest=largest)
     save_measurements(before, tmp_path / "m.parquet")
-    if rows < 5:
+    if rows < 2:
         assert pq.ParquetFile(tmp_path / "m.parquet").num_row_groups > 10
     same(before, load_measurements(tmp_path / "m.parquet"))
 
 
-def test_the_file_is_a_long_table_that_names_every_region(tmp_path):
+def test_the_file_has_a_row_for_every_region_that_was_measured(tmp_path):
     before = measured(public=True, largest=False)
     save_measurements(before, tmp_path / "m.parquet")
     table = pq.read_table(tmp_path / "m.parquet")
-    assert table.column_names == ["view", "level", "region", "size", "value"]
-    rows = [row for row in table.to_pylist() if row["view"] == "sorted_sizes" and row["level"] == "county"]
-    regions = TREE.ids[TREE.level_slice(2)]
-    totals = before.lengths(2).tolist()
-    assert totals[1] == 0
-    assert [row["region"] for row in rows] == [r for r, n in zip(regions, totals, strict=True) for _ in range(n)]
-    assert {row["size"] for row in rows} == {None}
-    assert [row["value"] for row in rows] == before.on_level(2).values.tolist()
+    assert table.column_names == ["measurement", "region", "values"]
+    number = [part.level for part in before.measured].index(2)
+    rows = [row for row in table.to_pylist() if row["measurement"] == str(number)]
+    assert [row["region"] for row in rows] == list(TREE.ids[TREE.level_slice(2)])
+    assert [len(row["values"]) for row in rows] == before.lengths(2).tolist()
+    assert [value for row in rows for value in row["values"]] == before.on_level(2).values.tolist()
 
 
-def test_regions_without_any_group_have_no_rows(tmp_path):
+def test_the_regions_are_in_a_table_beside_the_file(tmp_path):
+    before = measured(public=True)
+    for name, regions in {"m.parquet": "m.regions.parquet", "measurements.parquet": "regions.parquet"}.items():
+        save_measurements(before, tmp_path / name)
+        table = pq.read_table(tmp_path / regions)
+        assert table["region"].to_pylist() == list(TREE.ids)
+        assert table["total"].to_pylist() == before.region_totals.tolist()
+        (tmp_path / regions).unlink()
+        with pytest.raises(ReleaseError, match=f"{regions} is missing"):
+            load_measurements(tmp_path / name)
+
+
+def test_regions_without_any_group_have_empty_lists(tmp_path):
     empty = GroupSizes(TREE, 3, Sealed(np.zeros((4, 4), np.int64)), leaf_totals=np.zeros(4, np.int64))
     before = measure(empty, every_level("sorted_sizes", TREE, Budget(epsilon=1), one_entity()))
     save_measurements(before, tmp_path / "m.parquet")
-    assert pq.read_table(tmp_path / "m.parquet").num_rows == 0
     same(before, load_measurements(tmp_path / "m.parquet"))
 
 
-def rewritten(path, change):
-    """The same rows under changed facts."""
+def rewritten(path, change, change_rows=lambda rows: None):
+    """The same rows under changed facts, or others."""
     with pq.ParquetFile(path) as file:
         schema, groups = file.schema_arrow, [file.read_row_group(group) for group in range(file.num_row_groups)]
     facts = json.loads(schema.metadata[b"tallytree"])
@@ -125,27 +133,39 @@ def rewritten(path, change):
     target = path.with_name("changed.parquet")
     with pq.ParquetWriter(target, changed) as writer:
         for rows in groups:
-            writer.write_table(pa.table(rows.columns, schema=changed), row_group_size=max(1, rows.num_rows))
+            listed = rows.to_pylist()
+            change_rows(listed)
+            writer.write_table(pa.Table.from_pylist(listed, schema=changed), row_group_size=max(1, rows.num_rows))
     return target
 
 
-def move_one(facts):
-    totals = facts["settled"]["totals"]
-    totals[-1] += 1
-    totals[-2] -= 1
+def settle(*changes):
+    """Change what was settled of some regions, from the last on."""
+
+    def change(rows):
+        if rows[0]["measurement"] == "settled.totals":
+            for row, by in zip(rows[::-1], changes, strict=False):
+                row["values"] = by(row["values"])
+
+    return change
 
 
+ROW_DAMAGE = {
+    "one group too many": settle(lambda values: [values[0] + 1]),
+    "a group moved to another region": settle(lambda values: [values[0] + 1], lambda values: [values[0] - 1]),
+    "totals of too few regions": lambda rows: rows.pop() if rows[0]["measurement"] == "settled.totals" else None,
+    "two totals": settle(lambda values: values * 2),
+    "no total": settle(lambda values: None),
+    "negative totals": settle(*[lambda values: [-1]] * 8),
+    "more rows than any memory holds": settle(*[lambda values: [2**50]] * 8),
+}
 DAMAGE = {
-    "one group too many": lambda facts: facts["settled"]["totals"].__setitem__(-1, facts["settled"]["totals"][-1] + 1),
-    "a group moved to another region": move_one,
-    "no totals": lambda facts: facts["settled"].update(totals=None),
-    "no key for totals": lambda facts: facts["settled"].pop("totals"),
+    "no totals": lambda facts: facts["in_rows"].remove("settled.totals"),
+    "totals twice": lambda facts: facts["in_rows"].append("settled.totals"),
+    "totals of something else": lambda facts: facts["in_rows"].append("settled.others"),
     "settled is nothing": lambda facts: facts.update(settled=None),
-    "totals of too few regions": lambda facts: facts["settled"]["totals"].pop(),
-    "negative totals": lambda facts: facts["settled"].update(totals=[-1] * 8),
-    "totals beyond 64 bits": lambda facts: facts["settled"].update(totals=[2**70] * 8),
-    "more rows than any memory holds": lambda facts: facts["settled"].update(totals=[2**50] * 8),
-    "totals that are no numbers": lambda facts: facts["settled"].update(totals=["many"] * 8),
+    "regions of another folder": lambda facts: facts["hierarchy"].update(file="../m.regions.parquet"),
+    "other levels": lambda facts: facts["hierarchy"].update(levels=["a", "b", "c"]),
     "a smaller largest size": lambda facts: facts["settled"].update(max_size=facts["settled"]["max_size"] - 1),
     "another largest size": lambda facts: facts["settled"].update(max_size=9),
     "a largest size in words": lambda facts: facts["settled"].update(max_size="four"),
@@ -169,29 +189,25 @@ def test_files_that_contradict_themselves_are_refused(tmp_path, damage):
         load_measurements(rewritten(tmp_path / "m.parquet", DAMAGE[damage]))
 
 
+@pytest.mark.parametrize("damage", sorted(ROW_DAMAGE))
+def test_rows_that_contradict_the_facts_are_refused(tmp_path, damage):
+    save_measurements(measured(public=False), tmp_path / "m.parquet")
+    with pytest.raises(ReleaseError, match="does not hold measurements that can be read"):
+        load_measurements(rewritten(tmp_path / "m.parquet", lambda facts: None, ROW_DAMAGE[damage]))
+
+
 def test_lists_with_rows_that_are_missing_turned_or_renamed_are_refused(tmp_path):
     save_measurements(measured(public=True), tmp_path / "m.parquet")
     with pq.ParquetFile(tmp_path / "m.parquet") as file:
         schema, groups = file.schema_arrow, [file.read_row_group(group) for group in range(file.num_row_groups)]
     rows = groups[-1]  # the lists of all counties
-    assert rows["view"][0].as_py() == "sorted_sizes"
     region = rows.column_names.index("region")
     turned = rows.set_column(region, "region", rows["region"].combine_chunks()[::-1])
     nowhere = rows.set_column(region, "region", pa.array(["nowhere"] * len(rows)))
-    sized = rows.set_column(rows.column_names.index("size"), "size", pa.array([1] * len(rows), pa.int32()))
-    for name, changed in {"short": rows.slice(1), "turned": turned, "nowhere": nowhere, "sized": sized}.items():
+    others = rows.set_column(rows.column_names.index("measurement"), "measurement", pa.array(["0"] * len(rows)))
+    for name, changed in {"short": rows.slice(1), "turned": turned, "nowhere": nowhere, "others": others}.items():
         with pq.ParquetWriter(tmp_path / f"{name}.parquet", schema) as writer:
             for table in [*groups[:-1], changed]:
                 writer.write_table(pa.table(table.columns, schema=schema), row_group_size=len(table))
         with pytest.raises(ReleaseError, match="does not hold measurements"):
             load_measurements(tmp_path / f"{name}.parquet")
-
-
-def test_files_from_before_anything_was_settled_still_load(tmp_path):
-    before = measure(data(), every_level("at_least", TREE, Budget(epsilon=1), one_entity(), shares=[1, 2, 4]))
-    save_measurements(before, tmp_path / "m.parquet")
-    after = load_measurements(rewritten(tmp_path / "m.parquet", lambda facts: facts.pop("settled")))
-    same(before, after)
-    assert after.settled.totals is None
-    assert after.settled.max_size is None
-    assert after.level_shares == [Fraction(1, 7), Fraction(2, 7), Fraction(4, 7)]

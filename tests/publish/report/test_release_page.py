@@ -140,7 +140,7 @@ def test_the_widest_bar_on_a_level_is_said_at_the_top(release):
 
 def test_a_release_that_is_too_large_for_a_page_is_refused_in_words(release, monkeypatch):
     monkeypatch.setattr("tallytree.publish.report.release_page.MOST_CELLS", 10)
-    with pytest.raises(tt.ReleaseError, match="pages are made of releases of up to 10 numbers"):
+    with pytest.raises(tt.ReleaseError, match="a page shows up to 10 numbers"):
         release.report()
 
 

@@ -11,108 +11,78 @@ from typing import Any
 
 from tallytree.core.progress import Progress, Stage
 from tallytree.domain.long_table import for_spreadsheets
-from tallytree.publish.export.cube import Cube, Measure, cubes, privacy_note
 from tallytree.publish.folder import write_json
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.files import CELLS_WITH_ZEROS, REGIONS, write_regions
-from tallytree.publish.release.rows import category_description
+from tallytree.publish.release.partition import REGIONS_CSV
+from tallytree.publish.release.region_table import region_table
+from tallytree.publish.release.statement import privacy_note, public_totals
+from tallytree.publish.table import Key, Measure, Table
 
 METADATA = "csv-metadata.json"  # where readers look for it, by the standard
 LARGEST_SIZE = 2**31 - 1
-ZEROS_LEFT_OUT = "Cells that are zero are left out."
 
 
 def write_csvw(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Write counts, entities and regions with their metadata, and name the files."""
-    tables, names = [], [METADATA, REGIONS]
-    write_regions(release, folder / REGIONS)
-    for cube in cubes(release):
-        zeros = cube.cells <= CELLS_WITH_ZEROS
-        _write(cube, folder / f"{cube.name}.csv", progress, zeros=zeros)
-        tables.append(_described(cube, zeros=zeros))
-        names.append(f"{cube.name}.csv")
+    regions = region_table(release.hierarchy, public_totals(release.measurements), REGIONS_CSV)
+    tables = release.counts_table, release.entity_table, regions
+    for table in tables:
+        _write(table, folder / f"{table.name}.csv", progress)
     write_json(
         folder / METADATA,
         {
             "@context": ["http://www.w3.org/ns/csvw", {"@language": "en"}],
             "dc:title": release.title,
-            "dc:description": privacy_note(release),
-            "tables": [*tables, _regions()],
+            "dc:description": privacy_note(release.measurements),
+            "tables": [_described(table) for table in tables],
         },
     )
-    return tuple(names)
+    return (METADATA, *(f"{table.name}.csv" for table in tables))
 
 
-def _write(cube: Cube, path: Path, progress: Progress, *, zeros: bool) -> None:
+def _write(table: Table, path: Path, progress: Progress) -> None:
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.csv
 
-    writer, done = None, 0
-    for rows in cube.batches():
-        progress(Stage(f"writing {path.name}", done, cube.cells))
-        done += rows.num_rows
-        writer = writer or pa.csv.CSVWriter(path, rows.schema)
-        shown = rows if zeros else rows.filter(pc.not_equal(rows[cube.measures[0].name], 0))
-        writer.write_table(for_spreadsheets(shown))
-    if writer is not None:
-        writer.close()
+    done = 0
+    with pa.csv.CSVWriter(path, table.schema) as writer:
+        for rows in table.batches():
+            progress(Stage(f"writing {path.name}", done, table.cells))
+            done += rows.num_rows
+            writer.write_table(for_spreadsheets(rows))
 
 
 # -------------------------------------------------------------------- the metadata
 
 
-def _described(cube: Cube, *, zeros: bool) -> dict[str, Any]:
-    keys = [dimension.name for dimension in cube.dimensions]
-    texts = {
-        "level": "name of the level",
-        "region": f"id of the region, as in {REGIONS}",
-        "name": "name of the region, to show",
-        **{name: category_description(name) for name in keys if name not in ("region", "size")},
-    }
-    columns = [_column(name, "string", text, required=True) for name, text in texts.items()]
-    if keys[-1] == "size":
-        whole = {"base": "integer", "minimum": 0, "maximum": LARGEST_SIZE}
-        columns.append(_column("size", whole, cube.dimensions[-1].description, required=True))
-    columns += [_number(measure, cube.confidence) for measure in cube.measures]
+def _described(table: Table) -> dict[str, Any]:
+    """A table's columns and keys. The parent of a region is no foreign key: the root has none, which readers refuse."""
+    columns = [*map(_key, table.keys), *map(_number, table.measures)]
+    keys = [key.name for key in table.dimensions]
+    schema = {"columns": columns, "primaryKey": [variable(name) for name in keys]}
+    if table.name != "regions":
+        reference = {"resource": REGIONS_CSV, "columnReference": "region"}
+        schema["foreignKeys"] = [{"columnReference": "region", "reference": reference}]
     return {
-        "url": f"{cube.name}.csv",
-        "dc:title": cube.title,
-        "dc:description": cube.description if zeros else f"{cube.description} {ZEROS_LEFT_OUT}",
-        "tableSchema": {
-            "columns": columns,
-            "primaryKey": [variable(name) for name in keys],
-            "foreignKeys": [
-                {"columnReference": "region", "reference": {"resource": REGIONS, "columnReference": "region"}}
-            ],
-        },
+        "url": f"{table.name}.csv",
+        "dc:title": table.title,
+        "dc:description": table.description,
+        "tableSchema": schema,
     }
 
 
-def _number(measure: Measure, confidence: float) -> dict[str, Any]:
+def _key(key: Key) -> dict[str, Any]:
+    whole = {"base": "integer", "minimum": 0, "maximum": LARGEST_SIZE}
+    required = key.name not in ("parent", "copy_of")
+    return _column(key.name, whole if key.whole else "string", key.description, required=required)
+
+
+def _number(measure: Measure) -> dict[str, Any]:
     found = _column(measure.name, {"base": "integer", "minimum": 0}, measure.description, required=measure.given)
     found["schema:unitText"] = measure.unit
-    if "lower" in measure.name or "upper" in measure.name:
-        found["schema:description"] = f"confidence level: {confidence}"
+    if measure.confidence is not None:
+        found["schema:description"] = f"confidence level: {measure.confidence}"
     return found
-
-
-def _regions() -> dict[str, Any]:
-    """The table of regions. `parent` is no foreign key: the root has none, which readers refuse in a key."""
-    columns = [
-        _column("region", "string", "id, unique over all levels", required=True),
-        _column("name", "string", "name to show", required=True),
-        _column("level", "string", "name of the level", required=True),
-        _column("parent", "string", "id of the region above; empty at the root"),
-        _column("copy_of", "string", "id of the region that this one carries down a level"),
-        _column("total", {"base": "integer", "minimum": 0}, "public number of groups, where there is one"),
-    ]
-    columns[-1]["schema:unitText"] = "groups"
-    return {
-        "url": REGIONS,
-        "dc:title": "regions",
-        "tableSchema": {"columns": columns, "primaryKey": ["region"]},
-    }
 
 
 def _column(name: str, datatype: Any, text: str, *, required: bool = False) -> dict[str, Any]:

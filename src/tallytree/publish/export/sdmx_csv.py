@@ -14,9 +14,10 @@ from typing import Any
 
 from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, Stage
-from tallytree.publish.export.cube import Cube, Dimension, cubes
 from tallytree.publish.export.sdmx_structure import AGENCY, VERSION, Component, Flow, write_structure
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.statement import privacy_note
+from tallytree.publish.table import Key, Table
 
 STRUCTURE = "structure.xml"
 MOST_OBSERVATIONS = 20_000_000
@@ -26,18 +27,18 @@ TAKEN = ("structure", "structure_id", "structure_name", "action", "series_key", 
 
 def write_sdmx_csv(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Write a file of observations for each table and the structure of both, and name the files."""
-    found = cubes(release)
-    most = max(cube.cells for cube in found)
+    found = release.counts_table, release.entity_table
+    most = max(table.cells for table in found)
     if most > MOST_OBSERVATIONS:
         raise ReleaseError(
             f"this release has {most:,} observations; as SDMX-CSV, which has no room for cells that are left out, at "
             f"most {MOST_OBSERVATIONS:,} are written. Export it as csvw, or read its Parquet files"
         )
     names = [STRUCTURE]
-    flows = [_flow(cube) for cube in found]
-    for cube, flow in zip(found, flows, strict=True):
-        names.append(f"{cube.name}.csv")
-        _write(cube, flow, folder / names[-1], progress)
+    flows = [_flow(table, privacy_note(release.measurements)) for table in found]
+    for table, flow in zip(found, flows, strict=True):
+        names.append(f"{table.name}.csv")
+        _write(table, flow, folder / names[-1], progress)
     write_structure(flows, release.title, folder / STRUCTURE)
     return tuple(names)
 
@@ -73,50 +74,50 @@ def component_ids(names: Iterable[str]) -> dict[str, str]:
 # -------------------------------------------------------------------- observations
 
 
-def _flow(cube: Cube) -> Flow:
+def _flow(table: Table, note: str) -> Flow:
     """What the structure says of a table. The first measure is OBS_VALUE, the others are attributes beside it."""
-    kept = (*TAKEN, "obs_value", "unit_measure", "conf_level", *(measure.name for measure in cube.measures))
-    ids = component_ids([*kept, *(dimension.name for dimension in cube.dimensions)])
+    kept = (*TAKEN, "obs_value", "unit_measure", "conf_level", *(measure.name for measure in table.measures))
+    ids = component_ids([*kept, *(dimension.name for dimension in table.dimensions)])
     return Flow(
-        name=cube.name.upper(),
-        label=cube.title,
-        description=cube.description,
+        name=table.name.upper(),
+        label=table.title,
+        description=f"{table.description}. {note}",
         dimensions=tuple(
-            Component(ids[dimension.name], dimension.description, _codes(dimension)) for dimension in cube.dimensions
+            Component(ids[dimension.name], dimension.description, _codes(dimension)) for dimension in table.dimensions
         ),
-        value=Component("OBS_VALUE", cube.measures[0].description),
+        value=Component("OBS_VALUE", table.measures[0].description),
         attributes=(
-            *(Component(ids[measure.name], measure.description) for measure in cube.given[1:]),
-            Component(ids["unit_measure"], "unit of OBS_VALUE", ((_unit(cube), cube.measures[0].unit, ""),)),
+            *(Component(ids[measure.name], measure.description) for measure in table.given[1:]),
+            Component(ids["unit_measure"], "unit of OBS_VALUE", ((_unit(table), table.measures[0].unit, ""),)),
             Component(ids["conf_level"], "level of confidence of the intervals", kind="Decimal"),
         ),
     )
 
 
-def _codes(dimension: Dimension) -> tuple[tuple[str, str, str], ...]:
-    codes = [code(one) for one in dimension.codes]
-    parents = dimension.parents or (-1,) * len(codes)
+def _codes(dimension: Key) -> tuple[tuple[str, str, str], ...]:
+    codes = [code(one) for one in dimension.codes or ()]
+    parents = (-1,) * len(codes) if dimension.parents is None else dimension.parents.tolist()
     above = (codes[parent] if parent >= 0 else "" for parent in parents)
     return tuple(zip(codes, dimension.labels, above, strict=True))
 
 
-def _unit(cube: Cube) -> str:
-    return cube.measures[0].unit.upper()
+def _unit(table: Table) -> str:
+    return table.measures[0].unit.upper()
 
 
-def _write(cube: Cube, flow: Flow, path: Path, progress: Progress) -> None:
+def _write(table: Table, flow: Flow, path: Path, progress: Progress) -> None:
     import pyarrow as pa
     import pyarrow.csv
 
     writer, done = None, 0
-    for rows in cube.batches():
-        progress(Stage(f"writing {path.name}", done, cube.cells))
+    for rows in table.batches(zeros=True):
+        progress(Stage(f"writing {path.name}", done, table.cells))
         done += rows.num_rows
         keys = {
             component.name: _as_codes(rows[dimension.name])
-            for component, dimension in zip(flow.dimensions, cube.dimensions, strict=True)
+            for component, dimension in zip(flow.dimensions, table.dimensions, strict=True)
         }
-        numbers = [rows[measure.name] for measure in cube.given]
+        numbers = [rows[measure.name] for measure in table.given]
         columns = {
             "STRUCTURE": pa.repeat(pa.scalar("dataflow"), rows.num_rows),
             "STRUCTURE_ID": pa.repeat(pa.scalar(f"{AGENCY}:{flow.name}({VERSION})"), rows.num_rows),
@@ -124,12 +125,12 @@ def _write(cube: Cube, flow: Flow, path: Path, progress: Progress) -> None:
             **keys,
             "OBS_VALUE": numbers[0],
             **{found.name: column for found, column in zip(flow.attributes, numbers[1:], strict=False)},
-            flow.attributes[-2].name: pa.repeat(pa.scalar(_unit(cube)), rows.num_rows),
-            flow.attributes[-1].name: pa.repeat(pa.scalar(str(cube.confidence)), rows.num_rows),
+            flow.attributes[-2].name: pa.repeat(pa.scalar(_unit(table)), rows.num_rows),
+            flow.attributes[-1].name: pa.repeat(pa.scalar(str(table.confidence)), rows.num_rows),
         }
-        table = pa.table(columns)
-        writer = writer or pa.csv.CSVWriter(path, table.schema)
-        writer.write_table(table)
+        written = pa.table(columns)
+        writer = writer or pa.csv.CSVWriter(path, written.schema)
+        writer.write_table(written)
     if writer is not None:
         writer.close()
 

@@ -17,7 +17,6 @@ import numpy as np
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import for_a_spreadsheet, from_a_spreadsheet
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.domain.long_table import for_spreadsheets
 from tallytree.estimate.intervals.unions import largest_regions
 from tallytree.estimate.intervals.value import Intervals, Kind
 from tallytree.publish.folder import UNUSABLE, reason
@@ -41,14 +40,9 @@ LEAF_COLUMNS = ("kind", "area", "region")
 
 def write_areas(release: ReleaseContents, folder: Path) -> tuple[str, ...]:
     """Write the files of the areas, if there are any, and name them."""
-    import pyarrow.csv
-    import pyarrow.parquet as pq
-
     if not release.areas:
         return ()
-    rows = release.area_table()
-    pq.write_table(rows, folder / AREAS)
-    pyarrow.csv.write_csv(for_spreadsheets(rows), folder / AREAS_CSV)
+    release.areas_table.write(folder, csv=True)
     _write_leaves(release, folder / LEAVES)
     return AREA_FILES
 

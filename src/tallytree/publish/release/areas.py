@@ -82,6 +82,11 @@ def read_areas(source: Any, hierarchy: Hierarchy, *, kind: str = "") -> tuple[Ar
     return tuple(areas)
 
 
+def region_texts(source: Any) -> list[str]:
+    """The regions that a list of areas names; whether they are known is for `read_areas` to say."""
+    return [from_a_spreadsheet(region) for _, region in _of_table(source, "list of areas") if region]
+
+
 def areas_to_publish(sources: Mapping[str, Any] | None, tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
     """Several kinds of areas, each from its own source; refused if they are more than a release holds."""
     if sources is None:

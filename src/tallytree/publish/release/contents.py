@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,16 +14,30 @@ from tallytree.core.arrays import Integers
 from tallytree.core.notebook import briefly
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import entities, size_label
-from tallytree.domain.long_table import region_blocks
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.areas import Area
-from tallytree.publish.release.entities import entity_table
+from tallytree.publish.release.entities import capped_sizes, entity_description, open_description
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
 from tallytree.publish.release.fallback import Fallback
+from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, REGIONS_CSV, is_small, parts
 from tallytree.publish.release.rows import TableRows, category_description
 from tallytree.publish.release.scope import area_scopes, unions_of
 from tallytree.publish.release.truncation import count_description
+from tallytree.publish.table import Key, Measure, Table
+
+GROUPS = "groups"  # a unit
+NO_ZEROS = "; cells that are zero are left out"
+LEFT_OUT = (
+    "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
+    "each level, and guaranteed ones can be computed exactly from the measurements"
+)
+SUMS = "sums of the released counts over the leaves of each area, so they agree with these and cost no privacy"
+# Said of names; it holds for all texts in CSV files.
+MARKED = (
+    "; in CSV files a text that a spreadsheet would take for a formula has an apostrophe (') in front, in Parquet "
+    "files all are exact"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,36 +96,69 @@ class ReleaseContents:
         """The number of entities of every row of `counts`: Σ size · count, so the last size counts as just that."""
         return entities(self.counts, self.sizes.start)
 
-    def entities_table(self) -> Any:
-        """One row per region: a pyarrow Table with level, region (its id), name, entities, open_groups and intervals.
-
-        `open_groups` are those of the last size or more, which count as that size: where there are any, the number of
-        entities is a lower bound. Columns of intervals, and of categories, are as in `table`.
-        """
-        return entity_table(self.rows, self.measurements.neighbours, self.sizes, self.all_counts, self.error_bars)
+    @property
+    def is_small(self) -> bool:
+        """Does every table have one part, a row for every cell, and a CSV file beside it?"""
+        return is_small(self.hierarchy, len(self.sizes))
 
     @property
-    def schema(self) -> Any:
-        """The pyarrow schema of `table`; descriptions and the level of confidence are in its metadata."""
-        return self._schema("level", "region", "name")
+    def counts_table(self) -> Table:
+        """How many groups of each size there are in every region."""
+        neighbours, sizes = self.measurements.neighbours, self.sizes
+        return Table(
+            name=COUNTS,
+            title=f"{self.title}: groups by size",
+            description=f"How many groups of each size there are in every region{'' if self.is_small else NO_ZEROS}",
+            keys=(*self._places, self._size),
+            measures=(Measure("count", count_description(neighbours), GROUPS), *self._ends("counts")),
+            confidence=self.error_bars.confidence,
+            width=len(sizes),
+            parts=self._parts(COUNTS),
+            rows=self._count_rows,
+            zeros=self.is_small,
+            in_folders=() if self.is_small else ("level",),
+        )
 
-    def _schema(self, *keys: str) -> Any:
-        import pyarrow as pa
+    @property
+    def entity_table(self) -> Table:
+        """How many entities there are in every region; `open_groups` are those of the last size or more.
 
-        confidence, by = str(self.error_bars.confidence), self.rows.categories
-        return pa.schema(
-            [
-                *((key, pa.string()) for key in keys),
-                *(pa.field(name, pa.string(), metadata={"description": category_description(name)}) for name in by),
-                pa.field("size", pa.int32(), metadata={"description": size_description(self.sizes[-1])}),
-                pa.field(
-                    "count", pa.int64(), metadata={"description": count_description(self.measurements.neighbours)}
-                ),
-                *(
-                    pa.field(name, pa.int64(), metadata={"description": text, "confidence": confidence})
-                    for name, text in self.error_bars.describe().items()
-                ),
-            ]
+        These count as that size: where there are any, the number of entities is a lower bound.
+        """
+        neighbours, largest = self.measurements.neighbours, self.sizes[-1]
+        numbers = (
+            Measure("entities", entity_description(neighbours, largest), ENTITIES),
+            Measure("open_groups", open_description(largest), GROUPS),
+        )
+        return Table(
+            name=ENTITIES,
+            title=f"{self.title}: entities ({capped_sizes(largest)})",
+            description=f"How many entities there are in every region ({capped_sizes(largest)})",
+            keys=self._places,
+            measures=(*numbers, *self._ends("entities")),
+            confidence=self.error_bars.confidence,
+            width=1,
+            parts=self._parts(ENTITIES),
+            rows=self._entity_rows,
+            in_folders=() if self.is_small else ("level",),
+        )
+
+    @property
+    def areas_table(self) -> Table:
+        """How many groups of each size there are in every published area."""
+        names = [area.name for area in self.areas]
+        kind = Key("kind", f"what such areas are called{MARKED}", [area.kind for area in self.areas])
+        area = Key("area", f"name of the area, unique within its kind{MARKED}", names, names)
+        return Table(
+            name="areas",
+            title=f"{self.title}: areas",
+            description=f"How many groups of each size there are in every area: {SUMS}",
+            keys=(kind, area, *self._places[3:], self._size),
+            measures=self.counts_table.measures,
+            confidence=self.error_bars.confidence,
+            width=len(self.sizes),
+            parts=(("areas.parquet", range(len(self.areas) * len(self.rows.values))),),
+            rows=self._area_rows,
         )
 
     def table(self) -> Any:
@@ -122,58 +169,139 @@ class ReleaseContents:
         `lower` and `upper` are guaranteed, `typical_lower` and `typical_upper` typical; a column that the release
         cannot fill is null, and the description in its metadata says why.
         """
-        return self._rows(range(len(self.rows)))
+        return self.counts_table.whole()
 
-    def batches(self, *, zeros: bool = True) -> Iterator[Any]:
-        """The rows of `table`, a block of regions at a time; without the zero cells if asked."""
-        import pyarrow as pa
+    def entities_table(self) -> Any:
+        """One row per region: a pyarrow Table with level, region (its id), name, entities, open_groups and intervals.
 
-        counts = self.all_counts
-        for block in region_blocks(range(len(self.rows)), len(self.sizes)):
-            rows = self._rows(block)
-            nonzero = counts[self.rows.order[block.start : block.stop]].ravel() != 0
-            yield rows if zeros else rows.filter(pa.array(nonzero))
+        `open_groups` are those of the last size or more, which count as that size: where there are any, the number of
+        entities is a lower bound. Columns of intervals, and of categories, are as in `table`.
+        """
+        return self.entity_table.whole()
 
     def area_table(self) -> Any:
         """One row per published area and size: a pyarrow Table with kind, area, size, count and the same intervals.
 
         With categories there are columns and rows for these as in `table`.
         """
+        return self.areas_table.whole()
+
+    # ---------------------------------------------------------------- columns
+
+    @property
+    def _places(self) -> tuple[Key, ...]:
+        """Level, region and name, and the categories, each with the code "all" for the sums over it."""
+        regions, rows = self.hierarchy.regions, self.rows
+        listed = REGIONS_CSV if self.is_small else REGIONS
+        by = []
+        for at, name in enumerate(rows.categories):
+            values = tuple(dict.fromkeys(cell[at] for cell in rows.values))
+            by.append(Key(name, category_description(name), values, values))
+        return (
+            Key("level", "name of the level"),
+            Key(
+                "region", f"id of the region, as in {listed}", regions.ids, regions.names, regions.parents, unique=True
+            ),
+            Key("name", f"name of the region, to show{MARKED if self.is_small else ''}", unique=True),
+            *by,
+        )
+
+    @property
+    def _size(self) -> Key:
+        codes, last = tuple(map(str, self.sizes)), self.sizes[-1]
+        labels = tuple(size_label(size, last) for size in self.sizes)
+        return Key("size", size_description(last), codes, labels, whole=True)
+
+    def _ends(self, what: Literal["counts", "entities"]) -> tuple[Measure, ...]:
+        bars = self.error_bars
+        texts = bars.describe() if what == "counts" else bars.describe_entities(self.sizes[-1])
+        found = bars.columns if what == "counts" else bars.entity_columns
+        unit = GROUPS if what == "counts" else ENTITIES
+        return tuple(
+            Measure(name, text, unit, found[name] is not None, bars.confidence) for name, text in texts.items()
+        )
+
+    def _parts(self, table: str) -> tuple[tuple[str, range], ...]:
+        slots = len(self.rows.values)
+        return tuple(
+            (part.file(table), range(part.regions.start * slots, part.regions.stop * slots))
+            for part in parts(self.hierarchy, len(self.sizes))
+        )
+
+    def _cells(self, block: range, counts: Integers, zeros: bool) -> tuple[Integers, Integers, Integers]:
+        """The rows of a block of places: their cells within it, their places and their sizes."""
+        cells = np.arange(counts.size) if zeros else np.flatnonzero(counts)
+        places, sizes = np.divmod(cells, len(self.sizes))
+        return cells, block.start + places, (sizes + self.sizes.start).astype(np.int32)
+
+    def _count_rows(self, block: range, zeros: bool) -> dict[str, Any]:
+        some = self._laid_out(block)
+        counts = self.all_counts[some]
+        cells, places, sizes = self._cells(block, counts, zeros)
+        ends = {name: None if found is None else found[some].ravel() for name, found in self.error_bars.columns.items()}
+        return {
+            **self.rows.keys(places),
+            "size": sizes,
+            **_numbers({"count": counts.ravel(), **ends}, cells),
+        }
+
+    def _entity_rows(self, block: range, zeros: bool) -> dict[str, Any]:
+        del zeros  # every region has a row
+        some = self._laid_out(block)
+        counts, ends = self.all_counts[some], self.error_bars.entity_columns
+        return {
+            **self.rows.keys(np.arange(block.start, block.stop)),
+            "entities": entities(counts, self.sizes.start),
+            "open_groups": counts[:, -1],
+            **_numbers({name: None if found is None else found[some] for name, found in ends.items()}, len(block)),
+        }
+
+    def _area_rows(self, block: range, zeros: bool) -> dict[str, Any]:
         import pyarrow as pa
 
-        scopes, slots = area_scopes(self.areas, self.hierarchy), len(self.rows.values)
-        width = len(self.sizes)
-        columns: dict[str, Any] = {
-            "kind": [area.kind for area in self.areas for _ in range(slots * width)],
-            "area": [area.name for area in self.areas for _ in range(slots * width)],
+        scopes, slots = area_scopes(self.areas, self.hierarchy)[block.start : block.stop], len(self.rows.values)
+        counts = unions_of(scopes, self.hierarchy).add_up(self.counts)
+        cells, places, sizes = self._cells(block, counts, zeros)
+        ends = self.error_bars.area_columns
+        some = slice(block.start, block.stop)
+        area, scope = pa.array(places // slots), pa.array(places - block.start)
+        return {
+            "kind": pa.array([one.kind for one in self.areas], pa.string()).take(area),
+            "area": pa.array([one.name for one in self.areas], pa.string()).take(area),
             **{
-                name: [scope.values[at] for scope in scopes for _ in self.sizes]
+                name: pa.array([one.values[at] for one in scopes], pa.string()).take(scope)
                 for at, name in enumerate(self.rows.categories)
             },
-            "size": np.tile(np.array(self.sizes, np.int32), len(scopes)),
-            "count": unions_of(scopes, self.hierarchy).add_up(self.counts).ravel(),
+            "size": sizes,
+            **_numbers(
+                {
+                    "count": counts.ravel(),
+                    **{name: None if found is None else found[some].ravel() for name, found in ends.items()},
+                },
+                cells,
+            ),
         }
-        for name, cells in self.error_bars.area_columns.items():
-            columns[name] = pa.nulls(len(scopes) * width, pa.int64()) if cells is None else cells.ravel()
-        return pa.table(columns, schema=self._schema("kind", "area"))
 
-    def _rows(self, block: range) -> Any:
-        import pyarrow as pa
-
-        places = self.rows.order[block.start : block.stop]
-        counted = {"count": self.all_counts, **self.error_bars.columns}
-        values = {
-            name: pa.nulls(len(block) * len(self.sizes), pa.int64()) if cells is None else cells[places].ravel()
-            for name, cells in counted.items()
-        }
-        columns = {**self.rows.keys(block, self.sizes), **values}
-        return pa.table({name: columns[name] for name in self.schema.names}).cast(self.schema)
+    def _laid_out(self, block: range) -> Any:
+        """The places of a block as rows of arrays that are laid out."""
+        if self.hierarchy.by is None:
+            return slice(block.start, block.stop)
+        return self.rows.order[block.start : block.stop]
 
     @cached_property
     def all_counts(self) -> Integers:
         """The counts with sums over categories after them, laid out as `rows` says; without categories just these."""
         found: Integers = self.rows.lay_out(self.counts)
         return found
+
+
+def _numbers(columns: Mapping[str, Integers | None], cells: Integers | int) -> dict[str, Any]:
+    """Columns of numbers; all empty where there are none."""
+    import pyarrow as pa
+
+    if isinstance(cells, int):
+        return {name: pa.nulls(cells, pa.int64()) if one is None else one for name, one in columns.items()}
+    return {name: pa.nulls(len(cells), pa.int64()) if one is None else one[cells] for name, one in columns.items()}
 
 
 def size_description(max_size: int) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -14,11 +13,9 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
-from tallytree.core.names import for_a_spreadsheet
 from tallytree.core.notebook import briefly
-from tallytree.core.progress import Progress, Stage, silent
+from tallytree.core.progress import Progress, Stage, in_percent, silent
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.domain.long_table import for_spreadsheets
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.publish.folder import (
@@ -34,7 +31,6 @@ from tallytree.publish.folder import (
 from tallytree.publish.reading import ParquetRows, check_room, read_json
 from tallytree.publish.release.area_files import read_published, with_area_bars, write_areas
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.entities import ENTITIES, ENTITIES_CSV, read_ends, write_entities
 from tallytree.publish.release.error_bars import (
     COLUMNS,
     GUARANTEED,
@@ -45,21 +41,15 @@ from tallytree.publish.release.error_bars import (
     checked_which,
 )
 from tallytree.publish.release.fallback import Fallback
-from tallytree.publish.release.large.layout import ENTITIES as LARGE_ENTITIES
-from tallytree.publish.release.large.layout import REGIONS as LARGE_REGIONS
-from tallytree.publish.release.large.layout import is_large, is_partitioned
-from tallytree.publish.release.measurements_file import load_measurements, save_measurements
+from tallytree.publish.release.measurements_file import load_measurements, write_measurements
+from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, parts
+from tallytree.publish.release.region_table import region_table
 from tallytree.publish.release.rows import TableRows
 from tallytree.publish.release.statement import data_package, privacy_statement, public_totals
 from tallytree.publish.release.truncation import truncation
 
-COUNTS, COUNTS_CSV, REGIONS = "counts.parquet", "counts.csv", "regions.csv"
-FILES = (COUNTS, COUNTS_CSV, ENTITIES, ENTITIES_CSV, REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)
-MOST_CELLS = 1 << 40
-COUNT_COLUMNS = {"level": "string", "region": "string", "name": "string", "size": "int32", "count": "int64"}
-REGION_COLUMNS = ("region", "name", "level", "parent", "copy_of", "total")
+FACTS = (REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)  # beside the files of counts and entities
 NULL = -1  # stands for an empty cell among the ends of intervals
-CELLS_WITH_ZEROS = 5_000_000  # a larger release leaves its zero cells out
 
 
 # -------------------------------------------------------------------- writing
@@ -75,58 +65,24 @@ def write_release(
 ) -> str:
     """Write all files and return the release's id. `named` is told the id before the directory is in its place."""
 
-    def fill(folder: Path) -> tuple[str, ...]:
-        if is_large(release.hierarchy, len(release.sizes)):
-            return write_large(release, folder, progress)
-        zeros = len(release.rows) * len(release.sizes) <= CELLS_WITH_ZEROS
-        _write_counts(release, folder, zeros=zeros)
-        write_entities(release.entities_table(), folder)
-        write_regions(release, folder / REGIONS)
-        save_measurements(release.measurements, folder / MEASUREMENTS)
-        write_json(folder / PRIVACY, privacy_statement(release, zeros=zeros))
-        write_json(folder / PACKAGE, data_package(release, zeros=zeros))
-        return (*FILES, *write_areas(release, folder))
+    def fill(folder: Path) -> list[str]:
+        names = write_files(release, folder, progress)
+        progress(Stage("taking digests"))
+        return names
 
     return write_whole(target, fill, replace=replace, named=named)
 
 
-def write_large(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
-    """The files of a large release."""
-    from tallytree.publish.release.large.tables import write_tables
-
-    names = write_tables(release, folder, progress)
-    save_measurements(release.measurements, folder / MEASUREMENTS, progress=progress)  # and the regions
-    write_json(folder / PRIVACY, privacy_statement(release, zeros=False))
-    write_json(folder / PACKAGE, data_package(release, zeros=False))
-    progress(Stage("taking digests"))
-    return (*names, LARGE_REGIONS, MEASUREMENTS, PRIVACY, PACKAGE, *write_areas(release, folder))
-
-
-def _write_counts(release: ReleaseContents, folder: Path, *, zeros: bool) -> None:
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet as pq
-
-    schema = release.schema
-    with pq.ParquetWriter(folder / COUNTS, schema) as parquet, pa.csv.CSVWriter(folder / COUNTS_CSV, schema) as text:
-        for rows in release.batches(zeros=zeros):
-            parquet.write_table(rows)
-            text.write_table(for_spreadsheets(rows))
-
-
-def write_regions(release: ReleaseContents, path: Path) -> None:
-    """The regions in breadth-first order, with their public totals."""
-    hierarchy, totals = release.hierarchy.regions, public_totals(release.measurements)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-        writer.writerow(REGION_COLUMNS)
-        for region, (identity, name) in enumerate(zip(hierarchy.ids, hierarchy.names, strict=True)):
-            parent = hierarchy.parents[region]
-            above = hierarchy.ids[parent] if parent >= 0 else ""
-            total = "" if totals is None else int(totals[region])
-            copy_of = above if hierarchy.carried[region] else ""
-            texts = identity, name, hierarchy.levels[hierarchy.level_of[region]], above, copy_of
-            writer.writerow([*map(for_a_spreadsheet, texts), total])
+def write_files(release: ReleaseContents, folder: Path, progress: Progress = silent) -> list[str]:
+    """Write all files of a release but the manifest, and name them."""
+    measurements, names = release.measurements, []
+    regions = region_table(release.hierarchy, public_totals(measurements), REGIONS)
+    for table in (release.counts_table, release.entity_table, regions):
+        names += table.write(folder, progress, csv=release.is_small)
+    write_measurements(measurements, folder / MEASUREMENTS, in_percent("writing the measurements", progress))
+    write_json(folder / PRIVACY, privacy_statement(release))
+    write_json(folder / PACKAGE, data_package(release))
+    return [*names, MEASUREMENTS, PRIVACY, PACKAGE, *write_areas(release, folder)]
 
 
 # -------------------------------------------------------------------- reading
@@ -134,9 +90,8 @@ def write_regions(release: ReleaseContents, path: Path) -> None:
 
 def read_release(folder: Path) -> ReleaseContents:
     """What a saved release holds, as far as it can be read; `verify` says whether it is sound."""
-    large = is_partitioned(folder)
-    if not large and not os.path.lexists(folder / COUNTS):
-        raise ReleaseError(f"{folder / COUNTS} is missing: {folder} does not hold a release of counts")
+    if not os.path.lexists(folder / REGIONS):
+        raise ReleaseError(f"{folder / REGIONS} is missing: {folder} does not hold a release of counts")
     statement = read_json(folder / PRIVACY)
     if not os.path.lexists(folder / MEASUREMENTS):
         raise ReleaseError(
@@ -146,13 +101,9 @@ def read_release(folder: Path) -> ReleaseContents:
     measurements = load_measurements(folder / MEASUREMENTS)
     sizes = range(measurements.first_size, measurements.max_size + 1)
     try:
-        cells = (
-            _read_large(folder, measurements.hierarchy, sizes, statement)
-            if large
-            else read_cells(folder / COUNTS, measurements.hierarchy, sizes, statement)
-        )
+        cells = read_cells(folder, measurements.hierarchy, sizes, statement)
         if cells.problems:
-            raise ReleaseError(f"{folder / COUNTS} is damaged: {cells.problems[0]}")
+            raise ReleaseError(f"the counts in {folder} are damaged: {cells.problems[0]}")
         rows = TableRows(measurements.hierarchy)
         areas = read_published(folder, statement, measurements.hierarchy, len(sizes))
         bars = stored_error_bars(cells, statement.get("intervals"), truncation(measurements.neighbours))
@@ -163,7 +114,9 @@ def read_release(folder: Path) -> ReleaseContents:
             certificate=statement["certificate"],
             title=statement["title"],
             fallback=stated_fallback(statement),
-            error_bars=with_entities(with_area_bars(folder, bars, areas, sizes, len(rows.values)), folder, rows),
+            error_bars=with_entities(
+                with_area_bars(folder, bars, areas, sizes, len(rows.values)), folder, rows, len(sizes)
+            ),
             areas=areas,
         )
     except (KeyError, TypeError) as error:
@@ -172,13 +125,6 @@ def read_release(folder: Path) -> ReleaseContents:
         raise
     except UNUSABLE as error:
         raise ReleaseError(f"{folder / PRIVACY} cannot be used: {reason(error)}") from None
-
-
-def _read_large(folder: Path, tree: Hierarchy, sizes: range, statement: Mapping[str, Any]) -> Cells:
-    from tallytree.publish.release.large.tables import read_counts
-
-    counts, ends = read_counts(folder, tree, sizes, statement)
-    return Cells(counts, ends, [], counts)
 
 
 def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
@@ -198,7 +144,7 @@ def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """counts.parquet as arrays `[regions, sizes]`, with everything that is wrong with its rows."""
+    """The table of counts as arrays `[regions, sizes]`, with everything that is wrong with its rows."""
 
     counts: Integers
     ends: dict[str, Integers]  # of intervals, by column, laid out as `TableRows` says; NULL where a cell is empty
@@ -208,51 +154,58 @@ class Cells:
     __repr__ = briefly
 
 
-def count_columns(intervals: Mapping[str, Any] | None, categories: tuple[str, ...] = ()) -> dict[str, str]:
-    """Name and type of the columns of counts, by what the privacy statement says of intervals (None without them)."""
-    ends = () if intervals is None else COLUMNS[checked_which(intervals["which"])]
-    keys: dict[str, str] = {}
-    for column, kind in COUNT_COLUMNS.items():
-        if column == "size":
-            keys |= dict.fromkeys(categories, "string")
-        keys[column] = kind
-    return {**keys, **dict.fromkeys(ends, "int64")}
+Pieces = Iterable[tuple[range, Any]]  # rows of a table, and the regions that they may be about
 
 
-def read_cells(path: Path, hierarchy: Hierarchy, sizes: range, statement: Mapping[str, Any]) -> Cells:
-    """Read counts and, where the privacy statement promises them, the ends of intervals.
-
-    Where zero cells are written no row may be missing; otherwise a missing cell has count 0, and its intervals reach
-    from 0 as far as the statement says for its level.
-    """
+def pieces_of(folder: Path, table: str, tree: Hierarchy, sizes: int, most: int) -> Iterator[tuple[range, Any]]:
+    """All rows of a table, part by part; of a file at most `most` rows for each region are read."""
     import pyarrow as pa
 
-    places = TableRows(hierarchy)
-    check_room(places.laid_out * len(sizes), path.name)
-    dense, intervals = statement["zero_cells"] == "written", statement.get("intervals")
-    expected = count_columns(intervals, places.categories)
+    for part in parts(tree, sizes):
+        path = folder / part.file(table)
+        try:
+            with ParquetRows(path, most=2 * len(part.regions) * most + 1000) as file:
+                for group in file.groups:
+                    yield part.regions, file.group(group)
+        except (OSError, pa.ArrowException) as error:
+            raise ReleaseError(f"{path} cannot be read: {error}") from None
+
+
+def read_cells(folder: Path, tree: Hierarchy, sizes: range, statement: Mapping[str, Any]) -> Cells:
+    """The counts of a whole release."""
+    most = len(TableRows(tree).values) * len(sizes)
+    return cells_of(pieces_of(folder, COUNTS, tree, len(sizes), most), tree, sizes, statement)
+
+
+def cells_of(
+    pieces: Pieces, tree: Hierarchy, sizes: range, statement: Mapping[str, Any], *, some: bool = False
+) -> Cells:
+    """Counts and, where the privacy statement promises them, the ends of intervals, from rows of their table.
+
+    Where zero cells are written no row may be missing, unless these are `some` of the rows; otherwise a missing cell
+    has count 0, and its intervals reach from 0 as far as the statement says for its level.
+    """
+    places = TableRows(tree)
+    check_room(places.laid_out * len(sizes), COUNTS)
+    intervals = statement.get("intervals")
+    names = () if intervals is None else COLUMNS[checked_which(intervals["which"])]
     counts = np.zeros((places.laid_out, len(sizes)), dtype=np.int64)
     seen = np.zeros(counts.shape, dtype=np.bool_)
-    keys = {*COUNT_COLUMNS, *places.categories}
-    ends = {name: np.full(counts.shape, NULL) for name in expected if name not in keys}
+    ends = {name: np.full(counts.shape, NULL) for name in names}
+    expected = ["region", "name", *places.categories, "size", "count", *names]
     problems: list[str] = []
-    try:
-        with ParquetRows(path, most=2 * counts.size + 1000) as file:
-            kinds = {field.name: str(field.type) for field in file.schema}
-            if kinds != expected:
-                return Cells(counts[: len(hierarchy)], ends, [f"its columns are {kinds}, not {expected}"])
-            for group in file.groups:
-                problems += _place_rows(file.group(group), places, sizes, counts, ends, seen)
-    except (OSError, pa.ArrowException) as error:
-        raise ReleaseError(f"{path} cannot be read: {error}") from None
-    if dense:
-        problems += _missing(seen, places, sizes)
+    for among, rows in pieces:
+        if [name for name in rows.schema.names if name != "level"] != expected:
+            return Cells(counts[: len(tree)], ends, [f"its columns are {rows.schema.names}, not {expected}"])
+        problems += _place_rows(rows, places, among, sizes, counts, ends, seen)
+    if statement["zero_cells"] == "written":
+        problems += [] if some else _missing(seen, places, sizes)
     elif intervals is not None:
         _fill_left_out(ends, seen, places, intervals["left_out_at_most"])
-    if hierarchy.by is not None:  # the tree's root is the first of the sums, which has the rows
+    if tree.by is not None:  # the tree's root is the first of the sums, which has the rows
         for values in (counts, *ends.values()):
-            values[0] = values[len(hierarchy)]
-    return Cells(counts[: len(hierarchy)], ends, problems, counts)
+            values[0] = values[len(tree)]
+    return Cells(counts[: len(tree)], ends, problems, counts)
 
 
 def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: str) -> ErrorBars:
@@ -286,14 +239,31 @@ def _checked_reach(stated: Any) -> Reach:
     return found
 
 
-def with_entities(bars: ErrorBars, folder: Path, rows: TableRows) -> ErrorBars:
+def with_entities(bars: ErrorBars, folder: Path, rows: TableRows, sizes: int) -> ErrorBars:
     """The same error bars with those of numbers of entities."""
-    if (folder / LARGE_ENTITIES).is_dir():
-        from tallytree.publish.release.large.tables import read_entity_ends
+    return with_entity_rows(bars, pieces_of(folder, ENTITIES, rows.tree, sizes, len(rows.values)), rows)
 
-        ends = read_entity_ends(folder, COLUMNS[bars.which], rows.tree)
-    else:
-        ends = read_ends(folder / ENTITIES, COLUMNS[bars.which], rows)
+
+def with_entity_rows(bars: ErrorBars, pieces: Pieces, rows: TableRows) -> ErrorBars:
+    """The same, from rows of the table of entities."""
+    import pyarrow.compute as pc
+
+    ends = {name: np.full(rows.laid_out, NULL) for name in COLUMNS[bars.which]}
+    found_rows = 0
+    for among, table in pieces:
+        found_rows += len(table)
+        if missing := [name for name in ends if name not in table.schema.names]:
+            raise ReleaseError(f"{ENTITIES} is damaged: it lacks the column {missing[0]}")
+        _, place = rows.places(table, among)
+        if np.any(place < 0):
+            raise ReleaseError(f"{ENTITIES} is damaged: it has rows of regions that the release does not have")
+        for name, own in ends.items():
+            own[place] = pc.fill_null(table[name], NULL).to_numpy().astype(np.int64)
+    if found_rows != len(rows):
+        raise ReleaseError(f"{ENTITIES} is damaged: it has {found_rows:,} rows, and should have {len(rows):,}")
+    if rows.categories:  # the tree's root is the first of the sums, which has the row
+        for values in ends.values():
+            values[0] = values[len(rows.tree)]
 
     def found(given: Intervals | None, kind: Kind, names: tuple[str, str]) -> Intervals | None:
         return None if given is None else Intervals(ends[names[0]], ends[names[1]], bars.confidence, kind)
@@ -310,7 +280,7 @@ def _fill_left_out(
 ) -> None:
     for name, rows in places.levels.items():
         for lower, upper in (GUARANTEED, TYPICAL):
-            if upper in ends and upper in at_most[name]:
+            if upper in ends and upper in at_most.get(name, {}):
                 left_out = ~seen[rows]
                 for column, value in ((lower, 0), (upper, at_most[name][upper])):
                     some = ends[column][rows]
@@ -321,6 +291,7 @@ def _fill_left_out(
 def _place_rows(
     rows: Any,
     places: TableRows,
+    among: range,
     sizes: range,
     counts: Integers,
     ends: dict[str, Integers],
@@ -331,12 +302,14 @@ def _place_rows(
     import pyarrow.compute as pc
 
     regions = places.tree.regions
-    keys = (*COUNT_COLUMNS, *places.categories)
+    keys = ("level", "region", "name", *places.categories, "size", "count")
     if any(rows[name].null_count for name in keys if name in rows.column_names):
         yield "there are empty cells"
         return
-    region, place = places.places(rows)
-    level = pc.fill_null(pc.index_in(rows["level"], pa.array(regions.levels)), -1).to_numpy()
+    region, place = places.places(rows, among)
+    level = regions.level_of[np.maximum(region, 0)]  # unless the rows say otherwise
+    if "level" in rows.column_names:
+        level = pc.fill_null(pc.index_in(rows["level"], pa.array(regions.levels)), -1).to_numpy()
     size = rows["size"].to_numpy().astype(np.int64) - sizes.start
     value = rows["count"].to_numpy()
     known = (place >= 0) & (size >= 0) & (size < len(sizes))
@@ -352,10 +325,9 @@ def _place_rows(
         yield f"the row of {_cell(cell, places, sizes)} appears twice"
     for row in np.flatnonzero(level != regions.level_of[region])[:MOST_FAULTS]:
         yield f"the level of region {regions.ids[region[row]]!r} is wrong"
-    if "name" in rows.column_names:
-        wrong = pc.not_equal(rows["name"].filter(pa.array(known)), pa.array(regions.names).take(pa.array(region)))
-        for row in np.flatnonzero(wrong.to_numpy())[:MOST_FAULTS]:
-            yield f"the name of region {regions.ids[region[row]]!r} is wrong"
+    names = pa.array(regions.names[among.start : among.stop], pa.string()).take(pa.array(region - among.start))
+    for row in np.flatnonzero(pc.not_equal(rows["name"].filter(pa.array(known)), names).to_numpy())[:MOST_FAULTS]:
+        yield f"the name of region {regions.ids[region[row]]!r} is wrong"
     for row in np.flatnonzero(value < 0)[:MOST_FAULTS]:
         yield f"the count of {_cell(cells[row], places, sizes)} is negative"
     seen.ravel()[cells] = True

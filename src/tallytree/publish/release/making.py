@@ -29,9 +29,9 @@ from tallytree.publish.folder import place_of
 from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import Made, surely_estimated
-from tallytree.publish.release.large.layout import REGIONS
 from tallytree.publish.release.measurements_file import regions_beside, room_for, room_for_first
 from tallytree.publish.release.memory import count_listed, refuse_beyond_memory
+from tallytree.publish.release.partition import REGIONS
 from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import (
     FIRST_ROOM,
@@ -308,8 +308,7 @@ def _measured_and_kept(
         )
     with Journal(run.folder) as journal:
         progress(Stage(MAKING_ROOM))
-        hierarchy, neighbours, _, totals = facts
-        regions_beside(hierarchy, neighbours, totals, run.folder / REGIONS)
+        regions_beside(facts[0], run.folder / REGIONS)
         run.take_rooms({ROOM: room_for(*facts), FIRST_ROOM: room_for_first(*facts)}, progress)
         first = FirstStage(run.first, lambda known: run.put_first(known, room_for(*facts, known), progress))
         about = {"mechanism": {"name": mechanism.name, "options": mechanism.options}}

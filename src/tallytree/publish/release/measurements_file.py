@@ -1,4 +1,8 @@
-"""The file of measurements: one self-contained Parquet file, a row for every noisy number, and its strict reader."""
+"""The file of measurements: a row for each region that was measured, with all its noisy numbers; and its strict reader.
+
+The regions are in another file beside it, the table of regions. Rows are in the order of the measurements and of the
+regions, and in groups of neighbouring regions, so that those of one region are read without the others.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from fractions import Fraction
 from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,33 +24,26 @@ from tallytree.core.disk import sync
 from tallytree.core.errors import ReleaseError, TallytreeError
 from tallytree.core.numbers import exact_number
 from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
-from tallytree.domain.category_trees import tree_from_json
+from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.domain.long_table import key_columns, list_columns, region_blocks
-from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurement, Measurements, Passed, Settled
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import FIRST, Band, Plan, Question
 from tallytree.privacy.views import list_starts
+from tallytree.publish.folder import MEASUREMENTS
 from tallytree.publish.reading import ParquetRows, check_room, parsed
-from tallytree.publish.release.large.layout import REGIONS as LARGE_REGIONS
-from tallytree.publish.release.large.layout import is_large
-from tallytree.publish.release.large.measurements import FORMAT as BY_REGION
-from tallytree.publish.release.large.measurements import (
-    PLACES,
-    PUBLIC,
-    TOTALS,
-    described,
-    read_by_region,
-    room_by_region,
-    write_by_region,
-)
-from tallytree.publish.release.large.regions import write_regions as write_large_regions
+from tallytree.publish.release.partition import REGIONS
+from tallytree.publish.release.region_table import read_regions, write_regions
+from tallytree.publish.release.statement import public_totals
 
-FORMAT = 1
-FACTS, SLACK = 1 << 16, 1.05  # bytes for facts that are not known before measuring, and how far an estimate is trusted
+FORMAT = 3
+FACTS, SLACK = 1 << 16, 1.05  # bytes for what is not known before measuring, and how far an estimate is trusted
 MOST_ROWS = 1 << 40
+AT_A_TIME = 1 << 17  # regions in a group of rows
+VALUES_AT_A_TIME = 1 << 21
+# Arrays of all rows of the tree, or of all regions, that come before what was measured:
+PUBLIC, LISTED, TOTALS, PLACES = "region_totals", "listed_totals", "settled.totals", "settled.places"
 # What bad files lead to:
 UNREADABLE = (
     TallytreeError,
@@ -63,78 +60,55 @@ UNREADABLE = (
 
 @expecting(measurements=instance(Measurements), path=PATH)
 def save_measurements(measurements: Measurements, path: str | PathLike[str], *, progress: Progress = silent) -> None:
-    """Write one self-contained Parquet file: view, level, region, size, value.
+    """Write a Parquet file with a row for each measured region; `load_measurements` reads it back.
 
-    Measurements of more cells than one table of a release has are written region by region, with the regions in a file
-    `regions.parquet` beside it.
+    The regions are written beside it: those of `measurements.parquet` into `regions.parquet`, as in a release, and
+    those of `mine.parquet` into `mine.regions.parquet`.
     """
-    if are_large(measurements):
-        write_large_regions(measurements.hierarchy, measurements.region_totals, Path(path).with_name(LARGE_REGIONS))
-    write_measurements(measurements, path, in_percent("writing the measurements", progress))
+    target = Path(path)
+    regions = target.with_name(REGIONS if target.name == MEASUREMENTS else f"{target.stem}.{REGIONS}")
+    write_regions(measurements.hierarchy, public_totals(measurements), regions)
+    tell = in_percent("writing the measurements", progress)
+    write_measurements(measurements, path, tell, regions=regions.name)
 
 
-def write_measurements(measurements: Measurements, where: Any, tell: Tell = nobody) -> None:
-    """`save_measurements` to a path or an open file; the file of regions of a large tree is another matter."""
+def write_measurements(measurements: Measurements, where: Any, tell: Tell = nobody, *, regions: str = REGIONS) -> None:
+    """Write measurements to a path or an open file; `regions` is the name of the file of regions beside it."""
     import pyarrow.parquet as pq
 
-    if are_large(measurements):
-        write_by_region(measurements, facts_of(measurements), where, tell)
-        return
-    schema = _schema().with_metadata({"tallytree": json.dumps(facts_of(measurements))})
-    done, every = 0, sum(part.values.size for part in measurements.measured)
-    with pq.ParquetWriter(where, schema) as writer:
-        for part, block in _pieces(measurements):
-            rows = _rows(measurements, part, block)
-            writer.write_table(rows, row_group_size=rows.num_rows)
-            done += rows.num_rows
+    facts = json.dumps(facts_of(measurements, regions))
+    schema = _schema().with_metadata({"tallytree": facts})
+    with pq.ParquetWriter(where, schema, use_dictionary=["measurement", "values.list.element"]) as writer:
+        done, every = 0, sum(part.values.size for part in measurements.measured)
+        for piece in _pieces(measurements):
+            writer.write_table(_rows(piece), row_group_size=AT_A_TIME)
+            done += piece.values.size
             tell(min(1.0, done / max(1, every)))
 
 
-def are_large(measurements: Measurements) -> bool:
-    """Are there so many cells that a release of them is partitioned?"""
-    return is_large(measurements.hierarchy, measurements.max_size + 1 - measurements.first_size)
-
-
-def described_as(measurements: Measurements) -> dict[str, Any]:
-    """What the file says of itself."""
-    facts = facts_of(measurements)
-    return described(facts, measurements.hierarchy) if are_large(measurements) else facts
-
-
-def facts_of(measurements: Measurements) -> dict[str, Any]:
-    """Everything but the values; of a large tree not the regions either."""
-    settled = measurements.settled
+def facts_of(measurements: Measurements, regions: str = REGIONS) -> dict[str, Any]:
+    """Everything but what is as long as there are regions: it says which of that is in the rows."""
+    tree = measurements.hierarchy.regions
     return {
         "format": FORMAT,
-        "hierarchy": None if are_large(measurements) else measurements.hierarchy.to_json(),
+        "hierarchy": {"file": regions, "levels": list(tree.levels), "regions": len(tree)},
         "neighbours": measurements.neighbours.to_json(),
         "budget": measurements.budget.to_json(),
         "measured": [part.to_json() for part in measurements.measured],
-        "region_totals": _listed(measurements, measurements.region_totals),
-        **({} if measurements.listed_totals is None else {"listed_totals": measurements.listed_totals.tolist()}),
         "noise_source": measurements.noise_source,
         "ledgered": measurements.ledgered,
         "same_data_as": list(measurements.same_data_as),
         "regions_declared_public": measurements.regions_declared_public,
-        "settled": {
-            "totals": _listed(measurements, settled.totals),
-            "max_size": settled.max_size,
-            **({} if settled.places is None else {"places": _listed(measurements, settled.places)}),
-        },
+        "settled": {"max_size": measurements.settled.max_size},
+        "in_rows": [name for name, array in _arrays(measurements).items() if array is not None],
         **({} if measurements.passed is None else {"passed": measurements.passed.to_json()}),
     }
 
 
-def regions_beside(tree: Hierarchy, neighbours: Neighbours, totals: Integers | None, path: Path) -> None:
-    """Write the file of regions that measurements of a large tree need beside them; of a small one nothing."""
-    if is_large(tree, neighbours.max_size + neighbours.public_totals):
-        write_large_regions(tree, totals, path)
-        sync(path)
-
-
-def _listed(measurements: Measurements, array: Integers | None) -> Any:
-    """As JSON has it; of a large tree it is in the rows, and that it is there is all to be said."""
-    return None if array is None else True if are_large(measurements) else array.tolist()
+def regions_beside(tree: Hierarchy, path: Path) -> None:
+    """Write the file of regions that measurements need beside them, and see it to the disk."""
+    write_regions(tree, None, path)
+    sync(path)
 
 
 def room_for(
@@ -146,33 +120,33 @@ def room_for(
 ) -> int:
     """How many bytes a plan's measurements will take at most, but for lists of sizes whose lengths are not known yet.
 
-    They are written once, to nowhere, with values in the place of the noisy ones that cannot be made smaller: each way
-    that the plan may go. With the answers of the first stage, `known`, the way and all lengths are known.
+    That is 9 for each value, and the id of each measured region, for the longest way that the plan may go. With the
+    answers of the first stage, `known`, the way and all lengths are known.
     """
     shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
     if known is not None:
         shell = replace(known, measured=())
         plan = plan if known.passed is None else plan.branches[0 if known.passed.few else 1]
-    if is_large(hierarchy, neighbours.max_size + neighbours.public_totals):
-        every = [question for branch in plan.branches for question in branch.questions]
-        arrays = (totals is not None) + 2 * any(question.view in FIRST for question in every)
-        return max(
-            room_by_region(hierarchy, [(one.level, prod(_shape(shell, one))) for one in branch.questions], arrays)
-            for branch in plan.branches
-        )
     return max(_room_for(shell, branch.questions) for branch in plan.branches)
 
 
 def room_for_first(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
     """How many bytes the answers of the first stage will take at most; 0 where a plan has no such stage."""
     first = [question for question in plan.questions if question.view in FIRST]
-    if not first:
-        return 0
     shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
-    if is_large(hierarchy, neighbours.max_size + neighbours.public_totals):
-        sizes = [(one.level, prod(_shape(shell, one))) for one in first]
-        return room_by_region(hierarchy, sizes, int(totals is not None))
-    return _room_for(shell, first)
+    return _room_for(shell, first) if first else 0
+
+
+def _room_for(shell: Measurements, questions: Sequence[Question]) -> int:
+    asked = [(*shell.regions_of(one.level, one.summed), prod(_shape(shell, one))) for one in questions]
+    arrays = 4 * (len("".join(shell.hierarchy.ids).encode()) + 14 * len(shell.hierarchy))
+    measured = sum(9 * int(values) + _length(tree, rows) for tree, rows, values in asked)
+    return FACTS + int(SLACK * (arrays + measured))
+
+
+def _length(tree: Hierarchy, rows: slice) -> int:
+    """Bytes of the ids of regions, and of where their values begin."""
+    return len("".join(tree.ids[rows]).encode()) + 9 * int(rows.stop - rows.start)
 
 
 def _shape(shell: Measurements, question: Question) -> tuple[int, ...]:
@@ -184,55 +158,60 @@ def _shape(shell: Measurements, question: Question) -> tuple[int, ...]:
     return (0,) if unknown else (int(shell.lengths(question.level).sum()),)
 
 
-def _room_for(shell: Measurements, questions: Sequence[Question]) -> int:
-    import pyarrow as pa
-
-    measured = []
-    for question in questions:
-        shape = _shape(shell, question)
-        if shape == (0,):
-            continue
-        values = (np.arange(prod(shape), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
-        facts = question.view, question.level, question.share, Sensitivity(1, 1), NOISE_FOR[shell.budget.currency]
-        measured.append(Measurement(*facts, Fraction(1), 1.0, values.reshape(shape), question.sizes, question.summed))
-    nowhere = pa.MockOutputStream()
-    write_measurements(replace(shell, measured=tuple(measured)), nowhere)
-    return int(nowhere.size() * SLACK) + 32 * len(shell.hierarchy) + FACTS
-
-
 @expecting(path=PATH)
 def load_measurements(path: str | PathLike[str]) -> Measurements:
     """Read what `save_measurements` wrote; a file whose rows are not exactly the announced ones is refused."""
     return read_measurements(Path(path))
 
 
-def read_measurements(path: Path, tree: Hierarchy | None = None) -> Measurements:
-    """The same; where the regions of a large tree are beside it, `tree` may give them as they were read before."""
+def read_measurements(path: Path, regions: Hierarchy | None = None) -> Measurements:
+    """The same; `regions` are those of the file beside it if they were read before."""
     try:
         with ParquetRows(path, most=MOST_ROWS) as file:
             check_room(file.rows, file.name)
             facts = stored_facts(file.schema)
-            if facts["format"] == BY_REGION:
-                return read_by_region(path, file, facts, large_without_values, tree)
             if not file.schema.equals(_schema()):
                 raise ReleaseError(f"its columns are not {', '.join(_schema().names)}, or of other types")
             if facts["format"] != FORMAT:
                 raise ReleaseError(f"it has format {facts['format']}; this version reads format {FORMAT}")
-            measurements = _without_values(facts, tree_from_json(facts["hierarchy"]), most=file.rows)
-            pieces = list(_pieces(measurements))
-            if len(file.groups) != len(pieces):
-                raise ReleaseError("it does not hold the rows that its own description announces")
-            for group, (part, block) in enumerate(pieces):
-                rows = file.group(group)
-                if rows["value"].null_count:
-                    raise ReleaseError("some of its values are missing")
-                values = _values(measurements, part, block)
-                values[...] = rows["value"].to_numpy().reshape(values.shape)
-                if not rows.equals(_rows(measurements, part, block)):
-                    raise ReleaseError("its rows are not where its own description puts them")
-            return measurements
+            return _read(file, facts, _tree(path, facts, regions))
     except UNREADABLE as error:
         raise ReleaseError(f"{path} does not hold measurements that can be read: {error}") from None
+
+
+def _tree(path: Path, facts: dict[str, Any], regions: Hierarchy | None) -> Hierarchy:
+    """The tree that was measured: the regions in the file beside, by category where there are categories."""
+    name = facts["hierarchy"]["file"]
+    if not isinstance(name, str) or Path(name).name != name:
+        raise ReleaseError("it does not say where its regions are")
+    tree = read_regions(path.with_name(name))[0] if regions is None else regions
+    if facts["hierarchy"] != {"file": name, "levels": list(tree.levels), "regions": len(tree)}:
+        raise ReleaseError(f"its regions are not those of {name}")
+    return tree_by_category(facts, tree)
+
+
+def tree_by_category(facts: dict[str, Any], regions: Hierarchy) -> Hierarchy:
+    """The regions, by the categories that the facts speak of, if they do."""
+    by = Neighbours.from_json(facts["neighbours"]).categories
+    return regions if by is None else by_category(regions, by)
+
+
+def _read(file: ParquetRows, facts: dict[str, Any], tree: Hierarchy) -> Measurements:
+    groups = iter(file.groups)
+    known: dict[str, Integers] = {}
+    for name in facts["in_rows"]:
+        if name not in (PUBLIC, LISTED, TOTALS, PLACES) or name in known:
+            raise ReleaseError(f"it does not say in a way that is known what is in its rows: {name!r}")
+        own = tree.regions if name == LISTED else tree
+        known[name] = np.empty(len(own), np.int64)
+        for piece in _blocks(name, own, range(len(own)), known[name][:, np.newaxis]):
+            _fill(file, next(groups, None), piece)
+    measurements = without_values(facts, tree, known)
+    for piece in _measured(measurements):
+        _fill(file, next(groups, None), piece)
+    if next(groups, None) is not None:
+        raise ReleaseError("it holds more rows than its own description announces")
+    return measurements
 
 
 def stored_facts(schema: Any) -> dict[str, Any]:
@@ -241,30 +220,28 @@ def stored_facts(schema: Any) -> dict[str, Any]:
     return facts
 
 
-def large_without_values(facts: dict[str, Any], tree: Hierarchy, known: dict[str, Integers]) -> Measurements:
-    """The same for a large tree; `known` are the arrays that its rows begin with."""
-    settled = {**facts["settled"], "totals": known.get(TOTALS), "places": known.get(PLACES)}
-    return _without_values({**facts, "region_totals": known.get(PUBLIC), "settled": settled}, tree, most=MOST_ROWS)
+def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str, Integers]) -> Measurements:
+    """Measurements as a file describes them, with room for their values, which are still to be read.
 
-
-def _without_values(facts: dict[str, Any], hierarchy: Hierarchy, *, most: int) -> Measurements:
-    """Measurements as a file describes them, with room for at most `most` values, which are still to be read."""
+    `known` are the arrays that the file's rows begin with.
+    """
     if not all(isinstance(facts[name], bool) for name in ("ledgered", "regions_declared_public")):
         raise ReleaseError("it does not say yes or no to ledgered and regions_declared_public")
-    settled = facts.get("settled", {"totals": None, "max_size": None})
     shell = Measurements(
         hierarchy=hierarchy,
         neighbours=Neighbours.from_json(facts["neighbours"]),
         budget=Budget.from_json(facts["budget"]),
         measured=(),
-        region_totals=_totals(facts["region_totals"], hierarchy),
-        listed_totals=_totals(facts.get("listed_totals"), hierarchy.regions),
+        region_totals=_totals(known.get(PUBLIC), hierarchy),
+        listed_totals=_totals(known.get(LISTED), hierarchy.regions),
         noise_source=facts["noise_source"],
         ledgered=facts["ledgered"],
-        same_data_as=tuple(facts.get("same_data_as", ())),
+        same_data_as=tuple(facts["same_data_as"]),
         regions_declared_public=facts["regions_declared_public"],
         settled=Settled(
-            _totals(settled["totals"], hierarchy), settled["max_size"], _totals(settled.get("places"), hierarchy)
+            _totals(known.get(TOTALS), hierarchy),
+            facts["settled"]["max_size"],
+            _totals(known.get(PLACES), hierarchy),
         ),
         passed=_passed(facts.get("passed"), hierarchy),
     )
@@ -278,9 +255,7 @@ def _without_values(facts: dict[str, Any], hierarchy: Hierarchy, *, most: int) -
         shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"], band))
         if part["view"] == "sorted_sizes":
             shape = (int(shell.lengths(part["level"]).sum()),)
-        most -= prod(shape)
-        if most < 0:
-            raise ReleaseError("it does not hold the rows that its own description announces")
+        check_room(prod(shape), "it")
         exact = {name: exact_number(part[name]) for name in ("share", "scale")}
         sensitivity = Sensitivity(**part["sensitivity"])
         values = np.empty(shape, dtype=np.int64)
@@ -321,48 +296,96 @@ def _passed(stated: dict[str, Any] | None, hierarchy: Hierarchy) -> Passed | Non
     return Passed(level, exact_number(stated["fewer_than"]), few)
 
 
-def _totals(values: list[int] | Integers | None, hierarchy: Hierarchy) -> Integers | None:
-    if values is None:
-        return None
-    totals = np.array(values, dtype=np.int64)
-    if totals.shape != (len(hierarchy),) or totals.min() < 0:
+def _totals(totals: Integers | None, hierarchy: Hierarchy) -> Integers | None:
+    if totals is not None and (totals.shape != (len(hierarchy),) or totals.min() < 0):
         raise ReleaseError("its totals are not one number of groups for each region")
     return totals
 
 
-def _pieces(measurements: Measurements) -> Iterator[tuple[Measurement, range]]:
-    """The file's row groups: each a block of regions of one measurement, or of places in its lists."""
-    for part in measurements.measured:
+# -------------------------------------------------------------------- rows
+
+
+class Piece(NamedTuple):
+    """The rows of a block of regions in one array."""
+
+    name: str  # the measurement's number, or which array of all regions it is
+    ids: Sequence[str]
+    starts: Integers | None  # of each region's values within the piece; None where all have as many
+    values: NDArray[Any]
+
+
+def _arrays(measurements: Measurements) -> dict[str, Integers | None]:
+    settled = measurements.settled
+    return {
+        PUBLIC: measurements.region_totals,
+        LISTED: measurements.listed_totals,
+        TOTALS: settled.totals,
+        PLACES: settled.places,
+    }
+
+
+def _pieces(measurements: Measurements) -> Iterator[Piece]:
+    for name, array in _arrays(measurements).items():
+        if array is not None:
+            tree = measurements.hierarchy.regions if name == LISTED else measurements.hierarchy
+            yield from _blocks(name, tree, range(len(array)), array[:, np.newaxis])
+    yield from _measured(measurements)
+
+
+def _measured(measurements: Measurements) -> Iterator[Piece]:
+    for number, part in enumerate(measurements.measured):
+        tree, level = measurements.regions_of(part.level, part.summed)
+        regions = range(level.start, level.stop)
         if part.view == "sorted_sizes":
-            blocks = region_blocks(range(len(part.values)), 1)
+            starts = list_starts(measurements.lengths(part.level))
+            yield from _list_blocks(str(number), tree.ids[level], part.values, starts)
         else:
-            _, level = measurements.regions_of(part.level, part.summed)
-            blocks = region_blocks(range(level.start, level.stop), part.values.shape[1])
-        for block in blocks:
-            yield part, block
+            yield from _blocks(str(number), tree, regions, part.values)
 
 
-def _values(measurements: Measurements, part: Measurement, block: range) -> NDArray[Any]:
-    first = 0 if part.view == "sorted_sizes" else measurements.regions_of(part.level, part.summed)[1].start
-    return part.values[block.start - first : block.stop - first]
+def _blocks(name: str, tree: Hierarchy, regions: range, values: NDArray[Any]) -> Iterator[Piece]:
+    step = max(1, min(AT_A_TIME, VALUES_AT_A_TIME // max(1, values.shape[1])))
+    for start in range(0, len(regions), step):
+        some = regions[start : start + step]
+        yield Piece(name, tree.ids[some.start : some.stop], None, values[start : start + step])
 
 
-def _rows(measurements: Measurements, part: Measurement, block: range) -> Any:
+def _list_blocks(name: str, ids: Sequence[str], values: NDArray[Any], starts: Integers) -> Iterator[Piece]:
+    start = 0
+    while start < len(ids):
+        stop = int(np.searchsorted(starts, starts[start] + VALUES_AT_A_TIME, side="right")) - 1
+        stop = min(max(start + 1, stop), start + AT_A_TIME, len(ids))
+        within = starts[start : stop + 1]
+        yield Piece(name, ids[start:stop], within - within[0], values[within[0] : within[-1]])
+        start = stop
+
+
+def _fill(file: ParquetRows, group: int | None, piece: Piece) -> None:
+    if group is None:
+        raise ReleaseError("it does not hold the rows that its own description announces")
+    rows = file.group(group)
+    values = rows["values"].combine_chunks()
+    flat = values.flatten()
+    if values.null_count or flat.null_count or len(flat) != piece.values.size:
+        raise ReleaseError("some of its values are missing, or there are more than its own description announces")
+    piece.values[...] = flat.to_numpy().reshape(piece.values.shape)
+    if not rows.equals(_rows(piece)):
+        raise ReleaseError("its rows are not where its own description puts them")
+
+
+def _rows(piece: Piece) -> Any:
     import pyarrow as pa
 
-    hierarchy = measurements.hierarchy
-    if part.view == "sorted_sizes":
-        columns = list_columns(hierarchy, part.level, list_starts(measurements.lengths(part.level)), block)
-    else:
-        tree, _ = measurements.regions_of(part.level, part.summed)
-        columns = key_columns(tree, block, measurements.sizes_of(part.view, part.sizes))
-    values = _values(measurements, part, block)
-    view = pa.repeat(pa.scalar(part.view), values.size)
-    return pa.table({"view": view, **columns, "value": values.ravel().astype(np.int64)}, schema=_schema())
+    count = len(piece.ids)
+    starts = piece.starts if piece.starts is not None else np.arange(count + 1) * piece.values.shape[1]
+    flat = np.ascontiguousarray(piece.values, np.int64).ravel()
+    values = pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), pa.array(flat))
+    return pa.table(
+        [pa.repeat(pa.scalar(piece.name), count), pa.array(piece.ids, pa.string()), values], schema=_schema()
+    )
 
 
 def _schema() -> Any:
     import pyarrow as pa
 
-    text = pa.string()
-    return pa.schema([("view", text), ("level", text), ("region", text), ("size", pa.int32()), ("value", pa.int64())])
+    return pa.schema([("measurement", pa.string()), ("region", pa.string()), ("values", pa.list_(pa.int64()))])

@@ -41,14 +41,9 @@ class TableRows:
         """The columns of categories; none without."""
         return () if self.tree.by is None else self.tree.by.names
 
-    @property
-    def what(self) -> str:
-        """What the table has a row for each of."""
-        return "regions" if self.tree.by is None else "regions by category"
-
     def __len__(self) -> int:
         """How many rows the table has for each size."""
-        return len(self.order)
+        return len(self.tree.regions) * len(self.values)
 
     @property
     def laid_out(self) -> int:
@@ -103,32 +98,27 @@ class TableRows:
         """The name in `levels` of the level of a laid-out row."""
         return next(name for name, rows in self.levels.items() if rows[0] <= row <= rows[-1] and row in rows)
 
-    def keys(self, block: range, sizes: range) -> dict[str, Any]:
-        """Arrow columns level, region, name, the categories and size, for a block of the table's rows."""
+    def keys(self, places: Integers) -> dict[str, Any]:
+        """Arrow columns level, region, name and the categories, for rows of the table in ascending order."""
         import pyarrow as pa
 
-        regions, width = self.tree.regions, len(sizes)
-        slots = len(self.values)
-        rows = np.repeat(np.arange(block.start, block.stop), width)
-        region, slot = rows // slots, rows % slots
+        regions = self.tree.regions
+        region, slot = np.divmod(places, len(self.values))
+        first, last = (int(region[0]), int(region[-1]) + 1) if len(region) else (0, 0)
 
-        def named(texts: Any, places: Integers) -> Any:
-            return pa.DictionaryArray.from_arrays(places.astype(np.int32), pa.array(texts, pa.string())).cast(
-                pa.string()
-            )
+        def named(texts: Any, found: Integers) -> Any:
+            return pa.array(texts, pa.string()).take(pa.array(found))
 
-        first, last = block.start // slots, -(-block.stop // slots)
-        within = region - first
+        ids = pa.array(regions.ids[first:last], pa.string()).take(pa.array(region - first))
         return {
             "level": named(regions.levels, regions.level_of[region]),
-            "region": named(regions.ids[first:last], within),
-            "name": named(regions.names[first:last], within),
+            "region": ids,
+            "name": ids if regions.names is regions.ids else named(regions.names[first:last], region - first),
             **{name: named([cell[at] for cell in self.values], slot) for at, name in enumerate(self.categories)},
-            "size": pa.array(np.tile(np.array(sizes, np.int32), len(block)), pa.int32()),
         }
 
-    def places(self, table: Any) -> tuple[Integers, Integers]:
-        """For each row of a table its region and its laid-out row; -1 for what the release does not have."""
+    def places(self, table: Any, among: range) -> tuple[Integers, Integers]:
+        """For each row of a table its region and its laid-out row; -1 for what is not among these regions."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -136,7 +126,8 @@ class TableRows:
             place: Integers = pc.fill_null(pc.index_in(column, pa.array(texts, pa.string())), -1).to_numpy()
             return place.astype(np.int64)
 
-        region = found(table["region"], self.tree.regions.ids)
+        region = found(table["region"], self.tree.regions.ids[among.start : among.stop])
+        region = np.where(region < 0, -1, region + among.start)
         if self.tree.by is None:
             return region, region
         codes, known = np.zeros(len(region), np.int64), region >= 0

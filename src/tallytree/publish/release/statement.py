@@ -14,11 +14,11 @@ from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements, Passed
 from tallytree.privacy.plan import Band, Question, shares_at_sizes
-from tallytree.publish.release.contents import ReleaseContents, size_description
-from tallytree.publish.release.entities import entity_description, entity_fields
-from tallytree.publish.release.large.layout import COUNTS, ENTITIES, REGIONS, is_large, parts
-from tallytree.publish.release.rows import category_description
-from tallytree.publish.release.truncation import count_description, truncation
+from tallytree.publish.release.contents import LEFT_OUT, MARKED, SUMS, ReleaseContents
+from tallytree.publish.release.entities import entity_description
+from tallytree.publish.release.partition import REGIONS, REGIONS_CSV
+from tallytree.publish.release.region_table import region_table
+from tallytree.publish.release.truncation import truncation
 from tallytree.publish.statement import (
     LEDGER,
     NO_LEDGER,
@@ -28,38 +28,31 @@ from tallytree.publish.statement import (
     same_data_in_words,
     software,
 )
+from tallytree.publish.table import PARTITIONED
 
 REACH_IN_WORDS = (
     f"the reach of a kind of interval on a level is a number m: {100 * REACH_SHARE:g} % of the level's published "
     "numbers have an interval of that kind within the number plus or minus m. The guaranteed kind is recommended on a "
     f"level, unless the reach of the typical kind is at most {100 * SHORTER:g} % of the guaranteed kind's"
 )
-LEFT_OUT = (
-    "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
-    "each level, and guaranteed ones can be computed exactly from the measurements"
-)
-PARTITIONED = (
-    "counts and entities are Parquet data sets in folders by level and, below the first level, by region of the first "
-    "level; there are no CSV files"
-)
-BY_CATEGORY = (
-    "id of the region, as in regions.csv, with its category in square brackets; without one it is the sum over all "
-    "categories, whose level is the region's own (or, at the root of all, one above the others)"
-)
 BY_REGION = (
     "which of the measurements in privacy.json the values are of, from 0 on; or the name of public or settled numbers "
     "that the measurements go by"
 )
-SUMS = "sums of the released counts over the leaves of each area, so they agree with these and cost no privacy"
-LISTED = "which leaves belong to which area is public; areas may overlap, and need not cover everything"
-# Said of names; it holds for all texts in CSV files.
-MARKED = (
-    "; in CSV files a text that a spreadsheet would take for a formula has an apostrophe (') in front, in Parquet "
-    "files all are exact"
+BY_CATEGORY = (
+    ", with its category in square brackets; without one it is the sum over all categories, whose level is the "
+    "region's own (or, at the root of all, one above the others)"
 )
+VIEWS = (
+    "counts: groups of each size, from the smallest on; at_least: of each size or more, from 1 on; sorted_sizes: sizes "
+    "of the groups, ascending; totals: number of groups; entities: sum of the groups' sizes; largest: size of the "
+    "largest group; chain: groups of each size in that region or one after it, or of any larger size in any region of "
+    "the level"
+)
+LISTED = "which leaves belong to which area is public; areas may overlap, and need not cover everything"
 
 
-def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
+def privacy_statement(release: ReleaseContents) -> dict[str, Any]:
     """Everything a privacy reviewer asks for, in plain values."""
     measurements, mechanism = release.measurements, release.made_by
     return {
@@ -89,9 +82,9 @@ def privacy_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any
         "max_size": measurements.max_size,
         "max_size_means": size_label(measurements.max_size, measurements.max_size),
         "entities": entity_description(measurements.neighbours, measurements.max_size),
-        "zero_cells": "written" if zeros else "left out",
-        **({"files": PARTITIONED} if is_large(release.hierarchy, len(release.sizes)) else {}),
-        **({} if release.error_bars.which == "none" else {"intervals": intervals_statement(release, zeros=zeros)}),
+        "zero_cells": "written" if release.is_small else "left out",
+        **({} if release.is_small else {"files": PARTITIONED}),
+        **({} if release.error_bars.which == "none" else {"intervals": intervals_statement(release)}),
         **({} if not release.areas else {"areas": areas_statement(release)}),
         "software": software(),
     }
@@ -207,6 +200,12 @@ def in_words(measurements: Measurements) -> str:
     return text + same_data_in_words(measurements.same_data_as)
 
 
+def privacy_note(measurements: Measurements) -> str:
+    """How the numbers are protected, in two sentences."""
+    words = guarantee(measurements.budget)
+    return f"{words[:1].upper()}{words[1:]}. {measurements.neighbours.describe()}"
+
+
 def public_totals(measurements: Measurements) -> Integers | None:
     """The public number of groups in every region over all categories, where there is one."""
     if measurements.region_totals is None:
@@ -226,7 +225,7 @@ def totals_in_words(measurements: Measurements, mechanism: Mechanism) -> str:
     return "the public grand total is kept; the totals of all other regions are estimates"
 
 
-def intervals_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
+def intervals_statement(release: ReleaseContents) -> dict[str, Any]:
     """What the columns of intervals promise, at which level of confidence, and what a missing row means for them."""
     bars = release.error_bars
     stated: dict[str, Any] = {
@@ -244,7 +243,7 @@ def intervals_statement(release: ReleaseContents, *, zeros: bool) -> dict[str, A
             what: {level: dict(kinds) for level, kinds in levels.items()} for what, levels in bars.reach.items()
         }
         stated["reach_in_words"] = REACH_IN_WORDS
-    if not zeros:
+    if not release.is_small:
         stated["left_out"] = LEFT_OUT
         stated["left_out_at_most"] = bars.beyond_zero(release.counts, release.rows)
     return stated
@@ -255,175 +254,63 @@ def areas_statement(release: ReleaseContents) -> dict[str, Any]:
     return {"kinds": dict(Counter(area.kind for area in release.areas)), "totals": SUMS, "leaves": LISTED}
 
 
-def area_resources(release: ReleaseContents, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tables of areas in the data package; `cells` are the fields after the area."""
-    if not release.areas:
-        return []
-    keys = [
-        {"name": "kind", "type": "string", "description": f"what such areas are called{MARKED}"},
-        {"name": "area", "type": "string", "description": f"name of the area, unique within its kind{MARKED}"},
-    ]
-    totals = {
-        "description": f"totals of areas: {SUMS}",
-        "schema": {"fields": [*keys, *cells], "primaryKey": ["kind", "area", *release.rows.categories, "size"]},
-    }
-    leaf = {"name": "region", "type": "string", "description": "id of a leaf, as in regions.csv"}
-    leaves = {
-        "description": f"the leaves of every area; {LISTED}",
-        "schema": {
-            "fields": [*keys, leaf],
-            "primaryKey": ["kind", "area", "region"],
-            "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
-        },
-    }
-    return [
-        resource("areas.csv", totals),
-        resource("areas.parquet", totals, name="areas-parquet"),
-        resource("area_leaves.csv", leaves),
-    ]
-
-
-def interval_fields(release: ReleaseContents) -> list[dict[str, Any]]:
-    """The columns of intervals as fields of the data package."""
-    bars = release.error_bars
-    return [
-        {
-            "name": name,
-            "type": "integer",
-            "description": text,
-            "confidence": bars.confidence,
-            "constraints": {"required": bars.columns[name] is not None, "minimum": 0},
-        }
-        for name, text in bars.describe().items()
-    ]
-
-
-def data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
+def data_package(release: ReleaseContents) -> dict[str, Any]:
     """A Frictionless data package that describes every table."""
-    package = _data_package(release, zeros=zeros)
-    return _partitioned(package, release) if is_large(release.hierarchy, len(release.sizes)) else package
-
-
-def _partitioned(package: dict[str, Any], release: ReleaseContents) -> dict[str, Any]:
-    """The same of a large release: its files are others, and so are the columns that these have."""
-    found = {one["name"]: one for one in package["resources"]}
-    areas = [one for name, one in found.items() if name.startswith("area")]
-    for name in (COUNTS, ENTITIES):
-        table = found[name]
-        del table["mediatype"]
-        table |= {"path": [part.file(name) for part in parts(release.hierarchy)], "format": "parquet"}
-        table["description"] += f"; {PARTITIONED}"
-        table["schema"]["fields"] = [one for one in table["schema"]["fields"] if one["name"] != "level"]
-    regions, measured = found["regions"], found["measurements"]
-    del regions["mediatype"]
-    regions |= {"path": REGIONS, "format": "parquet"}
-    measured["schema"]["fields"] = [
-        {"name": "measurement", "type": "string", "description": BY_REGION},
-        {"name": "region", "type": "string", "description": "id of the region, as in regions.csv"},
-        {"name": "values", "type": "array", "description": "its noisy numbers, size by size; they may be negative"},
-    ]
-    package["resources"] = [*(found[name] for name in (COUNTS, ENTITIES, "regions", "measurements")), *areas]
-    if not areas:
-        package = _without(MARKED, "", package)
-    return _without("regions.csv", REGIONS, package)  # type: ignore[no-any-return]
-
-
-def _without(text: str, instead: str, value: Any) -> Any:
-    """A JSON value with another text instead of one, wherever it is."""
-    if isinstance(value, dict):
-        return {key: _without(text, instead, each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_without(text, instead, each) for each in value]
-    return value.replace(text, instead) if isinstance(value, str) else value
-
-
-def _data_package(release: ReleaseContents, *, zeros: bool) -> dict[str, Any]:
-    size = size_description(release.measurements.max_size)
-    keys = [
-        {"name": "level", "type": "string", "description": "name of the level"},
-        {"name": "region", "type": "string", "description": "id of the region, as in regions.csv"},
-        {"name": "size", "type": "integer", "description": size},
-    ]
-    by = [
-        {"name": name, "type": "string", "description": category_description(name)} for name in release.rows.categories
-    ]
-    shown = {"name": "name", "type": "string", "description": f"name of the region, to show{MARKED}"}
-    count = {
-        "name": "count",
-        "type": "integer",
-        "description": count_description(release.measurements.neighbours),
-        "constraints": {"required": True, "minimum": 0},
-    }
-    cells: list[dict[str, Any]] = [*keys[2:], count, *interval_fields(release)]
-    told = "" if zeros else "; cells that are zero are left out"
-    if told and release.error_bars.which != "none":
-        told += f" ({LEFT_OUT}: see privacy.json)"
-    counts = {
-        "description": f"the released counts{told}",
-        "schema": {
-            "fields": [*keys[:2], shown, *by, *cells],
-            "primaryKey": ["region", *release.rows.categories, "size"],
-            "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
-        },
-    }
-    persons = {
-        "description": "the number of entities of each region, which agrees with the released counts",
-        "schema": {
-            "fields": [
-                *keys[:2],
-                shown,
-                *by,
-                *entity_fields(release.measurements.neighbours, release.measurements.max_size, release.error_bars),
-            ],
-            "primaryKey": ["region", *release.rows.categories],
-            "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
-        },
-    }
-    columns = [
-        {"name": "region", "type": "string", "description": "id, unique over all levels"},
-        {"name": "name", "type": "string", "description": f"name to show{MARKED}"},
-        {"name": "level", "type": "string", "description": "name of the level"},
-        {"name": "parent", "type": "string", "description": "id of the region above; empty at the root"},
-        {"name": "copy_of", "type": "string", "description": "id of the region that this one carries down a level"},
-        {"name": "total", "type": "integer", "description": "public number of groups, where there is one"},
-    ]
-    regions = {
-        "description": "the regions in breadth-first order",
-        "schema": {"fields": columns, "primaryKey": ["region"]},
-    }
-    noisy = [
-        {
-            "name": "view",
-            "type": "string",
-            "description": "counts: groups of that size; at_least: of that size or more; sorted_sizes: sizes of the "
-            "groups, ascending; totals: number of groups; entities: sum of the groups' sizes; largest: size of the "
-            "largest group; chain: groups of that "
-            "size in that region or one after it, or of any larger size in any region of the level",
-        },
-        *(keys if not by else [keys[0], {**keys[1], "description": BY_CATEGORY}, keys[2]]),
-        {"name": "value", "type": "integer", "description": "the noisy measurement; may be negative"},
-    ]
-    bands = (
-        ""
-        if all(part.sizes is None for part in release.measurements.measured)
-        else "; those of a band of sizes are one after another, in the order of privacy.json, and a list of a band "
-        "holds what each group has of its size within it: min(size, last) − min(size, first − 1)"
-    )
-    measurements = {
-        "description": f"the noisy measurements from which the counts were estimated{bands}",
-        "schema": {"fields": noisy},
-    }
+    small = release.is_small
+    listed = REGIONS_CSV if small else REGIONS
+    tables = [release.counts_table, release.entity_table]
+    regions = region_table(release.hierarchy, public_totals(release.measurements), REGIONS)
+    areas = [release.areas_table] if release.areas else []
     return {
         "name": "tallytree-release",
         "title": release.title,
         "description": in_words(release.measurements),
         "resources": [
-            resource("counts.csv", counts),
-            resource("counts.parquet", counts, name="counts-parquet"),
-            resource("entities.csv", persons),
-            resource("entities.parquet", persons, name="entities-parquet"),
-            resource("regions.csv", regions),
-            resource("measurements.parquet", measurements),
-            *area_resources(release, [*by, *cells]),
+            *(one for table in (*tables, regions) for one in table.resources(regions=listed, csv=small)),
+            _measurements_resource(release, listed),
+            *(one for table in areas for one in table.resources(regions=listed, csv=True)),
+            *([_leaves_resource(listed)] if areas else []),
         ],
     }
+
+
+def _leaves_resource(listed: str) -> dict[str, Any]:
+    """The list of leaves of every area."""
+    texts = {
+        "kind": f"what such areas are called{MARKED}",
+        "area": f"name of the area, unique within its kind{MARKED}",
+        "region": f"id of a leaf, as in {listed}",
+    }
+    return resource(
+        "area_leaves.csv",
+        {
+            "description": f"the leaves of every area; {LISTED}",
+            "schema": {
+                "fields": [{"name": name, "type": "string", "description": text} for name, text in texts.items()],
+                "primaryKey": list(texts),
+                "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
+            },
+        },
+    )
+
+
+def _measurements_resource(release: ReleaseContents, listed: str) -> dict[str, Any]:
+    bands = (
+        ""
+        if all(part.sizes is None for part in release.measurements.measured)
+        else "; a list of a band of sizes holds what each group has of its size within it: min(size, last) − "
+        "min(size, first − 1)"
+    )
+    by = "" if release.hierarchy.by is None else BY_CATEGORY
+    fields = [
+        {"name": "measurement", "type": "string", "description": BY_REGION},
+        {"name": "region", "type": "string", "description": f"id of the region, as in {listed}{by}"},
+        {"name": "values", "type": "array", "description": f"its noisy numbers, which may be negative; {VIEWS}"},
+    ]
+    return resource(
+        "measurements.parquet",
+        {
+            "description": f"the noisy measurements from which the counts were estimated{bands}",
+            "schema": {"fields": fields, "primaryKey": ["measurement", "region"]},
+        },
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tallytree.core.arguments import FLAG, PATH, expecting
+from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, silent
 from tallytree.publish.export.writing import Format, export
 from tallytree.publish.folder import MANIFEST, digest, place_of
@@ -53,6 +54,8 @@ class Release(ReleaseContents):
         ledger that paid is told it; where that fails there is a warning, and `tallytree ledger record` does it later.
         A folder that the run was kept in is removed then, unless `keep` named it.
         """
+        if self.partial:
+            raise ReleaseError("this is a part of a release, so it is not saved; load all of it with Release.load")
         target, receipt = place_of(Path(directory)), self.measurements.receipt
         if receipt is not None:
             with warned_if_not_recorded(target, receipt):
@@ -72,8 +75,13 @@ class Release(ReleaseContents):
     @expecting(directory=PATH)
     def load(cls, directory: str | PathLike[str]) -> Release:
         """Read a saved release; `verify` says whether it is sound."""
-        release = cls(**vars(read_release(Path(directory))))
-        if (manifest := Path(directory, MANIFEST)).is_file():
+        return cls.of(read_release(Path(directory)), Path(directory))
+
+    @classmethod
+    def of(cls, contents: ReleaseContents, directory: Path) -> Release:
+        """What was read of a directory, with the release's id."""
+        release = cls(**vars(contents))
+        if (manifest := directory / MANIFEST).is_file():
             release.__dict__[_ID] = digest(manifest)
         return release
 

@@ -29,6 +29,7 @@ from tallytree.version import VERSION
 
 TEMPLATES = Path(__file__).parent / "templates"
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+MOST_CELLS = 10_000_000  # of a release whose page shows all levels: all are looked at, in memory
 
 
 @dataclass(frozen=True)

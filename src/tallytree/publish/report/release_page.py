@@ -22,12 +22,11 @@ from tallytree.publish.report.cells import UNKNOWN, Cells, slot_name
 from tallytree.publish.report.embedding import data_of, embedded_regions
 from tallytree.publish.report.levels import QUALITIES, LevelQuality, level_qualities, reviewer_rows, spendings
 from tallytree.publish.report.maps import Map, read_map
-from tallytree.publish.report.page import Page, rendered
+from tallytree.publish.report.page import MOST_CELLS, Page, rendered
 from tallytree.publish.report.standing_out import Comparison, StandingOut, standing_out
 from tallytree.publish.report.words import Words, about, listed, percent
 
 GeoJson = str | PathLike[str] | Mapping[str, Any]
-MOST_CELLS = 10_000_000  # of a release that has a page: all are looked at, in memory
 LARGEST_ODDS = 1000  # beyond, e^ε is no comfort
 
 
@@ -43,8 +42,8 @@ def release_page(
     called = words or Words()
     if (size := len(release.rows) * len(release.sizes)) > MOST_CELLS:
         raise ReleaseError(
-            f"pages are made of releases of up to {MOST_CELLS:,} numbers, and this one has {size:,}: ask it with "
-            "tallytree query, or read its tables"
+            f"a page shows up to {MOST_CELLS:,} numbers, and this release has {size:,}; save it, and make a page of "
+            "its upper levels with tallytree report"
         )
     cells = Cells.of(release)
     regions = embedded_regions(cells)
@@ -63,6 +62,7 @@ def release_page(
         "reach_share": percent(REACH_SHARE).replace(".0", ""),
         "no_bars": _no_bars(release),
         "left_out": len(release.hierarchy.regions) - len(regions),
+        "upper": release.partial,
         "one_by_one": cells.one_by_one,
         "qualities": qualities,
         "quality_names": QUALITIES,
@@ -72,7 +72,7 @@ def release_page(
         "categories": _by_category(cells),
         "capped": capped_sizes(release.sizes[-1]),
         "cut_off": cut_off(release.sizes[-1]).replace("Groups", called.groups.capitalize(), 1),
-        "stated": (stated := privacy_statement(release, zeros=True)),
+        "stated": (stated := privacy_statement(release)),
         "measured": reviewer_rows(stated),
         "release_id": release_id,
         "directory": directory,

@@ -1,4 +1,7 @@
-"""Which files a large release has, and which regions are in each: by level, and below the first by region of the first.
+"""Which files the tables of a release have, and which regions are in each.
+
+A small release has one file for each table, `counts.parquet`, and a CSV file beside it. In a larger one the files are
+divided by level, and below the first level by region of the first.
 
 Regions come in breadth-first order, so all regions of a level that lie in one region further up are one range. A file
 of `counts` is found by its names, as tools that read partitioned data sets expect: `counts/level=block/state=07/`.
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -19,9 +22,10 @@ from urllib.parse import quote
 import numpy as np
 
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.publish.release.rows import TableRows
 
-CELLS_IN_ONE_FILE = 20_000_000  # regions times sizes; a release of more is partitioned, and has no CSV files of them
-COUNTS, ENTITIES, REGIONS = "counts", "entities", "regions.parquet"
+SMALL = 1_000_000  # rows of counts; a larger release has several parts, no CSV files, and no rows for zero cells
+COUNTS, ENTITIES, REGIONS, REGIONS_CSV = "counts", "entities", "regions.parquet", "regions.csv"
 ROWS = "rows.parquet"
 MOST_FOLDERS = 400  # of one level; where the first level has more regions, each level has one file
 LONGEST_NAME = 143  # bytes of a folder's name: what eCryptfs allows; other file systems allow 255
@@ -30,60 +34,65 @@ HASHED = 20  # hexadecimal digits
 
 
 class Part(NamedTuple):
-    """One file of each of the two tables: the regions of a level, or those that lie in one region of the first."""
+    """One file of each table: all regions, those of a level, or those of a level within one region of the first."""
 
-    level: int
     regions: range
-    folder: str  # below that of the table
+    folder: str  # below that of the table; empty where there is one part
 
     def file(self, table: str) -> str:
         """The file's name within the release."""
-        return f"{table}/{self.folder}/{ROWS}"
+        return f"{table}/{self.folder}/{ROWS}" if self.folder else f"{table}.parquet"
 
 
-def is_large(hierarchy: Hierarchy, sizes: int) -> bool:
-    """Is a release partitioned? One by category never is."""
-    return hierarchy.by is None and hierarchy.depth > 1 and len(hierarchy) * sizes > CELLS_IN_ONE_FILE
+def is_small(tree: Hierarchy, sizes: int) -> bool:
+    """Does a release have one file for each table, a row for every cell, and CSV files beside them?"""
+    return len(TableRows(tree)) * sizes <= SMALL
 
 
-def is_partitioned(directory: Path) -> bool:
-    """Does a directory hold a large release?"""
-    return (directory / COUNTS).is_dir()
-
-
-def parts(hierarchy: Hierarchy) -> Iterator[Part]:
-    """All parts, level by level."""
-    first = hierarchy.level_slice(1)
+def parts(tree: Hierarchy, sizes: int) -> list[Part]:
+    """All parts of a release, level by level; a small one has one."""
+    regions = tree.regions
+    if is_small(tree, sizes):
+        return [Part(range(len(regions)), "")]
+    if regions.depth == 1:
+        return [Part(range(len(regions)), folder_names("level", regions.levels)[0])]
+    first = regions.level_slice(1)
     together = first.stop - first.start > MOST_FOLDERS
     starts = np.arange(first.start, first.stop + 1)
-    within = folder_names(_key(hierarchy.levels), hierarchy.ids[first])
-    for level, folder in enumerate(folder_names("level", hierarchy.levels)):
+    within = folder_names(_key(regions.levels), regions.ids[first])
+    found = []
+    for level, folder in enumerate(folder_names("level", regions.levels)):
         if level < 2 or together:
-            regions = hierarchy.level_slice(level)
-            yield Part(level, range(regions.start, regions.stop), folder)
+            own = regions.level_slice(level)
+            found.append(Part(range(own.start, own.stop), folder))
             continue
-        starts = hierarchy.child_starts[starts]
+        starts = regions.child_starts[starts]
         for above, start, stop in zip(within, starts[:-1], starts[1:], strict=True):
-            yield Part(level, range(int(start), int(stop)), f"{folder}/{above}")
+            found.append(Part(range(int(start), int(stop)), f"{folder}/{above}"))
+    return found
 
 
-def files_of(levels: Sequence[str], level: int, above: str | None) -> list[str]:
-    """Where the counts of a region of a level may be, which lies in the region `above` of the first level.
+def file_names(tree: Hierarchy, sizes: int) -> list[str]:
+    """The files of counts and entities."""
+    small = is_small(tree, sizes)
+    found = [part.file(table) for table in (COUNTS, ENTITIES) for part in parts(tree, sizes)]
+    return [*found, *(f"{table}.csv" for table in (COUNTS, ENTITIES, "regions") if small)]
+
+
+def files_of(folder: Path, table: str, levels: Sequence[str], level: int, above: str | None) -> list[Path]:
+    """The files where rows of a level may be that lie in the region `above` of the first level (None: in any).
 
     A folder whose plain name would clash with another has a name with a hash, and none has its plain name.
-
-    >>> files_of(["nation", "state", "county"], 2, "New York")[1:]
-    ['counts/level=county/state=New%20York/rows.parquet', 'counts/level=county/rows.parquet']
     """
-    folder = folder_names("level", levels)[level]
-    within = [] if above is None else [_hashed(_key(levels), above), *folder_names(_key(levels), [above])]
-    return [Part(level, range(0), name).file(COUNTS) for name in (*(f"{folder}/{one}" for one in within), folder)]
-
-
-def file_names(hierarchy: Hierarchy) -> list[str]:
-    """The files of both tables."""
-    found = list(parts(hierarchy))
-    return [part.file(table) for table in (COUNTS, ENTITIES) for part in found]
+    if not (folder / table).is_dir():
+        return [folder / f"{table}.parquet"]
+    own = folder / table / folder_names("level", levels)[level]
+    if (own / ROWS).exists():
+        return [own / ROWS]
+    if above is None:
+        return sorted(own.glob(f"*/{ROWS}"))
+    names = (_hashed(_key(levels), above), *folder_names(_key(levels), [above]))
+    return [own / name / ROWS for name in names if (own / name / ROWS).exists()]
 
 
 def folder_names(key: str, texts: Sequence[str]) -> list[str]:

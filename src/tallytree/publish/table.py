@@ -1,0 +1,304 @@
+"""`Table`: a published table with keys, measures and rows in 1 … n parts; written, compared and described here.
+
+Counts, entities and areas are such tables: their Parquet and CSV files, their entries in the data package, exports and
+reports all come from the same description. Everything in them is public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from tallytree.core.arrays import Integers
+from tallytree.core.kernels import in_threads
+from tallytree.core.notebook import briefly
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.long_table import for_spreadsheets, region_blocks
+from tallytree.publish.folder import MOST_FAULTS
+from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular
+from tallytree.publish.statement import resource
+
+PARTITIONED = (
+    "counts and entities are Parquet data sets in folders by level and, below the first level, by region of the first "
+    "level; there are no CSV files"
+)
+LABELS = {
+    "count": "number of groups",
+    "entities": "number of entities, large groups capped",
+    "open_groups": "number of groups of the last size or more",
+    "lower": "lower end, guaranteed",
+    "upper": "upper end, guaranteed",
+    "typical_lower": "lower end, typical",
+    "typical_upper": "upper end, typical",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Key:
+    """A column that says what a row is about.
+
+    A key with `codes` is a dimension: `labels` say what the codes stand for, `parents` what each lies in (-1: nothing).
+    """
+
+    name: str
+    description: str
+    codes: Sequence[str] | None = None
+    labels: Sequence[str] = ()
+    parents: Integers | None = None
+    whole: bool = False  # is it a whole number, and not a text?
+    unique: bool = False  # does each place have a text of its own?
+
+    __repr__ = briefly
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of whole numbers: what it holds, and in which unit. `given` is false where the release has none."""
+
+    name: str
+    description: str
+    unit: str
+    given: bool = True
+    confidence: float | None = None  # of ends of intervals
+
+    @property
+    def label(self) -> str:
+        """A few words."""
+        return LABELS[self.name]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows with keys and measures, the last dimension moving fastest.
+
+    The first of the `measures` is the number itself, the others are ends of its intervals or numbers beside it.
+    A row stands for a cell of a *place*: a place is a region (by category) or an area, and has `width` cells. Where
+    `zeros` are not written, cells whose number is zero have no row.
+    """
+
+    name: str
+    title: str
+    description: str
+    keys: tuple[Key, ...]
+    measures: tuple[Measure, ...]
+    confidence: float
+    width: int
+    parts: tuple[tuple[str, range], ...]  # each file, and its places
+    rows: Callable[[range, bool], dict[str, Any]]  # Arrow columns of places; all cells, or those that are not zero
+    zeros: bool = True
+    in_folders: tuple[str, ...] = ()  # keys that are in the names of folders, and not in the files
+
+    __repr__ = briefly
+
+    @property
+    def dimensions(self) -> tuple[Key, ...]:
+        """The keys that have codes; together they name a row."""
+        return tuple(key for key in self.keys if key.codes is not None)
+
+    @property
+    def cells(self) -> int:
+        """How many rows there are with zeros."""
+        return prod(len(key.codes or ()) for key in self.dimensions)
+
+    @property
+    def given(self) -> tuple[Measure, ...]:
+        """The measures that have numbers."""
+        return tuple(measure for measure in self.measures if measure.given)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Why the others have none."""
+        return tuple(dict.fromkeys(measure.description for measure in self.measures if not measure.given))
+
+    # ---------------------------------------------------------------- descriptions
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema; descriptions and the level of confidence are in the metadata of its fields."""
+        import pyarrow as pa
+
+        def described(column: Key | Measure) -> dict[str, str]:
+            confidence = getattr(column, "confidence", None)
+            stated = {} if confidence is None else {"confidence": str(confidence)}
+            return {"description": column.description, **stated}
+
+        return pa.schema(
+            [
+                *(
+                    pa.field(key.name, pa.int32() if key.whole else pa.string(), metadata=described(key))
+                    for key in self.keys
+                ),
+                *(pa.field(measure.name, pa.int64(), metadata=described(measure)) for measure in self.measures),
+            ]
+        )
+
+    @property
+    def file_schema(self) -> Any:
+        """The schema of the Parquet files."""
+        import pyarrow as pa
+
+        return pa.schema([field for field in self.schema if field.name not in self.in_folders])
+
+    def resources(self, *, regions: str, csv: bool) -> list[dict[str, Any]]:
+        """The table's files as a data package lists them; `regions` is the file that lists the regions."""
+        fields: list[dict[str, Any]] = [
+            {"name": key.name, "type": "integer" if key.whole else "string", "description": key.description}
+            for key in self.keys
+            if key.name not in self.in_folders
+        ]
+        for measure in self.measures:
+            confidence = {} if measure.confidence is None else {"confidence": measure.confidence}
+            constraints = {"required": measure.given, "minimum": 0}
+            described = {"name": measure.name, "type": "integer", "description": measure.description}
+            fields.append({**described, **confidence, "constraints": constraints})
+        names = [key.name for key in self.dimensions]
+        text = self.description if len(self.parts) == 1 else f"{self.description}; {PARTITIONED}"
+        found: dict[str, Any] = {"description": text, "schema": {"fields": fields, "primaryKey": names}}
+        if "region" in names and self.name != "regions":
+            reference = {"resource": regions.split(".")[0], "fields": "region"}
+            found["schema"]["foreignKeys"] = [{"fields": "region", "reference": reference}]
+        files = [file for file, _ in self.parts]
+        parquet = {"path": files if len(files) > 1 else files[0], "format": "parquet", **found}
+        if not csv:
+            return [{"name": self.name, **parquet}]
+        return [resource(f"{self.name}.csv", found), {"name": f"{self.name}-parquet", **parquet}]
+
+    # ---------------------------------------------------------------- rows
+
+    def batches(self, places: range | None = None, *, zeros: bool | None = None) -> Iterator[Any]:
+        """The rows as pyarrow Tables, a block of places at a time; without zero cells if they are not written."""
+        import pyarrow as pa
+
+        schema, written = self.schema, self.zeros if zeros is None else zeros
+        for block in region_blocks(self.places if places is None else places, self.width):
+            columns = self.rows(block, written)
+            yield pa.table([columns[name] for name in schema.names], schema=schema)
+
+    @property
+    def places(self) -> range:
+        """All places."""
+        return range(self.parts[0][1].start, self.parts[-1][1].stop)
+
+    def whole(self) -> Any:
+        """All rows, zeros too: one pyarrow Table."""
+        import pyarrow as pa
+
+        return pa.concat_tables([self.schema.empty_table(), *self.batches(zeros=True)]).combine_chunks()
+
+    def write(self, folder: Path, progress: Progress = silent, *, csv: bool) -> list[str]:
+        """Write all parts, on all cores, and with `csv` one CSV file of all rows; gives the files' names."""
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.parquet as pq
+
+        schema, done = self.file_schema, _Progress(f"writing {self.name}", len(self.places), progress)
+        texts = [key.name for key in self.keys if not key.whole and (self.width > 1 or not key.unique)]
+        texts = [name for name in texts if name in schema.names]
+
+        def write(start: int, stop: int) -> None:
+            for file, places in self.parts[start:stop]:
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                with pq.ParquetWriter(folder / file, schema, use_dictionary=texts) as writer:
+                    for rows in self.batches(places):
+                        writer.write_table(rows.select(schema.names), row_group_size=ROWS_IN_GROUP)
+                done.add(len(places))
+
+        in_threads(write, [(number, number + 1) for number in range(len(self.parts))])
+        names = [file for file, _ in self.parts]
+        if csv:
+            names.append(f"{self.name}.csv")
+            with pa.csv.CSVWriter(folder / names[-1], self.schema) as text:
+                for rows in self.batches():
+                    text.write_table(for_spreadsheets(rows))
+        return names
+
+    # ---------------------------------------------------------------- comparing
+
+    def differences(
+        self, folder: Path, progress: Progress = silent, *, csv: bool, but: tuple[str, ...] = ()
+    ) -> Iterator[str]:
+        """How the files differ from what would be written; columns `but` are not looked at."""
+        done = _Progress(f"comparing {self.name}", len(self.places), progress)
+
+        def compare(start: int, stop: int) -> list[str]:
+            found = []
+            for file, places in self.parts[start:stop]:
+                found += [fault for fault in [self._difference(folder, file, places, but)] if fault is not None]
+                done.add(len(places))
+            return found
+
+        parts = [(at, at + 1) for at in range(len(self.parts))]
+        yield from [fault for some in in_threads(compare, parts) for fault in some][:MOST_FAULTS]
+        if csv:
+            yield from self._csv_differs(folder / f"{self.name}.csv")
+
+    def _difference(self, folder: Path, file: str, places: range, but: tuple[str, ...]) -> str | None:
+        import pyarrow as pa
+
+        schema = self.file_schema
+        with ParquetRows(folder / file, most=len(places) * self.width) as stated:
+            if not stated.schema.equals(schema, check_metadata=True):
+                return f"{file}: its columns are not those of a release, or do not say what they hold in its words"
+            groups, rest = iter(stated.groups), schema.empty_table()
+            for right in self.batches(places):
+                while len(rest) < len(right):
+                    group = next(groups, None)
+                    if group is None:
+                        return f"{file} has fewer rows than follow from the measurements"
+                    rest = pa.concat_tables([rest, stated.group(group)])
+                found, rest = rest.slice(0, len(right)), rest.slice(len(right))
+                for column in schema.names:
+                    if column not in but and not right[column].equals(found[column]):
+                        return self._named(file, column, right, found)
+            if len(rest) or any(stated.group(group).num_rows for group in groups):
+                return f"{file} has rows that do not follow from the measurements"
+        return None
+
+    def _named(self, file: str, column: str, right: Any, found: Any) -> str:
+        """The first row where a column differs."""
+        expected, stated = right[column].to_pylist(), found[column].to_pylist()
+        row = next(row for row, (one, other) in enumerate(zip(expected, stated, strict=True)) if one != other)
+        place = ", ".join(f"{key.name} {right[key.name][row].as_py()!r}" for key in self.dimensions)
+        return f"{file}, {place}: {column} is {stated[row]!r}; what follows from the measurements is {expected[row]!r}"
+
+    def _csv_differs(self, path: Path) -> Iterator[str]:
+        """A CSV file against the rows, cell by cell as texts: 5 is not written 05."""
+        import pyarrow as pa
+        from pyarrow import csv
+
+        check_regular(path, most=MOST_TEXT)
+        names = self.schema.names
+        texts = for_spreadsheets(pa.concat_tables([self.schema.empty_table(), *self.batches()]))
+        right = pa.table([texts[name].cast(pa.string()).fill_null("") for name in names], names=names)
+        options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+        try:
+            found = csv.read_csv(path, convert_options=options, parse_options=csv.ParseOptions(newlines_in_values=True))
+        except pa.ArrowException as error:
+            yield f"{path.name} cannot be read: {error}"
+            return
+        if found.schema.names != names:
+            yield f"{path.name}: its columns are not {', '.join(names)}"
+        elif len(found) != len(right):
+            yield f"{path.name} has {len(found):,} rows, and should have {len(right):,}"
+        else:
+            wrong = [name for name in names if not right[name].equals(found[name])]
+            yield from (self._named(path.name, name, right, found) for name in wrong[:1])
+
+
+ROWS_IN_GROUP = 1 << 17  # of a Parquet file: what a query reads at least
+
+
+class _Progress:
+    """Tells how many places are done, from any thread."""
+
+    def __init__(self, doing: str, places: int, progress: Progress) -> None:
+        self._doing, self._places, self._progress, self._lock, self._done = doing, places, progress, Lock(), 0
+
+    def add(self, places: int) -> None:
+        with self._lock:
+            self._done += places
+            self._progress(Stage(self._doing, self._done, self._places, unit="%"))
