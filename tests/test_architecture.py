@@ -373,7 +373,6 @@ REPEATED_NAMES = {
     "ledger",
     "levels",
     "making",
-    "measurements",
     "plan",
     "reading",
     "report",

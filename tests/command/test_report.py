@@ -51,11 +51,11 @@ def test_a_release_has_a_page_unless_it_is_refused(typed, folder):
     assert tt.Release.load(folder / "out").release_id in html
     found = tt.verify(folder / "out")
     assert found.ok
-    assert REPORT in [one.place for one in found.unchecked]
+    assert REPORT in [one.place for one in found.assumptions]
     told = typed("release", "release.toml", "--out", "other", "--no-report", "--json")
     assert json.loads(told)["report"] is None
     assert not (folder / "other" / REPORT).exists()
-    assert REPORT not in [one.place for one in tt.verify(folder / "other").unchecked]
+    assert REPORT not in [one.place for one in tt.verify(folder / "other").assumptions]
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError(), ValueError("defect")])

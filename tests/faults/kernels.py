@@ -377,14 +377,14 @@ def ascending_lists(rng: Generator) -> None:
 
 
 def families(rng: Generator) -> None:
-    """Rows settled from the top fall, add up, and stay within public totals."""
+    """Rows that are allocated from the top do not rise, add up, and stay within public totals."""
     tree, sizes = any_tree(rng), sizes_of(rng)
     mean = reals(rng, (len(tree), sizes))
     deviation = magnitudes(rng, (len(tree), sizes))
     totals = leaf_numbers(rng, tree) if rng.random() < 0.6 else None
     found = allocate_rows(mean, deviation, tree, totals)
     need_counts(found, tree)
-    need((np.diff(found, axis=1) <= 0).all(), "settled rows rise with the size")
+    need((np.diff(found, axis=1) <= 0).all(), "allocated rows rise with the size")
     need(totals is None or (found[:, 0] <= totals).all(), "a region has more groups than its total")
 
 

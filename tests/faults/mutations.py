@@ -252,7 +252,10 @@ def _other_cell(table: Any, draw: random.Random) -> tuple[Any, str]:
     rows, row = table.to_pylist(), draw.randrange(table.num_rows)
     column = draw.choice(table.column_names)
     before = rows[row][column]
-    if isinstance(before, int):
+    if isinstance(before, list):
+        place = draw.randrange(len(before))
+        after = [*before[:place], before[place] + draw.choice([1, -1, 1000]), *before[place + 1 :]]
+    elif isinstance(before, int):
         after = draw.choice([before + 1, before - 1, before + 1000, -before, None, 2**31 - 1])
     elif before is None:
         after = "more" if table.schema.field(column).type == pa.string() else 3
@@ -266,8 +269,9 @@ def _other_cell(table: Any, draw: random.Random) -> tuple[Any, str]:
 
 def _counts(folder: Path, draw: random.Random) -> str:
     """One cell, or the rows, of the table of counts: in one of its files or in both."""
-    schema = pq.read_schema(folder / "counts.parquet")
-    table = pq.read_table(folder / "counts.parquet")
+    path = draw.choice(sorted([*folder.glob("counts.parquet"), *folder.glob("counts/**/*.parquet")]))
+    schema = pq.read_schema(path)
+    table = pq.read_table(path, partitioning=None)
     kind = draw.choice(["cell", "cell", "cell", "swapped", "dropped", "doubled", "shuffled", "description"])
     order = list(range(table.num_rows))
     row, second = draw.randrange(len(order)), draw.randrange(len(order))
@@ -292,9 +296,10 @@ def _counts(folder: Path, draw: random.Random) -> str:
         if order == list(range(table.num_rows)):
             raise Changed
         table = table.take(order)
-    written = draw.choice(["both", "both", "csv", "parquet"]) if kind != "description" else "parquet"
+    beside = (folder / "counts.csv").exists() and kind != "description"
+    written = draw.choice(["both", "both", "csv", "parquet"]) if beside else "parquet"
     if written != "csv":
-        pq.write_table(table.cast(schema), folder / "counts.parquet")
+        pq.write_table(table.cast(schema), path)
     if written != "parquet":
         pa.csv.write_csv(table, folder / "counts.csv")
     return f"counts ({written}): {where}"
@@ -302,6 +307,8 @@ def _counts(folder: Path, draw: random.Random) -> str:
 
 def _csv_cell(name: str) -> Callable[[Path, random.Random], str]:
     def change(folder: Path, draw: random.Random) -> str:
+        if not (folder / name).exists():
+            raise Changed
         with (folder / name).open(encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file))
         kind = draw.choice(["cell", "cell", "cell", "swapped", "dropped", "doubled"])
@@ -366,7 +373,7 @@ def damages(count: int, seed: int) -> Tally:
     """Bytes changed, cut out or put in, digests mended: an outcome or one of our errors, and soon."""
     found = _Found()
     for number, name, folder, draw in _copies(count, seed):
-        path = folder / draw.choice(sorted(path.name for path in folder.iterdir()))
+        path = draw.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
         path.write_bytes(damaged(path.read_bytes(), draw))
         if path.name != "manifest.json":
             mend_if_possible(folder)

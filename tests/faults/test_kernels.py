@@ -41,7 +41,7 @@ def test_a_case_that_never_ends_is_found_and_the_next_ones_run():
 
 
 def test_the_checks_notice_a_wrong_estimate(monkeypatch):
-    wrong = {"nearest_consistent": -1, "joint_counts": 1, "settled": 2}
+    wrong = {"nearest_consistent": -1, "joint_counts": 1, "allocate_rows": 2}
     for name, amount in wrong.items():
         right = getattr(kernels, name)
 

@@ -72,7 +72,7 @@ def _file(path: str) -> Any:
     from pyarrow import csv, parquet
 
     if _is_parquet(path) or isdir(path):
-        return parquet.read_table(path)
+        return parquet.read_table(path, partitioning=None)
     if found := is_utf_16(path) or open_quote(path):
         raise SpecError(found)
     parse = csv.ParseOptions(newlines_in_values=True)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import BudgetError, ReleaseError, SpecError
+from tallytree.core.names import briefly
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.privacy.accounting import NoiseKind, scale_for
 from tallytree.privacy.budget import Budget, Number, as_decimal, exact
@@ -56,6 +57,8 @@ class NoisyTable:
     rho: Fraction  # what it cost
     sensitivity: Sensitivity
     cells: tuple[int, ...] | None = None  # places in the flat table
+
+    __repr__ = briefly
 
 
 class PrivateTables(Unsharable):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 from itertools import product
 
 import numpy as np
@@ -96,19 +95,6 @@ def test_a_domain_that_is_too_large_names_the_models_to_use():
         Histogram.start(schema)
 
 
-def test_a_killed_run_goes_on_from_its_file():
-    measured = [MeasuredCell(*CELLS[40], 50.0, 1.0), MeasuredCell(*CELLS[70], 20.0, 1.0)]
-    model = Histogram.start(SCHEMA).fit(measured, HOUSEHOLDS, PERSONS)
-    file = io.BytesIO()
-    np.savez(file, **model.to_arrays())
-    file.seek(0)
-    with np.load(file) as arrays:
-        read = Histogram.from_arrays(SCHEMA, arrays)
-    one, two = (start.fit(measured, HOUSEHOLDS, PERSONS).to_arrays() for start in (model, read))
-    assert one.keys() == two.keys()
-    assert all(np.array_equal(one[name], two[name]) for name in one)
-
-
 def test_wrong_input_is_refused():
     model = Histogram.start(SCHEMA)
     cell = MeasuredCell(*CELLS[40], 50.0, 1.0)
@@ -116,7 +102,3 @@ def test_wrong_input_is_refused():
         model.fit([], HOUSEHOLDS, PERSONS)
     with pytest.raises(SpecError, match="number of persons"):
         model.fit([cell], HOUSEHOLDS, 0)
-    with pytest.raises(SpecError, match="not a histogram"):
-        Histogram.from_arrays(SCHEMA, {"first": np.array(1), "rounds": np.array(0)})
-    with pytest.raises(SpecError, match="shapes"):
-        Histogram.from_arrays(schema_of((2,), (2,), 3), model.to_arrays())

@@ -210,6 +210,6 @@ def test_means_hold_the_truth_as_promised(way, public_totals):
 def test_a_mean_is_sharper_where_the_number_of_entities_was_measured():
     widths = {}
     for way in ("at_least", "entities"):
-        ends = made(way, 1, intervals="none", epsilon=30).mean_size(None, typical=False).guaranteed
+        ends = made(way, 1, intervals="none").mean_size(None, typical=False).guaranteed
         widths[way] = ends[1] - ends[0]
     assert widths["entities"] < widths["at_least"]

@@ -19,6 +19,7 @@ import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
+from tallytree.core.names import briefly
 from tallytree.core.numbers import exact_number, short
 from tallytree.core.progress import Progress
 from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
@@ -59,6 +60,8 @@ class StoredSynthesis(SynthesisContents):
     """A synthesis whose households are those of a folder: there is no model to draw others from."""
 
     stored: Callable[[], Iterator[SyntheticHouseholds]] | None = None
+
+    __repr__ = briefly
 
     def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[SyntheticHouseholds]:
         """The households of the folder, in its groups of rows."""

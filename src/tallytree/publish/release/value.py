@@ -155,7 +155,9 @@ class Release(ReleaseContents):
     def _repr_html_(self) -> str:
         return shown.html(self, self.release_id)
 
-    def ask(self, query: Query, **options: Unpack[Options]) -> Answer:
+    def ask(
+        self, query: Query, *, confidence: float | None = None, typical: bool = True, progress: Progress = silent
+    ) -> Answer:
         """Answer a query, with its intervals.
 
         Parameters
@@ -179,7 +181,7 @@ class Release(ReleaseContents):
         SpecError
             If the query names an unknown region, size or category.
         """
-        return answer_queries(self, [query], **options)[0]
+        return answer_queries(self, [query], confidence=confidence, typical=typical, progress=progress)[0]
 
     def ask_each(
         self,
