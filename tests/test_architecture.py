@@ -325,22 +325,22 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_450,
-    "tables": 3_131,
-    "privacy": 3_256,
-    "estimate": 5_588,
-    "mechanisms": 1_846,
-    "synthesis": 3_412,
-    "planning": 1_664,
-    "publish": 9_690,
-    "demo": 200,
-    "lab": 5_200,
-    "command": 3_507,
+    "core and domain": 2_423,
+    "tables": 3_093,
+    "privacy": 3_187,
+    "estimate": 4_951,
+    "mechanisms": 1_655,
+    "synthesis": 2_631,
+    "planning": 1_512,
+    "publish": 8_265,
+    "demo": 168,
+    "lab": 5_062,
+    "command": 3_411,
 }
-MOST_MODULES = 315
+MOST_MODULES = 295
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (61, 6_892)  # modules, code lines
+MOST_TO_READ = (41, 4_446)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.household_neighbours",
@@ -352,7 +352,7 @@ THEOREM_CORE = (
     "privacy.selection",
     "privacy.noise",
 )
-MOST_IN_THE_CORE = 2_066
+MOST_IN_THE_CORE = 2_019
 PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "asking", "keeping"}
 # Present exceptions: these lists only get shorter.
 PARTICIPLE_MODULES = {
