@@ -1,3 +1,3 @@
 """The version, where everything that names it can read it: statements, journals, the command."""
 
-VERSION = "0.3.0"
+VERSION = "0.4.0.dev0"

@@ -47,4 +47,4 @@ def failed(outcome):
 
 def remade(name):
     """The check that a file is the one that tallytree makes again."""
-    return f"{name} is what tallytree makes again"
+    return f"{name} can be reproduced"

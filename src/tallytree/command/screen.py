@@ -433,11 +433,7 @@ def outcome(verification: Verification) -> RenderableType:
         sign = Text("✗ ", style="bold red") if check.faults else Text("✓ ", style="bold green")
         lines.append(sign + words(check.what))
         lines.extend(below(below(words(fault, style="red"))) for fault in check.faults)
-    verdict = (
-        Text("\nAll checks passed.", style="bold green")
-        if verification.ok
-        else Text(f"\n{len(verification.faults)} faults were found: do not use this release.", style="bold red")
-    )
+    verdict = Text(f"\n{verification.verdict}", style="bold green" if verification.ok else "bold red")
     if verification.assumptions:
         lines.append(Text("\nThe files alone cannot prove:"))
         lines.extend(below(Text(f"· {each.what}", style="dim")) for each in verification.assumptions)

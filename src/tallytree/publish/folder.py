@@ -203,12 +203,19 @@ def plain_name(name: str) -> str:
     return short(name).strip("'\"")
 
 
-def listed_files(folder: Path) -> dict[str, str]:
-    """The digests of files by name, from a manifest of this form; a ReleaseError names the version that can read it."""
+def check_form(folder: Path, *, do: str = "verify") -> None:
+    """Raise a ReleaseError that names the version which made the folder, if its files have another form."""
     manifest = read_json(folder / MANIFEST)
-    form, files = manifest.get("form"), manifest.get("files")
+    form = manifest.get("form")
     if form is True or form != FORM:
-        raise ReleaseError(f"made by {_maker(folder, manifest)}: verify it with that version")
+        raise ReleaseError(f"made by {_maker(folder, manifest)}: {do} it with that version")
+
+
+def listed_files(folder: Path) -> dict[str, str]:
+    """The digests of files by name, from a manifest of this form."""
+    check_form(folder)
+    manifest = read_json(folder / MANIFEST)
+    files = manifest.get("files")
     if set(manifest) != {"form", "tallytree", "files"} or not isinstance(files, dict):
         raise ReleaseError(f"{MANIFEST} holds something else than its form, a version and the digests of files")
     return files

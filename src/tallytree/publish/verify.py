@@ -23,9 +23,9 @@ from tallytree.publish.folder import (
     PRIVACY,
     REPORT,
     UNUSABLE,
+    check_form,
     digest,
     is_report,
-    listed_files,
     manifest_faults,
     plain_name,
     reason,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 FEWEST_DIGITS = 8  # of an id
 REGULAR = "all files are regular files of a plausible size"
 LISTED = "the files are those that the manifest lists, unchanged"
+KNOWN = "this version of tallytree can verify the files"
 REMADE = "all files can be made again from the measurements and the declared settings"
 PAGE = "the report: it is for people, and no part of the release; `tallytree report` makes it again"
 
@@ -69,6 +70,16 @@ class Verification:
         return all(not check.faults for check in self.checks)
 
     @property
+    def verdict(self) -> str:
+        """The outcome in a sentence."""
+        if self.ok:
+            return "All checks passed."
+        if any(check.what == KNOWN and check.faults for check in self.checks):
+            return "Not verified: another version of tallytree made it."
+        found = len(self.faults)
+        return f"{found} fault{'' if found == 1 else 's'} found: do not use this release."
+
+    @property
     def faults(self) -> tuple[str, ...]:
         """All faults that were found."""
         return tuple(fault for check in self.checks for fault in check.faults)
@@ -84,12 +95,11 @@ class Verification:
             ("✗" if check.faults else "✓", check.what, "; ".join(check.faults[:MOST_FAULTS_SHOWN]))
             for check in sorted(self.checks, key=lambda check: not check.faults)
         ]
-        verdict = "All checks passed." if self.ok else f"{len(self.faults)} faults were found: do not use this release."
         facts = {"id": self.release_id or "none"}
         checks = table(("", "check", "faults"), rows, rest="checks has all of them")
         beyond = [(one.place, one.what) for one in self.assumptions]
         assumptions = table(("where", "the files alone cannot prove"), beyond, rest="assumptions has all of it")
-        return page(verdict, facts, checks + assumptions if beyond else checks)
+        return page(self.verdict, facts, checks + assumptions if beyond else checks)
 
 
 @expecting(directory=PATH, id=optional(TEXT), typical=FLAG)
@@ -116,9 +126,10 @@ def verify(
     if strange := tuple(islice(strange_files(folder, PARTITIONED), MOST_FAULTS)):
         return Verification((Check(REGULAR, strange),), None)
     checks, assumptions = [Check(REGULAR, ())], list[Assumption]()
-    what = LISTED
+    what = KNOWN
     try:
-        listed_files(folder)
+        check_form(folder)
+        what = LISTED
         checks.append(Check(LISTED, _found(lambda: manifest_faults(folder))))
         what = REMADE
         subject = _opened(folder, progress, typical=typical)
@@ -174,7 +185,7 @@ def _checks(subject: ReleaseChecks | SynthesisChecks, progress: Progress) -> Ite
             faults = compare_folders(subject.folder, Path(home, "remade"), exact=subject.same_software)
     for name in dict.fromkeys(name.partition("/")[0] for name in faults if name):
         wrong = [fault for one, each in faults.items() if one.partition("/")[0] == name for fault in each]
-        yield Check(f"{plain_name(name)} is what tallytree makes again", tuple(wrong[: 2 * MOST_FAULTS]))
+        yield Check(f"{plain_name(name)} can be reproduced", tuple(wrong[: 2 * MOST_FAULTS]))
     same = not any(faults.values())
     yield Check(subject.content, _found(lambda: subject.count_faults(same=same)))
 

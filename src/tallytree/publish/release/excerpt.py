@@ -22,7 +22,7 @@ from tallytree.core.names import did_you_mean
 from tallytree.core.numbers import short
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
-from tallytree.publish.folder import MEASUREMENTS, PRIVACY, UNUSABLE, reason
+from tallytree.publish.folder import MANIFEST, MEASUREMENTS, PRIVACY, UNUSABLE, check_form, reason
 from tallytree.publish.reading import ParquetRows, check_regular, read_json
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.files import (
@@ -101,6 +101,10 @@ class _Source:
     """The directory of a release that has several parts."""
 
     folder: Path
+
+    def __post_init__(self) -> None:
+        if (self.folder / MANIFEST).is_file():
+            check_form(self.folder, do="read")
 
     @cached_property
     def statement(self) -> dict[str, Any]:

@@ -19,11 +19,13 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
 from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.publish.folder import (
+    MANIFEST,
     MEASUREMENTS,
     MOST_FAULTS,
     PACKAGE,
     PRIVACY,
     UNUSABLE,
+    check_form,
     reason,
     write_json,
     write_whole,
@@ -90,6 +92,8 @@ def write_files(release: ReleaseContents, folder: Path, progress: Progress = sil
 
 def read_release(folder: Path) -> ReleaseContents:
     """What a saved release holds, as far as it can be read; `verify` says whether it is sound."""
+    if os.path.lexists(folder / MANIFEST):
+        check_form(folder, do="read")
     if not os.path.lexists(folder / REGIONS):
         raise ReleaseError(f"{folder / REGIONS} is missing: {folder} does not hold a release of counts")
     statement = read_json(folder / PRIVACY)
