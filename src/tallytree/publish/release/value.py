@@ -205,7 +205,7 @@ class Release(ReleaseContents):
             `region`. A region that is no leaf stands for its leaves; a leaf may lie in several areas.
         category
             The name of a category; the last answer is the sum over its values.
-        **options
+        confidence, typical, progress
             As in `ask`. All typical intervals come from one run of replicates.
 
         Returns
