@@ -306,6 +306,19 @@ def test_help_needs_no_engine_and_no_compiler():
     assert done.stdout.strip() == "[]"
 
 
+def test_a_release_by_the_default_and_its_verification_load_nothing_of_the_lab(tmp_path):
+    code = (
+        "import sys, tallytree as tt; from tests.oracles.example import made_up; "
+        "how = {'budget': {'epsilon': 1}, 'unit': 'one_entity', 'intervals': 'none'}; "
+        "made = tt.release(made_up(1, public_totals=False), **how); "
+        "made.save(sys.argv[1]); assert tt.verify(sys.argv[1]).ok; "
+        "print([name for name in sys.modules if name.startswith('tallytree.lab')])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "release")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
 def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
     told = {
         alias.asname: f"{node.module}"

@@ -43,7 +43,7 @@ class Each:
     whole: bool = False  # read all of the release?
 
     @property
-    def by(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The arguments of `Release.ask_each`."""
         return {"level": self.level, "areas": self.areas, "category": self.category}
 
@@ -59,7 +59,7 @@ def run_query(directory: Path, query: Query, each: Each, how: Options, form: str
         progress(Stage("reading the release"))
         release = Release.load(directory) if each.whole else _read(directory, query, each)
         how = {**how, "progress": progress}
-        found = [release.ask(query, **how)] if each.name is None else release.ask_each(query, **each.by, **how)
+        found = [release.ask(query, **how)] if each.name is None else release.ask_each(query, **each.arguments, **how)
     listed = [one.to_json() for one in found]
     notes = [words(f"· {EXCERPT}")] if release.partial else []
     if form == "json":

@@ -99,7 +99,7 @@ def release(
     interrupt after the budget was reserved says what was spent and where to go on from.
     `intervals` says which error bars the counts get, at the level `confidence`: "all",
     "guaranteed" (typical ones take 25 more estimates) or "none". `areas` publishes totals of areas that are no regions,
-    such as {"school_districts": "districts.csv"}: public lists of leaves, as `Release.estimates` takes them.
+    such as {"school_districts": "districts.csv"}: public lists of leaves, as `Release.ask_each` takes them.
     """
     intervals, confidence = checked_which(intervals), checked_level(confidence)
     neighbours, budget = Neighbours.of(group_sizes, unit), Budget.of(budget)
