@@ -1,13 +1,13 @@
 """The experiments behind docs/accuracy.md: NOT PRIVATE, on public and made-up data.
 
     python -m experiments.accuracy --data DIRECTORY [--half tune|held|all] [--runs 20] [--only NAME …]
-        [--results accuracy-results] [--page docs/accuracy.md] [--out docs/figures]
+        [--results accuracy-results] [--out docs/figures]
     python -m experiments.accuracy --data DIRECTORY --only oregon --only ri-asian --runs 2     to try it
 
 DIRECTORY holds the files that experiments/named_files.py knows. Results go to a folder for each data set, ours and
 others apart, with a journal each: an interrupted run goes on, and more runs may be added. A journal does not know that
-a mechanism's code has changed: then delete its folder (`…/ours`). Tables are printed, and with --page also written into
-that page; pictures go to --out.
+a mechanism's code has changed: then delete its folder (`…/ours`). Tables are printed, and written as CSV to --out, where
+the pictures go too.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ from experiments.accuracy_tables import (
     Cell,
     Error,
     Errors,
-    detailed,
-    standing,
     tables,
-    written,
 )
 from experiments.named_files import load
 from tallytree.core import charts
@@ -292,7 +289,7 @@ def _ends(errors: Errors, case: Case, names: Sequence[str]) -> list[dict[str, An
 
 
 def report(given: Given, half: str, chosen: Sequence[DataSet]) -> str:
-    """Run one half and give its tables as Markdown; the picture and the long table are written."""
+    """Run one half, write its tables and pictures, and return the tables as Markdown."""
     errors: dict[str, dict[Cell, Error]] = {}
     for data in chosen:
         for public in (True, False):
@@ -300,17 +297,15 @@ def report(given: Given, half: str, chosen: Sequence[DataSet]) -> str:
                 errors.setdefault(name, {}).update(found)
             print(f"done: {data.name}, {'public' if public else 'private'} totals", file=sys.stderr, flush=True)
     settings, seeds_there = settings_of(errors), [seed for seed in SEEDS if seed in errors]
-    told = ", ".join(f"{data.name} ({min(given.runs, data.most_runs)} runs)" for data in chosen)
-    lines = [f"Data: {told}."]
     for totals in ("public", "private"):
         picture = root_against_leaves(errors, totals)
         if picture is not None:
-            path = charts.save(picture, given.out / f"accuracy-{half}-{totals}.png")
-            lines.append(f"![Error at the root against error at the leaves, {totals} totals](figures/{path.name})")
-    stands = [one for seed in seeds_there for one in standing(errors, seed, settings)]
-    given.results.mkdir(parents=True, exist_ok=True)
-    (given.results / f"standing-{half}.md").write_text(detailed(stands) + "\n", encoding="utf-8")
-    return "\n\n".join([*lines, tables(errors, seeds_there, settings, ORACLES)])
+            charts.save(picture, given.out / f"accuracy-{half}-{totals}.png")
+    found = tables(errors, seeds_there, settings, ORACLES)
+    for table in found:
+        table.write(given.out, half)
+    runs = ", ".join(f"{data.name} ({min(given.runs, data.most_runs)} runs)" for data in chosen)
+    return "\n\n".join([f"Data: {runs}.", *(table.printed() for table in found)])
 
 
 def main() -> None:
@@ -322,20 +317,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, help="processes (one per processor)")
     parser.add_argument("--limit", type=float, default=120, help="seconds that one run may take")
     parser.add_argument("--results", type=Path, default=Path("accuracy-results"), help="folder of results and journals")
-    parser.add_argument("--page", type=Path, help="page to write the tables into")
-    parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the pictures")
+    parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the tables and pictures")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     given = Given(options.data, options.runs, options.results, options.out, options.jobs, options.limit)
     for half in ("tune", "held") if options.half == "all" else (options.half,):
         chosen = [data for data in DATA_SETS if data.half == half and (not options.only or data.name in options.only)]
-        if not chosen:
-            continue
-        text = report(given, half, chosen)
-        print(text)
-        if options.page is not None:
-            page = options.page.read_text(encoding="utf-8")
-            options.page.write_text(written(page, half, text), encoding="utf-8")
+        if chosen:
+            print(report(given, half, chosen))
 
 
 if __name__ == "__main__":

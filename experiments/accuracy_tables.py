@@ -1,4 +1,4 @@
-"""NOT PRIVATE: from the errors of many experiments to the tables of docs/accuracy.md: pure functions, no data or files.
+"""NOT PRIVATE: from the errors of many experiments to the tables behind docs/accuracy.md.
 
 A *case* is a data set with public or private totals and one ε; a *cell* is a level and a metric of it. A *seed* is a
 mechanism of the papers. An error is a mean over runs with its standard error (SE).
@@ -6,10 +6,12 @@ mechanism of the papers. An error is a mean over runs with its standard error (S
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, hypot, log
+from pathlib import Path
 from typing import NamedTuple
 
 METRICS = ("emd", "l1")
@@ -151,24 +153,45 @@ def _stand(
     return Stand(seed, case, setting, beaten, better, tuple(gains))
 
 
-# -------------------------------------------------------------------- Markdown
+# -------------------------------------------------------------------- tables
 
 
-def tables(errors: Errors, seeds: Sequence[str], settings: Sequence[str], oracles: Sequence[str] = ()) -> str:
+class Table(NamedTuple):
+    """A table as it is printed and written: `accuracy-HALF-NAME.csv`."""
+
+    name: str
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def printed(self) -> str:
+        """The table in Markdown, under its title."""
+        lines = [self.head, ["---"] * len(self.head), *self.rows]
+        return f"### {self.title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def write(self, folder: Path, half: str) -> Path:
+        """Write the table as CSV."""
+        path = folder / f"accuracy-{half}-{self.name}.csv"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([self.head, *self.rows])
+        return path
+
+
+def tables(errors: Errors, seeds: Sequence[str], settings: Sequence[str], oracles: Sequence[str] = ()) -> list[Table]:
     """All tables of one half of the data."""
     stands = [one for seed in seeds for one in standing(errors, seed, settings)]
-    parts = [
-        ("The default against the best seed in each cell", default_table(errors, seeds)),
-        ("Level by level", level_table(errors, seeds)),
-        ("Every mechanism against the best seed in each cell", mechanism_table(errors, seeds, settings, oracles)),
-        ("Against the oracle", oracle_table(errors, oracles)),
-        ("Is there a setting that a seed nowhere beats?", standing_table(stands)),
-        ("Where there is none", failures(stands)),
+    found = [
+        default_table(errors, seeds),
+        level_table(errors, seeds),
+        mechanism_table(errors, seeds, settings, oracles),
+        oracle_table(errors, oracles),
+        standing_table(stands),
+        case_table(stands),
     ]
-    return "\n\n".join(f"### {title}\n\n{text}" for title, text in parts if text)
+    return [table for table in found if table.rows]
 
 
-def default_table(errors: Errors, seeds: Sequence[str]) -> str:
+def default_table(errors: Errors, seeds: Sequence[str]) -> Table:
     """By kind of data and by data set: against all seeds, and against those that divide the budget over the levels."""
     dividing = [seed for seed in seeds if seed not in ALL_ON_LEAVES]
     best, best_dividing = best_of(errors, seeds), best_of(errors, dividing)
@@ -178,10 +201,10 @@ def default_table(errors: Errors, seeds: Sequence[str]) -> str:
         against = [relative(ours, theirs, cells) for theirs in (best, best_dividing)]
         rows.append([*title, *(text for one in against for text in _words(one))])
     head = ["data", "totals", "mean", "worst", "behind", "mean, of those that divide", "worst", "behind"]
-    return _markdown(head, rows)
+    return Table("default", "The default against the best seed in each cell", head, rows)
 
 
-def level_table(errors: Errors, seeds: Sequence[str]) -> str:
+def level_table(errors: Errors, seeds: Sequence[str]) -> Table:
     """The default over the best seed from the root to the leaves, for each ε: EMD, then L1."""
     best, ours = best_of(errors, seeds), errors.get(DEFAULT, {})
     epsilons = sorted({cell.case.epsilon for cell in ours})
@@ -199,41 +222,46 @@ def level_table(errors: Errors, seeds: Sequence[str]) -> str:
                 found = [relative(ours, best, [cell]) for _, cell in here]
                 row.append(" ".join("–" if one is None else _ratio(one.mean) for one in found))
             rows.append(row)
-    return _markdown(["data", "totals", "metric", *(f"ε = {epsilon:g}" for epsilon in epsilons)], rows)
+    head = ["data", "totals", "metric", *(f"ε = {epsilon:g}" for epsilon in epsilons)]
+    return Table("levels", "Level by level", head, rows)
 
 
-def mechanism_table(errors: Errors, seeds: Sequence[str], settings: Sequence[str], oracles: Sequence[str] = ()) -> str:
+def mechanism_table(
+    errors: Errors, seeds: Sequence[str], settings: Sequence[str], oracles: Sequence[str] = ()
+) -> Table:
     """Geometric mean and worst ratio to the best seed, a column for each kind of data."""
     best = best_of(errors, seeds)
     columns = list(dict.fromkeys((cell.case.kind, cell.case.totals) for cell in sorted(best)))
     rows = []
     for name in (*settings, *seeds, *oracles):
-        row = [f"`{name}`" + (" (NOT PRIVATE)" if name in oracles else "")]
+        row = [name + (" (NOT PRIVATE)" if name in oracles else "")]
         for kind, totals in columns:
             cells = [cell for cell in best if (cell.case.kind, cell.case.totals) == (kind, totals)]
             found = relative(errors.get(name, {}), best, cells)
             row.append("–" if found is None else f"{_ratio(found.mean)} / {_ratio(found.worst)}")
         rows.append(row)
-    return _markdown(["mechanism", *(f"{kind}, {totals}" for kind, totals in columns)], rows)
+    head = ["mechanism", *(f"{kind}, {totals}" for kind, totals in columns)]
+    return Table("mechanisms", "Every mechanism against the best seed in each cell", head, rows)
 
 
-def oracle_table(errors: Errors, oracles: Sequence[str]) -> str:
+def oracle_table(errors: Errors, oracles: Sequence[str]) -> Table:
     """The default over each oracle by kind of data and ε: geometric mean and worst."""
     ours = errors.get(DEFAULT, {})
     epsilons = sorted({cell.case.epsilon for cell in ours})
     rows = []
     for name in oracles:
         for kind, totals in dict.fromkeys((cell.case.kind, cell.case.totals) for cell in sorted(ours)):
-            row = [f"`{name}`", kind, totals]
+            row = [name, kind, totals]
             for epsilon in epsilons:
                 cells = [cell for cell in ours if (cell.case.kind, *cell.case[2:]) == (kind, totals, epsilon)]
                 found = relative(ours, errors.get(name, {}), cells)
                 row.append("–" if found is None else f"{_ratio(found.mean)} / {_ratio(found.worst)}")
             rows.append(row)
-    return _markdown(["NOT PRIVATE", "data", "totals", *(f"ε = {epsilon:g}" for epsilon in epsilons)], rows)
+    head = ["NOT PRIVATE", "data", "totals", *(f"ε = {epsilon:g}" for epsilon in epsilons)]
+    return Table("oracle", "Against the oracle", head, rows)
 
 
-def standing_table(stands: Sequence[Stand]) -> str:
+def standing_table(stands: Sequence[Stand]) -> Table:
     """By seed and kind of data: in how many cases a setting holds, and our error over the seed's at root and leaves."""
     grouped: dict[tuple[str, str, str], list[Stand]] = defaultdict(list)
     for one in stands:
@@ -242,47 +270,31 @@ def standing_table(stands: Sequence[Stand]) -> str:
     for (seed, kind, totals), found in grouped.items():
         ends = [geometric_mean([one.gains[place] for one in found]) for place in (0, -1)]
         held = sum(one.holds for one in found)
-        rows.append([f"`{seed}`", kind, totals, f"{held} of {len(found)}", *map(_ratio, ends)])
-    return _markdown(["seed", "data", "totals", "cases in which one is", "root", "leaves"], rows)
+        rows.append([seed, kind, totals, f"{held} of {len(found)}", *map(_ratio, ends)])
+    head = ["seed", "data", "totals", "cases in which one is", "root", "leaves"]
+    return Table("settings", "Is there a setting that a seed does not beat anywhere?", head, rows)
 
 
-def failures(stands: Sequence[Stand]) -> str:
-    """Each case in which no setting holds: with the one that comes nearest, and where it is beaten or what it gains."""
-    lines = []
+def case_table(stands: Sequence[Stand]) -> Table:
+    """Every case: the setting that does best against a seed, where it is beaten, and what it gains at each level."""
+    rows = []
     for one in stands:
-        if one.holds:
-            continue
-        where = ", ".join(f"{cell.level} {cell.metric.upper()} {_ratio(ratio)}" for cell, ratio in one.beaten)
-        told = f"is beaten at {where}" if where else "is nowhere beaten, and nowhere better by more than 2 SE"
-        lines.append(f"- `{one.seed}`, {one.case}: `{one.setting}` {told}")
-    return "\n".join(lines) or ("None: there is one in every case." if stands else "")
-
-
-def detailed(stands: Sequence[Stand]) -> str:
-    """Every case: which setting, whether it holds, and our error over the seed's from the root to the leaves."""
-    rows = [
-        [
-            f"`{one.seed}`",
-            one.case.dataset,
-            one.case.totals,
-            f"{one.case.epsilon:g}",
-            f"`{one.setting}`",
-            "yes" if one.holds else "no",
-            " ".join(map(_ratio, one.gains)),
-        ]
-        for one in stands
-    ]
-    return _markdown(["seed", "data", "totals", "ε", "setting", "holds", "root … leaves"], rows)
+        beaten = ", ".join(f"{cell.level} {cell.metric.upper()} {_ratio(ratio)}" for cell, ratio in one.beaten)
+        case = [one.case.dataset, one.case.totals, f"{one.case.epsilon:g}"]
+        gains = " ".join(map(_ratio, one.gains))
+        rows.append([one.seed, *case, one.setting, "yes" if one.holds else "no", beaten, gains])
+    head = ["seed", "data", "totals", "ε", "setting", "holds", "beaten at", "ours ÷ seed, root … leaves"]
+    return Table("cases", "Case by case", head, rows)
 
 
 def _groups(ours: Mapping[Cell, Error]) -> list[tuple[tuple[str, str], list[Cell]]]:
-    """Cells by kind and totals (in bold), each followed by its data sets."""
+    """Cells by kind and totals, each kind followed by its data sets."""
     found: dict[tuple[str, str], list[Cell]] = {}
     for cell in sorted(ours):
         kind, dataset, totals, _ = cell.case
-        found.setdefault((f"**{kind}**", totals), []).append(cell)
+        found.setdefault((f"all {kind}", totals), []).append(cell)
         found.setdefault((dataset, totals), []).append(cell)
-    order = sorted(found, key=lambda key: (found[key][0].case.kind, key[1], not key[0].startswith("**"), key[0]))
+    order = sorted(found, key=lambda key: (found[key][0].case.kind, key[1], not key[0].startswith("all "), key[0]))
     return [(key, found[key]) for key in order]
 
 
@@ -292,20 +304,3 @@ def _words(one: Relative | None) -> list[str]:
 
 def _ratio(value: float) -> str:
     return f"{value:.2f}" if value < 9.995 else f"{value:,.0f}"
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return ""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def written(page: str, half: str, text: str) -> str:
-    """The page with the text between the markers of a half; a page without them is refused."""
-    begin, end = f"<!-- {half}: begin -->", f"<!-- {half}: end -->"
-    before, found, rest = page.partition(begin)
-    _, ended, after = rest.partition(end)
-    if not found or not ended:
-        raise ValueError(f"the page has no place for these tables; it needs the lines {begin} and {end}")
-    return f"{before}{begin}\n\n{text}\n\n{end}{after}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from fractions import Fraction
 
 import numpy as np
@@ -24,11 +25,10 @@ from experiments.accuracy_tables import (
     Cell,
     Error,
     best_of,
-    failures,
+    case_table,
     relative,
     standing,
     tables,
-    written,
 )
 
 from tallytree import Budget, one_entity
@@ -74,10 +74,11 @@ def test_a_setting_stands_if_it_is_nowhere_beaten_and_somewhere_better():
     (one,) = standing(errors, "seed", ["a"])
     assert not one.holds
     assert [(cell.level, cell.metric, ratio) for cell, ratio in one.beaten] == [("town", "emd", 1.04)]
-    assert failures([one]) == "- `seed`, here, public totals, ε = 1: `a` is beaten at town EMD 1.04"
+    (row,) = case_table([one]).rows
+    assert row == ["seed", "here", "public", "1", "a", "no", "town EMD 1.04", "0.50 0.97"]
 
 
-def test_where_all_are_beaten_the_one_that_is_beaten_by_least_is_told():
+def test_where_all_are_beaten_the_one_that_is_beaten_by_least_is_chosen():
     errors = {"seed": of(100, 100, 100, 100), "a": of(300, 10, 10, 10), "b": of(110, 110, 110, 110)}
     assert standing(errors, "seed", ["a", "b"])[0].setting == "b"
 
@@ -88,7 +89,8 @@ def test_standard_errors_forgive_what_they_explain():
     alike = {"seed": of(100, 100, 100, 100), "a": of(100, 100, 100, 100)}
     (one,) = standing(alike, "seed", ["a"])
     assert not one.holds
-    assert "nowhere better" in failures([one])
+    (row,) = case_table([one]).rows
+    assert row[5:7] == ["no", ""]  # not beaten anywhere, and not better anywhere
 
 
 def test_a_setting_without_a_result_in_some_cell_is_not_taken():
@@ -96,11 +98,14 @@ def test_a_setting_without_a_result_in_some_cell_is_not_taken():
     assert standing({"seed": of(9, 9, 9, 9), "a": part}, "seed", ["a"]) == []
 
 
-def test_tables_go_between_their_markers_and_nowhere_else():
-    page = "A\n<!-- held: begin -->\nold\n<!-- held: end -->\nZ\n"
-    assert written(page, "held", "new") == "A\n<!-- held: begin -->\n\nnew\n\n<!-- held: end -->\nZ\n"
-    with pytest.raises(ValueError, match="tune: begin"):
-        written(page, "tune", "new")
+def test_a_table_is_printed_and_written_as_csv(tmp_path):
+    errors = {"seed": of(100, 100, 100, 100), "tallytree": of(50, 50, 104, 90)}
+    for table in tables(errors, ["seed"], ["tallytree"]):
+        assert table.printed().startswith(f"### {table.title}\n\n| {table.head[0]} |")
+        with table.write(tmp_path, "held").open(encoding="utf-8", newline="") as file:
+            assert list(csv.reader(file)) == [[*table.head], *([*row] for row in table.rows)]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"accuracy-held-{name}.csv" for name in ("default", "levels", "mechanisms", "settings", "cases")}
 
 
 def test_each_data_set_has_its_name_and_both_halves_have_every_kind():
@@ -144,10 +149,10 @@ def test_a_small_run_gives_tables_with_every_contender(tmp_path):
     assert set(errors) == set(SEEDS) - {"joint-counts"} | contenders | set(ORACLES)
     assert all(len(found) == 6 for found in errors.values())  # three levels, two metrics
     assert settings_of(errors)[0] == "tallytree"
-    text = tables(errors, [seed for seed in SEEDS if seed in errors], settings_of(errors), ORACLES)
-    for name in errors:
-        assert f"`{name}`" in text
-    assert "`oracle` (NOT PRIVATE)" in text
+    found = tables(errors, [seed for seed in SEEDS if seed in errors], settings_of(errors), ORACLES)
+    (by_mechanism,) = (table for table in found if table.name == "mechanisms")
+    private = {f"{name} (NOT PRIVATE)" for name in ORACLES}
+    assert {row[0] for row in by_mechanism.rows} == set(errors) - set(ORACLES) | private
     assert run(given, data, public=False).rows.equals(results.rows)  # from the journals
     shown = root_against_leaves(errors, "private").to_dict()
     drawn = {found for found in errors if f"'mechanism': '{found}'" in str(shown)}
