@@ -6,8 +6,8 @@
 
 DIRECTORY holds the files that experiments/named_files.py knows. Results go to a folder for each data set, ours and
 others apart, with a journal each: an interrupted run goes on, and more runs may be added. A journal does not know that
-a mechanism's code has changed: then delete its folder (`…/ours`). Tables are printed, and written as CSV to --out, where
-the pictures go too.
+a mechanism's code has changed: then delete its folder (`…/ours`). Tables are printed, and written as CSV to --out,
+where the pictures go too.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ STOP_LIST = {
     r"\bcannot be told\b": "cannot be known",
     r"\btell(?:s)? (?:\w+ )?apart\b|\btold apart\b": "distinguish",
     r"\bthere (?:is|are) none\b": "split the sentence, or 'no …'",
-    r"\b(?:is|are) no (?!longer|more\b|less\b|larger|smaller|wider|narrower|worse|better|faster|slower|earlier|later)": "is not a",
+    r"\b(?:is|are) no (?!longer|more\b|less\b|\w+er\b|worse)": "is not a",
     r"\bthat have none\b|\bwhere there is none\b|\bif there is none\b": "without …",
     r"\bwhat is (?:left|kept|there)\b": "the rest, …",
     r"\bprices\b": "multipliers",
