@@ -301,11 +301,11 @@ def report(given: Given, half: str, chosen: Sequence[DataSet]) -> str:
         picture = root_against_leaves(errors, totals)
         if picture is not None:
             charts.save(picture, given.out / f"accuracy-{half}-{totals}.png")
-    found = tables(errors, seeds_there, settings, ORACLES)
-    for table in found:
+    made = tables(errors, seeds_there, settings, ORACLES)
+    for table in made:
         table.write(given.out, half)
     runs = ", ".join(f"{data.name} ({min(given.runs, data.most_runs)} runs)" for data in chosen)
-    return "\n\n".join([f"Data: {runs}.", *(table.printed() for table in found)])
+    return "\n\n".join([f"Data: {runs}.", *(table.printed() for table in made)])
 
 
 def main() -> None:
