@@ -99,14 +99,15 @@ def step_copy(folder: Path, scale: float, stages: Stages) -> None:
 
 
 def step_release(folder: Path, scale: float, stages: Stages) -> None:
-    from tallytree.command.make import Order, _made
+    from tallytree.command.make import _made
+    from tallytree.command.options import ReleaseOptions
     from tallytree.command.release_spec import ReleaseSpec
     from tallytree.publish.run_folder import RunFolder
 
     out, spec = folder / "release", ReleaseSpec.load(folder / wanted_spec(folder))
     for old in (out, folder / "release.partial"):
         shutil.rmtree(old, ignore_errors=True)
-    run, order = RunFolder(folder / "release.partial"), Order("release", folder / wanted_spec(folder), out)
+    run, order = RunFolder(folder / "release.partial"), ReleaseOptions(spec=folder / wanted_spec(folder), out=out)
     made, release_id = _made(spec, out, run, stages, ledger=None, order=order)
     run.finish()
     stages.close()

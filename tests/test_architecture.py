@@ -402,15 +402,6 @@ COMPLEX = {
     "domain.hierarchy.from_edges",
 }
 MANY_PARAMETERS = {
-    "command.audit.run_audit",
-    "command.evaluate.run_evaluate",
-    "command.main.audit",
-    "command.main.evaluate",
-    "command.main.plan",
-    "command.main.query",
-    "command.main.release",
-    "command.main.synthesize",
-    "command.plan.run_plan",
     "estimate.intervals.list_bounds._bound",
     "estimate.intervals.typical._put_ends",
     "estimate.intervals.typical.typical",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tallytree.command import progress_bar
-from tallytree.command.make import Order, run_order
+from tallytree.command.make import run_order
+from tallytree.command.options import AuditOptions, ReleaseOptions
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
 from tallytree.lab.audit.border import PUBLISHED
@@ -21,32 +21,22 @@ from tallytree.lab.audit.verdicts import WARNING, Audit, BorderRow, Row
 from tallytree.lab.plots import save_with_plots
 
 
-def run_audit(
-    mechanisms: Sequence[str] | None,
-    *,
-    runs: int | None,
-    quick: bool,
-    planted: bool,
-    confidence: float,
-    jobs: int | None,
-    as_json: bool,
-    out: Path | None,
-    quiet: bool,
-) -> bool:
+def run_audit(options: AuditOptions) -> bool:
     """Audit, show and keep the result: is every claim consistent, and every planted defect caught?"""
+    quiet, out = options.quiet, options.out
     with shown(quiet) as progress:
         found = audit(
-            mechanisms=None if not mechanisms else list(mechanisms),
-            runs=runs,
-            quick=quick,
-            planted=planted,
-            confidence=confidence,
-            jobs=jobs,
+            mechanisms=options.mechanism or None,
+            runs=options.runs,
+            quick=options.quick,
+            planted=options.planted,
+            confidence=options.confidence,
+            jobs=options.jobs,
             progress=progress,
             release=release_in_process,
         )
     written = [] if out is None else save_with_plots(found, out)
-    if as_json and not quiet:
+    if options.as_json and not quiet:
         show_json(found.to_json())
     else:
         show(_report(found), quiet=quiet and found.ok)
@@ -65,7 +55,7 @@ def release_in_process(folder: Path) -> str:
     try:
         with redirect_stdout(printed), redirect_stderr(printed), warnings.catch_warnings():
             warnings.simplefilter("always")
-            run_order(Order("release", folder / "release.toml", folder / PUBLISHED, no_ledger=True))
+            run_order(ReleaseOptions(spec=folder / "release.toml", out=folder / PUBLISHED, no_ledger=True))
     finally:
         progress_bar.BETWEEN_LINES = own
     return printed.getvalue()

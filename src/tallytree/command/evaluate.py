@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shlex
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tallytree.command.options import EvaluateOptions, command_line, output_form
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
+from tallytree.command.spec import wanted_budget
 from tallytree.core.charts import available
-from tallytree.core.errors import BudgetError, SpecError
+from tallytree.core.errors import SpecError
 from tallytree.lab.columns import UnclearLevels, UnclearSizes
 from tallytree.lab.datasets import DATASETS, make
 from tallytree.lab.plain import read_counts
@@ -28,71 +28,39 @@ from tallytree.lab.results import WARNING, Results
 from tallytree.lab.runner import compare
 from tallytree.lab.truth import Truth
 from tallytree.mechanisms import mechanism_named
-from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import PrivacyUnit
 
 Rows = list[dict[str, Any]]
 
 
-def run_evaluate(
-    data: str,
-    mechanisms: Sequence[str] | None,
-    epsilon: Sequence[str] | None,
-    *,
-    levels: Sequence[str] | None,
-    size_columns: str | None,
-    runs: int,
-    scale: float,
-    seed: int,
-    unit: str,
-    jobs: int | None,
-    limit: float | None,
-    as_json: bool,
-    as_csv: bool,
-    out: Path | None,
-    quiet: bool,
-) -> None:
+def run_evaluate(options: EvaluateOptions) -> None:
     """Compare mechanisms with the truth, show how they did, and keep it in a folder."""
-    if as_json and as_csv:
-        raise SpecError("give --json or --csv, not both")
-    chosen = None if not mechanisms else [mechanism_named(name).name for name in mechanisms]
-    budgets = [_budget(text) for text in epsilon or ["1"]]
+    form = output_form(as_json=options.as_json, as_csv=options.as_csv)
+    chosen = [mechanism_named(name).name for name in options.mechanism or ()]
+    budgets = [wanted_budget(f"--epsilon {text}:", epsilon=text) for text in options.epsilon or ["1"]]
     try:
-        truth = _truth(data, scale, seed, levels, size_columns)
+        truth = _truth(options)
     except (UnclearLevels, UnclearSizes) as unclear:
-        others = {
-            "--mechanism": mechanisms,
-            "--epsilon": epsilon,
-            "--runs": runs,
-            "--seed": seed or None,
-            "--unit": unit,
-            "--jobs": jobs,
-            "--limit": limit,
-            "--out": out,
-            "--json": as_json,
-            "--csv": as_csv,
-            "--quiet": quiet,
-        }
-        raise _how_to_say(unclear, data, levels, size_columns, others) from None
-    with shown(quiet) as progress:
+        raise _how_to_say(unclear, options) from None
+    with shown(options.quiet) as progress:
         results = compare(
             truth,
-            chosen,
+            chosen or None,
             budgets,
-            runs=runs,
-            unit=PrivacyUnit(unit),  # type: ignore[arg-type]  # which says what there is
-            seed=seed,
-            jobs=jobs,
-            limit=limit,
-            out=out,
+            runs=options.runs,
+            unit=PrivacyUnit(options.unit),  # type: ignore[arg-type]  # which says what there is
+            seed=options.seed,
+            jobs=options.jobs,
+            limit=options.limit,
+            out=options.out,
             progress=lambda stage: progress(replace(stage, doing=f"NOT PRIVATE: {stage.doing}")),
         )
-    written = [] if out is None else save_with_plots(results, out)
-    if quiet:
+    written = [] if options.out is None else save_with_plots(results, options.out)
+    if options.quiet:
         return
-    if as_json:
+    if form == "json":
         show_json(_content(truth, results))
-    elif as_csv:
+    elif form == "csv":
         print(_csv(results), end="")
     else:
         show(_report(truth, results))
@@ -100,47 +68,29 @@ def run_evaluate(
             show(_files(written, with_plots=available()))
 
 
-def _truth(data: str, scale: float, seed: int, levels: Sequence[str] | None, size_columns: str | None) -> Truth:
+def _truth(options: EvaluateOptions) -> Truth:
     """A made-up data set by name, or public counts in a file."""
-    is_file = data not in DATASETS and Path(data).exists()
-    if not is_file and data not in DATASETS and (os.sep in data or Path(data).suffix):
-        raise SpecError(f"there is no file {data}, and no made-up data set is called that")
-    if is_file:
-        if scale != 1:
+    data, named = options.data, options.data in DATASETS
+    if not named and Path(data).exists():
+        if options.scale != 1:
             raise SpecError(f"--scale is for made-up data sets; {data} is a file")
-        return read_counts(data, levels or None, size_columns)
-    if levels or size_columns is not None:
+        return read_counts(data, options.level or None, options.size_columns)
+    if not named and (os.sep in data or Path(data).suffix):
+        raise SpecError(f"there is no file {data}, and no made-up data set is called that")
+    if options.level or options.size_columns is not None:
         raise SpecError(f"--level and --size-columns are for files; {data} is a made-up data set, which has its own")
-    return make(data, scale=scale, seed=seed)  # which says what there is, and the nearest name
+    return make(data, scale=options.scale, seed=options.seed)  # which says what there is, and the nearest name
 
 
-def _how_to_say(
-    unclear: UnclearLevels | UnclearSizes,
-    data: str,
-    levels: Sequence[str] | None,
-    size_columns: str | None,
-    others: dict[str, Any],
-) -> SpecError:
+def _how_to_say(unclear: UnclearLevels | UnclearSizes, options: EvaluateOptions) -> SpecError:
     """What is unclear about the columns, and the same command with the words that make it clear."""
     if isinstance(unclear, UnclearLevels):
-        levels = unclear.likely
-        ask = f"Say which columns are levels, from the top down. If they are {' and '.join(levels)}"
+        options = replace(options, level=list(unclear.likely))
+        ask = f"Say which columns are levels, from the top down. If they are {' and '.join(unclear.likely)}"
     else:
-        size_columns = unclear.prefixes[0]
-        ask = f"Say what stands before the number. If it is {size_columns!r}"
-    words = ["tallytree", "evaluate", data]
-    for option, value in {"--level": levels, "--size-columns": size_columns, **others}.items():
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if each is not None and each is not False:
-                words += [option] if each is True else [option, str(each)]
-    return SpecError(f"{unclear.told}. {ask}:\n  {shlex.join(words)}")
-
-
-def _budget(text: str) -> Budget:
-    try:
-        return Budget(epsilon=text)
-    except BudgetError as error:
-        raise SpecError(f"--epsilon {text}: {error}") from None
+        options = replace(options, size_columns=unclear.prefixes[0])
+        ask = f"Say what stands before the number. If it is {unclear.prefixes[0]!r}"
+    return SpecError(f"{unclear.told}. {ask}:\n  {command_line(options)}")
 
 
 # -------------------------------------------------------------------- for programs

@@ -11,19 +11,30 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from tallytree.command.ledger import ledger_app
+from tallytree.command.options import (
+    AnyDirectory,
+    AsJson,
+    AuditOptions,
+    EvaluateOptions,
+    NoReport,
+    PlanOptions,
+    QueryOptions,
+    Quiet,
+    ReleaseOptions,
+    SpecPath,
+    SynthesisOptions,
+    with_options,
+)
 from tallytree.command.startup import skip_unused
 from tallytree.command.streams import make_streams_safe
-from tallytree.core.errors import BudgetError, SpecError, TallytreeError
+from tallytree.core.errors import BudgetError, TallytreeError
 from tallytree.version import VERSION
-
-if TYPE_CHECKING:
-    from tallytree.publish.release.queries import QueryKind
 
 
 class Interrupted(Exception):
@@ -52,33 +63,6 @@ app = typer.Typer(
 )
 app.add_typer(ledger_app, name="ledger")
 
-SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors, warnings and ids only.")]
-NewDirectory = Annotated[Path, typer.Option("--out", help="The directory to write; must not exist yet.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Finish an interrupted run; nothing is spent twice.")]
-SameData = Annotated[
-    bool,
-    typer.Option(
-        "--same-data-other-name",
-        help="Charge files that another account was charged for; the privacy statement names it: budgets add up.",
-    ),
-]
-ChangedFiles = Annotated[
-    bool,
-    typer.Option(
-        "--changed-files",
-        help="Charge the same account for other files than before: the same data, corrected or in another format.",
-    ),
-]
-LedgerPath = Annotated[
-    Path | None, typer.Option("--ledger", help="The ledger to charge, instead of the one in the spec.")
-]
-NoLedger = Annotated[
-    bool, typer.Option("--no-ledger", help="Charge none: what else is released about these data is not checked.")
-]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page (report.html).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -88,7 +72,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Differentially private counts that add up: how many groups of each size in every region."""
 
@@ -129,118 +115,47 @@ def validate(spec: SpecPath, as_json: AsJson = False, quiet: Quiet = False) -> N
 
 
 @app.command()
-def plan(
-    spec: SpecPath,
-    suggest: Annotated[
-        list[str] | None, typer.Option(help='Find shares for a goal: "county within 20 at 95%". May be repeated.')
-    ] = None,
-    epsilon: Annotated[list[str] | None, typer.Option(help="Another epsilon than the spec's. May be repeated.")] = None,
-    prior: Annotated[
-        str | None, typer.Option(help="What to expect, for [plan] prior: a shape, a table or a release.")
-    ] = None,
-    groups: Annotated[int | None, typer.Option(help="How many groups to expect, for [plan] groups.")] = None,
-    mechanism: Annotated[list[str] | None, typer.Option(help="Only this mechanism. May be repeated.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also draw a picture: .png, .svg or .html.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Also write a page for people: .html.")] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def plan(options: PlanOptions) -> None:
     """Say what the budget will buy, level by level, from public facts alone.
 
     Nothing is spent, and the microdata are not opened.
     """
     from tallytree.command.plan import run_plan
 
-    run_plan(
-        spec,
-        suggest,
-        epsilon=epsilon,
-        prior=prior,
-        groups=groups,
-        mechanisms=mechanism,
-        plot=plot,
-        report=report,
-        as_json=as_json,
-        quiet=quiet,
-    )
+    run_plan(options)
 
 
 @app.command()
-def release(
-    spec: SpecPath,
-    out: NewDirectory,
-    ledger: LedgerPath = None,
-    no_ledger: NoLedger = False,
-    same_data: SameData = False,
-    changed_files: ChangedFiles = False,
-    resume: Resume = False,
-    no_report: NoReport = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def release(options: ReleaseOptions) -> None:
     """Read, measure, estimate and write a release. The budget is spent once the noise is drawn.
 
-    It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless it is
-    told --no-ledger.
+    It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless
+    --no-ledger is given.
     """
-    from tallytree.command.make import Order, run_order
+    from tallytree.command.make import run_order
 
-    run_order(
-        Order(
-            "release",
-            spec,
-            out,
-            ledger=ledger,
-            no_ledger=no_ledger,
-            same_data=same_data,
-            changed_files=changed_files,
-            resumed=resume,
-            report=not no_report,
-            as_json=as_json,
-            quiet=quiet,
-        )
-    )
+    run_order(options)
 
 
 @app.command()
-def synthesize(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/synthesis.md.")],
-    out: NewDirectory,
-    ledger: LedgerPath = None,
-    no_ledger: NoLedger = False,
-    resume: Resume = False,
-    same_data: SameData = False,
-    changed_files: ChangedFiles = False,
-    no_report: NoReport = False,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def synthesize(options: SynthesisOptions) -> None:
     """Make synthetic households and persons from private ones. The budget is spent, round by round.
 
-    It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless it is
-    told --no-ledger. Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a
+    It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless
+    --no-ledger is given. Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a
     ledger nothing guards against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
     """
-    from tallytree.command.make import Order, run_order
+    from tallytree.command.make import run_order
 
-    run_order(
-        Order(
-            "synthesize",
-            spec,
-            out,
-            ledger=ledger,
-            no_ledger=no_ledger,
-            same_data=same_data,
-            changed_files=changed_files,
-            resumed=resume,
-            report=not no_report,
-            quiet=quiet,
-        )
-    )
+    run_order(options)
 
 
 @app.command()
 def verify(
-    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")],
+    directory: AnyDirectory,
     id: Annotated[  # noqa: A002
         str | None, typer.Option(help="The id printed at release, or its first 8 or more digits.")
     ] = None,
@@ -248,7 +163,7 @@ def verify(
         bool, typer.Option("--no-typical", help="Leave out typical intervals, which take 25 estimates.")
     ] = False,
     ledger: Annotated[
-        Path | None, typer.Option("--ledger", help="Of a release that is sound, tell its id to the ledger that paid.")
+        Path | None, typer.Option("--ledger", help="Record the id of a sound release in the ledger that paid for it.")
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -289,84 +204,17 @@ def _passes_all_checks(
 
 
 @app.command()
-def query(
-    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release directory.")],
-    region: Annotated[
-        list[str] | None, typer.Option(help="Its id or name; may be repeated for a sum. All regions if left out.")
-    ] = None,
-    size: Annotated[str | None, typer.Option(help='">=6", "3-5", "0" or "1,2,7+". All sizes if left out.')] = None,
-    share: Annotated[bool, typer.Option("--share", help="The sizes' share of all groups there.")] = False,
-    mean: Annotated[
-        bool, typer.Option("--mean", help="Entities per group; those of the last size or more count as that size.")
-    ] = False,
-    ratio_to: Annotated[
-        list[str] | None, typer.Option(metavar="REGION", help="Divide by the same sizes there.")
-    ] = None,
-    difference_to: Annotated[
-        list[str] | None, typer.Option(metavar="REGION", help="Subtract the same sizes there.")
-    ] = None,
-    level: Annotated[str | None, typer.Option(help="Answer for every region of a level (within --region).")] = None,
-    regions: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Answer for every area of a CSV or Parquet file: columns area and region."),
-    ] = None,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="A category's value: tenure=rented. With tenure alone, each of its values."
-        ),
-    ] = None,
-    share_of: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="The share of a category's value among all groups there."),
-    ] = None,
-    confidence: Annotated[float | None, typer.Option(help="Of the intervals; the release's own if left out.")] = None,
-    simultaneous: Annotated[
-        bool, typer.Option("--simultaneous", help="Size by size, with intervals that hold for all sizes together.")
-    ] = False,
-    no_typical: Annotated[bool, typer.Option("--no-typical", help="Leave the typical intervals out: quicker.")] = False,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Read all of a large release: slower, with narrower and typical intervals.")
-    ] = False,
-    as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each answer.")] = False,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def query(options: QueryOptions) -> None:
     """Answer questions about a release: sums, shares, means, ratios and differences, with error bars."""
-    from tallytree.command.query import Each, read_query, run_bands, run_query
+    from tallytree.command.query import run_query
 
-    kinds: dict[str, tuple[object, QueryKind]] = {
-        "--share": (share, "share"),
-        "--share-of": (share_of, "share"),
-        "--mean": (mean, "mean"),
-        "--ratio-to": (ratio_to, "ratio"),
-        "--difference-to": (difference_to, "difference"),
-        "--simultaneous": (simultaneous, "sum"),
-    }
-    wanted = [kind for given, kind in kinds.values() if given]
-    if len(wanted) > 1:
-        raise SpecError(f"ask one thing at a time: one of {', '.join(kinds)}")
-    if as_json and as_csv:
-        raise SpecError("give --json or --csv, not both")
-    if regions is not None and (level is not None or region):
-        raise SpecError("--regions names a file of areas; it goes without --level and --region")
-    kind = wanted[0] if wanted else "sum"
-    asked, category = read_query(kind, region, size, ratio_to or difference_to, by, share_of)
-    if category is not None and (level is not None or regions is not None or simultaneous):
-        raise SpecError(
-            f"--by {category} asks for each value of a category, which goes without --level, --regions and "
-            f"--simultaneous; name the value that is meant, as in {category}=VALUE"
-        )
-    each, form = Each(level, regions, category, whole), "json" if as_json else "csv" if as_csv else "text"
-    if simultaneous:
-        run_bands(directory, asked, each, confidence, form, quiet=quiet)
-    else:
-        run_query(directory, asked, each, {"confidence": confidence, "typical": not no_typical}, form, quiet=quiet)
+    run_query(options)
 
 
 @app.command()
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")],
+    directory: AnyDirectory,
     map: Annotated[  # noqa: A002
         Path | None, typer.Option(help="GeoJSON with an area for each region: a property has their ids or names.")
     ] = None,
@@ -387,7 +235,7 @@ def report(
 
 @app.command()
 def export(
-    directory: Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")],
+    directory: AnyDirectory,
     to: Annotated[
         str,
         typer.Option(
@@ -425,91 +273,24 @@ def mechanisms(as_json: AsJson = False, quiet: Quiet = False) -> None:
 
 
 @app.command()
-def evaluate(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATASET|PATH",
-            help="census, taxi, race, people, or a CSV or Parquet file of public counts by region and size.",
-        ),
-    ],
-    level: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column of the file with region names; repeat, from the top down."),
-    ] = None,
-    size_columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PREFIX", help="What stands before the size in the file's columns: hh for hh1, hh2 and so on"
-        ),
-    ] = None,
-    mechanism: Annotated[list[str] | None, typer.Option(help="Repeat for several; all of them if not given.")] = None,
-    epsilon: Annotated[list[str] | None, typer.Option(help="Repeat for several; 1 if not given.")] = None,
-    runs: Annotated[int, typer.Option(help="Runs of each mechanism with each epsilon.")] = 5,
-    scale: Annotated[float, typer.Option(help="Size of a made-up data set; 1 is full size.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same data and noise.")] = 0,
-    unit: Annotated[str, typer.Option(help="one_entity or one_group.")] = "one_entity",
-    jobs: Annotated[int | None, typer.Option(help="Processes at a time; one per processor if not given.")] = None,
-    limit: Annotated[float | None, typer.Option(help="Seconds that one run may take; none if not given.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the summary as CSV.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for results and plots. Given again, only what is missing is run.")
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def evaluate(options: EvaluateOptions) -> None:
     """NOT PRIVATE: compare mechanisms with the truth, on made-up or public data."""
     from tallytree.command.evaluate import run_evaluate
 
-    run_evaluate(
-        data,
-        mechanism,
-        epsilon,
-        levels=level,
-        size_columns=size_columns,
-        runs=runs,
-        scale=scale,
-        seed=seed,
-        unit=unit,
-        jobs=jobs,
-        limit=limit,
-        as_json=as_json,
-        as_csv=as_csv,
-        out=out,
-        quiet=quiet,
-    )
+    run_evaluate(options)
 
 
 @app.command()
-def audit(
-    mechanism: Annotated[list[str] | None, typer.Option(help="Repeat for several; all if not given.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Outputs of each of two neighbours; 10,000 if not given.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and settings.")] = False,
-    planted: Annotated[bool, typer.Option("--planted", help="Audit planted defects: each must be caught.")] = False,
-    confidence: Annotated[float, typer.Option(help="Of all bounds from outputs together.")] = 0.999,
-    jobs: Annotated[int | None, typer.Option(help="Processes at a time; one per processor if not given.")] = None,
-    as_json: AsJson = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for the table and the plot.")] = None,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def audit(options: AuditOptions) -> None:
     """NOT PRIVATE: bound the real epsilon of every mechanism, and record what passes the privacy border.
 
     Exit code 1 if a claim is violated, or a planted defect is not caught.
     """
     from tallytree.command.audit import run_audit
 
-    consistent = run_audit(
-        mechanism,
-        runs=runs,
-        quick=quick,
-        planted=planted,
-        confidence=confidence,
-        jobs=jobs,
-        as_json=as_json,
-        out=out,
-        quiet=quiet,
-    )
-    if not consistent:
+    if not run_audit(options):
         raise typer.Exit(1)
 
 

@@ -9,9 +9,9 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import typer
 from rich.console import RenderableType
 
 from tallytree.command import reports, screen
+from tallytree.command.options import ReleaseOptions, RunOptions, command_line
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.report import page_of, report_after
@@ -106,37 +107,12 @@ def _showing_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
         ) from None
 
 
-@dataclass(frozen=True)
-class Order:
-    """What a user typed to have a release or synthetic households made."""
-
-    word: str  # release or synthesize
-    path: Path
-    out: Path
-    ledger: Path | None = None
-    no_ledger: bool = False
-    same_data: bool = False
-    changed_files: bool = False
-    resumed: bool = False
-    report: bool = True
-    as_json: bool = False
-    quiet: bool = False
-
-    @property
-    def flags(self) -> dict[str, bool]:
-        """What the data holder states of the files."""
-        return {"same_data": self.same_data, "changed_files": self.changed_files}
-
-    @property
-    def again(self) -> str:
-        """The command as it can be pasted into a shell."""
-        words = ["tallytree", self.word, str(self.path), "--out", str(self.out)]
-        words += [] if self.ledger is None else ["--ledger", str(self.ledger)]
-        words += ["--no-ledger"] * self.no_ledger + ["--same-data-other-name"] * self.same_data
-        return shlex.join(words + ["--changed-files"] * self.changed_files)
+def again(options: RunOptions) -> str:
+    """The command of a run as it can be pasted into a shell, but for `--resume`."""
+    return command_line(replace(options, resume=False))
 
 
-def run_order(order: Order) -> None:
+def run_order(order: RunOptions) -> None:
     """Make what was ordered. If an account does not know the files, ask on a terminal, and run again with permission.
 
     The first run spent nothing and left nothing, so that the second begins anew.
@@ -153,19 +129,19 @@ def run_order(order: Order) -> None:
             _run(replace(order, changed_files=True))
 
 
-def _run(order: Order) -> None:
+def _run(order: RunOptions) -> None:
     """A run from its spec to its directory, and then its page if that is wanted.
 
     One that is resumed was charged before it was interrupted, or is charged now.
     """
     out = order.out
-    spec = ReleaseSpec.load(order.path) if order.word == "release" else SynthesisSpec.load(order.path)
+    spec = ReleaseSpec.load(order.spec) if isinstance(order, ReleaseOptions) else SynthesisSpec.load(order.spec)
     with claimed(out), shown(order.quiet) as progress:
         run = RunFolder.beside(place_of(out))
-        made, release_id = _finished_before(run, order) if order.resumed else (None, None)
+        made, release_id = _finished_before(run, order) if order.resume else (None, None)
         if release_id is None:
             _refuse(run, order)
-            if order.resumed:
+            if order.resume:
                 refuse_changed(run.folder, spec)
             try:
                 ledger = _ledger_of(run, spec, order)
@@ -174,23 +150,23 @@ def _run(order: Order) -> None:
                 run.give_up()
                 raise _explained(error, run, order, spec.budget) from None
             run.finish()
-        page = report_after(out, lambda: _page(made, out, spec), progress) if order.report else None
+        page = report_after(out, lambda: _page(made, out, spec), progress) if not order.no_report else None
     with _showing_what_is_complete(out, release_id):
-        if order.as_json and isinstance(made, Release):
+        if isinstance(order, ReleaseOptions) and order.as_json and isinstance(made, Release):
             screen.show_json(reports.released(made, out, release_id, page))
         else:
             _show(made, out, release_id, page, quiet=order.quiet)
 
 
-def _ledger_of(run: RunFolder, spec: Spec, order: Order) -> Path | None:
+def _ledger_of(run: RunFolder, spec: Spec, order: RunOptions) -> Path | None:
     """The ledger that pays: for a run that is resumed the one that it was begun with, unless another is named."""
-    if not order.resumed or order.ledger is not None:
+    if not order.resume or order.ledger is not None:
         return spec.ledger_to_charge(order.ledger, without=order.no_ledger)
     ledger = run.state().ledger
     return None if ledger is None else Path(ledger)
 
 
-def _finished_before(run: RunFolder, order: Order) -> tuple[Release | Synthesis | None, str | None]:
+def _finished_before(run: RunFolder, order: RunOptions) -> tuple[Release | Synthesis | None, str | None]:
     """A directory that was written whole before its run was cut off: the ledger is told its id, and the run is done."""
     state, release_id = run.state(), run.id_at(order.out)
     if release_id is None:
@@ -201,7 +177,7 @@ def _finished_before(run: RunFolder, order: Order) -> tuple[Release | Synthesis 
             receipt.record(release_id)
     run.finish()
     screen.show(f"{order.out} was written whole before the run was cut off; now it is done.", quiet=order.quiet)
-    return Release.load(order.out) if order.word == "release" else None, release_id
+    return Release.load(order.out) if isinstance(order, ReleaseOptions) else None, release_id
 
 
 def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: bool) -> None:
@@ -215,7 +191,7 @@ def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: boo
         with claimed(out):
             run = RunFolder.beside(place_of(out))
             run.remove()  # of a country that was made up before
-            order = Order("release", country.spec, out)
+            order = ReleaseOptions(spec=country.spec, out=out)
             made, release_id = _made(spec, out, run, progress, ledger=ledger, order=order, replaces=True)
             run.finish()
             page = report_after(out, lambda: _page(made, out, spec), progress) if report else None
@@ -360,7 +336,7 @@ def _warned(budget: Budget, group_sizes: GroupSizes | None = None, *, but: Seque
     return found
 
 
-def _check_account(spec: ReleaseSpec | SynthesisSpec, ledger: Path | None, flags: Mapping[str, Any]) -> None:
+def _check_account(spec: ReleaseSpec | SynthesisSpec, ledger: Path | None, **flags: Any) -> None:
     """Refuse what the ledger would refuse after a long read. Its reservation is made later, and checks again."""
     if ledger is not None and spec.name is not None:
         asked = spec.name, spec.budget, spec.neighbours()
@@ -368,29 +344,29 @@ def _check_account(spec: ReleaseSpec | SynthesisSpec, ledger: Path | None, flags
         Ledger(ledger).check(*asked, spec.fingerprint(), **flags)
 
 
-def _refuse(run: RunFolder, order: Order) -> None:
+def _refuse(run: RunFolder, order: RunOptions) -> None:
     """Refuse what cannot be begun or gone on with as it lies there, and say what can be done."""
     state, out, was_there = run.state(), order.out, os.path.lexists(run.folder)
     if state.stage == "other":
         raise ReleaseError(f"{state.in_words()} Choose another --out, or move {run.folder} away.")
     if state.stage in ("nothing", "finished"):
         run.remove()
-        if order.resumed:
+        if order.resume:
             found = state.in_words() if was_there else f"{run.folder} is not there: nothing was interrupted."
             if os.path.lexists(out):
                 raise ReleaseError(f"{found} {out} is there already: there is nothing to resume.")
             raise ReleaseError(f"{found} Nothing was spent now. There is nothing to resume: leave out --resume.")
-    elif state.spent and not order.resumed:
+    elif state.spent and not order.resume:
         raise ReleaseError(
-            f"a run for {out} was interrupted. {state.in_words()}\nGo on with:\n  {order.again} --resume\n"
+            f"a run for {out} was interrupted. {state.in_words()}\nGo on with:\n  {again(order)} --resume\n"
             f"or delete {run.folder} to give it up."
         )
     elif state.spent and os.path.lexists(out):
         raise ReleaseError(
             f"{out} is there already, and this run did not write it. {state.in_words()}\nMove {out} away. Go on "
-            f"with:\n  {order.again} --resume"
+            f"with:\n  {again(order)} --resume"
         )
-    if not order.resumed:
+    if not order.resume:
         run.give_up()
     with _nothing_spent(unless=False):
         refuse_existing(out)
@@ -407,7 +383,7 @@ def _nothing_spent(*, unless: bool) -> Iterator[None]:
         raise
 
 
-def _explained(error: BaseException, run: RunFolder, order: Order, budget: Budget) -> BaseException:
+def _explained(error: BaseException, run: RunFolder, order: RunOptions, budget: Budget) -> BaseException:
     """An error that says what was spent and how to go on; what the system refuses is none of our defects."""
     before = NOTHING_SPENT in getattr(error, "__notes__", ())
     try:
@@ -417,7 +393,7 @@ def _explained(error: BaseException, run: RunFolder, order: Order, budget: Budge
     error = _without_defect(error)
     error.__notes__ = []
     if isinstance(error, ChangedInput):
-        error.add_note(_about_changed_files(order.again))
+        error.add_note(_about_changed_files(again(order)))
     elif not state.spent:
         error.add_note(NOTHING_SPENT)
     else:
@@ -425,7 +401,7 @@ def _explained(error: BaseException, run: RunFolder, order: Order, budget: Budge
             error.add_note(state.in_words())
         if state.unsure:
             error.add_note(f"At most {amount(budget.amount, budget.currency)} is spent.")
-        error.add_note(f"Go on with:\n  {order.again} --resume")
+        error.add_note(f"Go on with:\n  {again(order)} --resume")
     return error
 
 
@@ -455,12 +431,17 @@ def _made(
     progress: Progress,
     *,
     ledger: Path | None,
-    order: Order,
+    order: RunOptions,
     replaces: bool = False,
 ) -> tuple[Release | Synthesis, str]:
     """What a spec asks for, written to its directory, and its id."""
     state = run.state()
-    how: dict[str, Any] = {"ledger": ledger, **order.flags, "progress": progress}
+    how: dict[str, Any] = {
+        "ledger": ledger,
+        "same_data": order.same_data,
+        "changed_files": order.changed_files,
+        "progress": progress,
+    }
     made: Release | Synthesis
     if isinstance(spec, ReleaseSpec) and state.stage == "measured":
         made = resume(run.folder, **_release_arguments(spec), progress=progress)
@@ -469,14 +450,14 @@ def _made(
             progress(Stage("checking the spec"))
             arguments = _release_arguments(spec) if isinstance(spec, ReleaseSpec) else _arguments(spec)
             if not state.spent:
-                _check_account(spec, ledger, order.flags)
+                _check_account(spec, ledger, same_data=order.same_data, changed_files=order.changed_files)
             weak = _warned(spec.budget)
             progress(Stage("reading the data"))
             data = spec.read(progress)
             if isinstance(data, GroupSizes):
                 _warned(spec.budget, data, but=weak)
                 try_names(out, file_names(data.hierarchy, data.max_size - data.first_size + 1))
-            if not order.resumed:  # otherwise it is there, or the folder was removed, which must be noticed
+            if not order.resume:  # otherwise it is there, or the folder was removed, which must be noticed
                 keep_spec(run.folder, spec)
         if isinstance(spec, ReleaseSpec) and isinstance(data, GroupSizes):
             made = release(data, **_more_arguments(spec, data), **arguments, keep=run.folder, **how)
@@ -485,7 +466,7 @@ def _made(
             assert isinstance(spec, SynthesisSpec)
             assert isinstance(data, Households)
             title = spec.synthesis.title
-            made = synthesize(data, **arguments, folder=run.folder, resume=order.resumed, title=title, **how)
+            made = synthesize(data, **arguments, folder=run.folder, resume=order.resume, title=title, **how)
     progress(Stage("writing"))
     return made, made.save(out, replace=replaces, progress=progress)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +11,11 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from tallytree.command.options import PlanOptions
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import below, plain_table, show, show_json, words
-from tallytree.command.spec import is_for_synthesis, wanted_budget
+from tallytree.command.spec import is_for_synthesis, wanted_budgets
 from tallytree.core import charts
 from tallytree.core.errors import TallytreeError
 from tallytree.core.names import visible
@@ -36,72 +35,56 @@ BY_CATEGORY = "levels are by category, each region once for each; those over all
 NOTHING_SPENT = "Nothing was spent, and no private data were opened."
 
 
-def run_plan(
-    path: Path,
-    goals: list[str] | None,
-    *,
-    epsilon: Sequence[str] | None,
-    prior: str | None,
-    groups: int | None,
-    mechanisms: list[str] | None,
-    plot: Path | None,
-    report: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def run_plan(options: PlanOptions) -> None:
     """Show what the mechanisms would do with each budget; or, with goals, which shares of it reach them."""
-    if is_for_synthesis(path):
+    if is_for_synthesis(options.spec):
         from tallytree.command.synthesis_plan import run_synthesis_plan
 
-        given = {"--suggest": goals, "--prior": prior, "--mechanism": mechanisms, "--plot": plot}
-        refused = [name for name, value in given.items() if value]
-        run_synthesis_plan(path, epsilon=epsilon, groups=groups, as_json=as_json, quiet=quiet, refused=refused)
+        run_synthesis_plan(options)
         return
-    spec = ReleaseSpec.load(path)
-    budgets = [wanted_budget("--epsilon:", epsilon=one, delta=spec.privacy.delta) for one in epsilon or ()] or [
-        spec.budget
-    ]
+    spec = ReleaseSpec.load(options.spec)
+    budgets = wanted_budgets(options.epsilon, spec)
     content: Any
-    if report is not None and goals:
+    if options.report is not None and options.suggest:
         raise TallytreeError("--report shows what budgets buy; leave out --suggest")
-    with shown(quiet) as progress:
+    with shown(options.quiet) as progress:
         progress(Stage("reading the public tables"))
         hierarchy, totals = spec.public_regions()
         facts = PublicFacts(hierarchy, spec.neighbours(), totals)
-        expecting = spec.prior(hierarchy, source=prior, groups=groups)
-        if goals:
+        expecting = spec.prior(hierarchy, source=options.prior, groups=options.groups)
+        if options.suggest:
             by: dict[str, Any] = {"mechanism": spec.release.mechanism, "options": spec.release.options}
             by["expected"] = None if expecting is None else facts.expect(expecting)
-            found = [suggest(facts, budget, goals, **by) for budget in budgets]
+            found = [suggest(facts, budget, options.suggest, **by) for budget in budgets]
             content, parts = [one.to_json() for one in found], [suggestion(one) for one in found]
         elif expecting is None:
             raise TallytreeError(NO_PRIOR)
         else:
-            if plot is not None:
-                charts.check(plot)
-            for name, options in spec.mechanism_options.items():
-                configured = mechanism_named(name).configured(options)
+            if options.plot is not None:
+                charts.check(options.plot)
+            for name, given in spec.mechanism_options.items():
+                configured = mechanism_named(name).configured(given)
                 configured.divided(hierarchy, spec.release.shares, spec.release.priority, budgets[0])
-            ways = Ways(mechanisms, spec.mechanism_options, splits_with(hierarchy, spec.release.shares))
+            ways = Ways(options.mechanism, spec.mechanism_options, splits_with(hierarchy, spec.release.shares))
             found_plan = planned(facts, expecting, budgets, ways, progress=progress)
             content, parts = found_plan.to_json(), [plan_table(found_plan)]
-            if report is not None:
+            if options.report is not None:
                 best = replace(ways, mechanisms=[found_plan.best(found_plan.levels[-1]).mechanism])
                 several = budgets if len(budgets) > 1 else budgets_around(budgets[0])
                 simulated = planned(facts, expecting, several, best, progress=progress)
-                title = f"What a budget buys: {spec.release.title or path.stem}"
-                plan_page(simulated, title=title, words=spec.report.words()).save(report)
-                parts.append(f"page: {report}")
-            if plot is not None:
-                page = draw_page(facts, expecting, budgets[0], mechanisms=mechanisms, progress=progress)
-                charts.save(page, plot)
-                parts.append(f"picture: {plot}")
+                title = f"What a budget buys: {spec.release.title or options.spec.stem}"
+                plan_page(simulated, title=title, words=spec.report.words()).save(options.report)
+                parts.append(f"page: {options.report}")
+            if options.plot is not None:
+                page = draw_page(facts, expecting, budgets[0], mechanisms=options.mechanism, progress=progress)
+                charts.save(page, options.plot)
+                parts.append(f"picture: {options.plot}")
     if told := truncation(facts.neighbours):
         parts.append(Text(f"· {told}"))
-    if as_json:
+    if options.as_json:
         show_json(content)
     else:
-        show(*parts, quiet=quiet)
+        show(*parts, quiet=options.quiet)
 
 
 # -------------------------------------------------------------------- on the screen

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -15,11 +13,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tallytree.command.options import QueryOptions, output_form
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import plain_table, show, show_json, words
 from tallytree.core.errors import SpecError
 from tallytree.core.names import for_a_spreadsheet
-from tallytree.core.progress import Stage
+from tallytree.core.progress import Progress, Stage
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.publish.release.answer import Answer
@@ -32,87 +31,98 @@ from tallytree.publish.release.scope import places, regions_of_level, values_in_
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
 from tallytree.publish.release.value import Release
 
-
-@dataclass(frozen=True)
-class Each:
-    """What a query is answered for, one by one: regions of a level, areas of a file, values of a category."""
-
-    level: str | None = None
-    areas: Path | None = None
-    category: str | None = None
-    whole: bool = False  # read all of the release?
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of `Release.ask_each`."""
-        return {"level": self.level, "areas": self.areas, "category": self.category}
-
-    @property
-    def name(self) -> str | None:
-        """The heading of the column with what each answer is about; None where there is one answer."""
-        return self.level or self.category or (None if self.areas is None else "area")
+KINDS: dict[str, QueryKind] = {  # options that exclude each other, and what they ask for
+    "share": "share",
+    "share_of": "share",
+    "mean": "mean",
+    "ratio_to": "ratio",
+    "difference_to": "difference",
+    "simultaneous": "sum",
+}
 
 
-def run_query(directory: Path, query: Query, each: Each, how: Options, form: str, *, quiet: bool) -> None:
-    """Show the answer to a query, or to the same one for each region, area or value; `form` is text, json or csv."""
-    with shown(quiet) as progress:
+class Output(NamedTuple):
+    """The answers of a query in each form."""
+
+    content: Any  # for JSON
+    rows: list[dict[str, Any]]  # for CSV
+    text: tuple[RenderableType, ...]
+
+
+def run_query(options: QueryOptions) -> None:
+    """Show the answer to a query, or to the same one for each region of a level, area or value of a category."""
+    form = output_form(as_json=options.as_json, as_csv=options.as_csv)
+    query, category = read_query(options)
+    with shown(options.quiet) as progress:
         progress(Stage("reading the release"))
-        release = Release.load(directory) if each.whole else _read(directory, query, each)
-        how = {**how, "progress": progress}
-        found = [release.ask(query, **how)] if each.name is None else release.ask_each(query, **each.arguments, **how)
-    listed = [one.to_json() for one in found]
-    notes = [words(f"· {EXCERPT}")] if release.partial else []
+        release = Release.load(options.directory) if options.whole else _read(options, query)
+        if options.simultaneous:
+            progress(Stage("guaranteed intervals"))
+            output = _bands(release, query, options)
+        else:
+            output = _answers(release, query, category, options, progress)
     if form == "json":
-        show_json(listed[0] if each.name is None else listed)
+        show_json(output.content)
     elif form == "csv":
-        show_csv([as_row(one, release.hierarchy.regions) for one in found])
+        show_csv(output.rows)
     else:
-        text = answer(found[0]) if each.name is None else answer_table(release, found, each)
-        show(text, *notes, quiet=quiet)
+        show(*output.text, quiet=options.quiet)
 
 
-def _read(directory: Path, query: Query, each: Each) -> Release:
+def _read(options: QueryOptions, query: Query) -> Release:
     """What a query takes of a release: the regions that it names, or all regions of a level within these."""
-    named = [] if each.areas is None else region_texts(each.areas)
+    named = [] if options.regions is None else region_texts(options.regions)
     for given in (query.regions, query.to):
         named += given if isinstance(given, list) else []
-    return Release.of(read_for(directory, named or None, each.level), directory)
+    return Release.of(read_for(options.directory, named or None, options.level), options.directory)
 
 
-def run_bands(directory: Path, query: Query, each: Each, confidence: float | None, form: str, *, quiet: bool) -> None:
-    """Show intervals that hold for all sizes of a region or an area together."""
-    with shown(quiet) as progress:
-        progress(Stage("reading the release"))
-        release = Release.load(directory) if each.whole else _read(directory, query, each)
-        progress(Stage("guaranteed intervals"))
-        regions = query.regions
-        if each.level is not None:
-            regions = regions_of_level(release.hierarchy.regions, each.level, regions)
-        found = release.bands(regions, query.sizes, areas=each.areas, by=query.by, confidence=confidence)
-    rows = found.to_pylist()
-    if form == "json":
-        show_json(rows)
-    elif form == "csv":
-        show_csv(rows)
+def _answers(release: Release, query: Query, category: str | None, options: QueryOptions, progress: Progress) -> Output:
+    """The answer to a query, or one for each region of a level, area or value of a category."""
+    how: Options = {"confidence": options.confidence, "typical": not options.no_typical, "progress": progress}
+    notes = [words(f"· {EXCERPT}")] if release.partial else []
+    name = options.level or category or (None if options.regions is None else "area")
+    if name is None:
+        found = [release.ask(query, **how)]
+        text = answer(found[0])
     else:
-        show(bands(release, rows, confidence), quiet=quiet)
+        found = release.ask_each(query, level=options.level, areas=options.regions, category=category, **how)
+        text = answer_table(release, found, name, values=category is not None)
+    listed = [one.to_json() for one in found]
+    rows = [as_row(one, release.hierarchy.regions) for one in found]
+    return Output(listed[0] if name is None else listed, rows, (text, *notes))
 
 
-def read_query(
-    kind: QueryKind,
-    regions: list[str] | None,
-    sizes: str | None,
-    to: list[str] | None,
-    by: list[str] | None,
-    share_of: list[str] | None,
-) -> tuple[Query, str | None]:
+def _bands(release: Release, query: Query, options: QueryOptions) -> Output:
+    """Intervals that hold for all sizes of a region or an area together."""
+    regions = query.regions
+    if options.level is not None:
+        regions = regions_of_level(release.hierarchy.regions, options.level, regions)
+    found = release.bands(regions, query.sizes, areas=options.regions, by=query.by, confidence=options.confidence)
+    rows = found.to_pylist()
+    return Output(rows, rows, (bands(release, rows, options.confidence),))
+
+
+def read_query(options: QueryOptions) -> tuple[Query, str | None]:
     """A query from the options of the command, and the category that is named without a value, if one is."""
-    named = [text for text in by or () if "=" not in text]
+    kinds = [kind for name, kind in KINDS.items() if getattr(options, name)]
+    if len(kinds) > 1:
+        listed = ", ".join(f"--{name.replace('_', '-')}" for name in KINDS)
+        raise SpecError(f"ask one thing at a time: one of {listed}")
+    if options.regions is not None and (options.level is not None or options.region):
+        raise SpecError("--regions names a file of areas; it goes without --level and --region")
+    named = [text for text in options.by or () if "=" not in text]
     if len(named) > 1:
         raise SpecError(f"--by {named[0]} asks for each value of one category; write {named[1]}=VALUE for the other")
-    chosen = read_values([text for text in by or () if "=" in text], "--by")
-    of = read_values(share_of, "--share-of")
-    return Query(kind, regions or None, sizes, chosen, of, to, to_by=chosen), next(iter(named), None)
+    category = next(iter(named), None)
+    if category is not None and (options.level is not None or options.regions is not None or options.simultaneous):
+        raise SpecError(
+            f"--by {category} asks for each value of a category, which goes without --level, --regions and "
+            f"--simultaneous; name the value that is meant, as in {category}=VALUE"
+        )
+    by = read_values([text for text in options.by or () if "=" in text], "--by")
+    of, to = read_values(options.share_of, "--share-of"), options.ratio_to or options.difference_to
+    return Query(next(iter(kinds), "sum"), options.region or None, options.size, by, of, to, to_by=by), category
 
 
 def read_values(given: list[str] | None, option: str) -> dict[str, str] | None:
@@ -198,10 +208,9 @@ def answer(found: Answer) -> RenderableType:
     return Group(title, Padding(table, (1, 0, 1 if notes else 0, 2)), *notes)
 
 
-def answer_table(release: Release, found: Sequence[Answer], each: Each) -> RenderableType:
+def answer_table(release: Release, found: Sequence[Answer], level: str, *, values: bool) -> RenderableType:
     """The same question for every region of a level, every area, or every value of a category, a row each."""
     linear = found[0].kind in ("sum", "difference")
-    level, values = each.name or "", each.category is not None
     headers = [level, "released", "unbiased" if linear else "measured", "interval", "kind"]
     table = plain_table(*headers, right=range(1, 4))
     tree = release.hierarchy.regions

@@ -220,6 +220,12 @@ def wanted_budget(where: str, **amounts: Number | None) -> Budget:
         raise SpecError(f"{where} {error}") from None
 
 
+def wanted_budgets(epsilons: list[str] | None, spec: Spec) -> list[Budget]:
+    """The budgets of `--epsilon`, with the spec's delta; without any the spec's own."""
+    delta = spec.privacy.delta
+    return [wanted_budget("--epsilon:", epsilon=one, delta=delta) for one in epsilons or ()] or [spec.budget]
+
+
 # Options that messages of the Python functions quote, and their names in a spec.
 _QUOTED = {
     name: name

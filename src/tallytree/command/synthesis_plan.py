@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tallytree.command.options import PlanOptions
 from tallytree.command.screen import plain_table, show, show_json, words
-from tallytree.command.spec import wanted_budget
+from tallytree.command.spec import wanted_budgets
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.core.errors import TallytreeError
 from tallytree.planning.households import SWEPT, SynthesisPlan, plan_synthesis
@@ -22,29 +21,32 @@ from tallytree.synthesis.methods.marginals import MarginalsOptions
 MOST_ROWS = 40  # of tables on the screen; --json has all
 
 
-def run_synthesis_plan(
-    path: Path, *, epsilon: Sequence[str] | None, groups: int | None, as_json: bool, quiet: bool, refused: Sequence[str]
-) -> None:
+def run_synthesis_plan(asked: PlanOptions) -> None:
     """Show which tables each budget affords. Nothing is spent, and no microdata are opened."""
-    if refused:
+    for_releases = {
+        "--suggest": asked.suggest,
+        "--prior": asked.prior,
+        "--mechanism": asked.mechanism,
+        "--plot": asked.plot,
+    }
+    if refused := [name for name, value in for_releases.items() if value]:
         raise TallytreeError(
             f"{', '.join(refused)} is for releases: a synthesis is planned with --epsilon and --groups"
         )
-    spec = SynthesisSpec.load(path)
+    spec = SynthesisSpec.load(asked.spec)
     schema = spec.public_schema()
     name = spec.synthesis.method or DEFAULT
     _, options, workload = check_public(schema, name, spec.options, spec.chosen_workload(schema))
     if not isinstance(options, MarginalsOptions):
         raise TallytreeError(f"{name} chooses single counts as it goes, so there is no table to plan: use {DEFAULT}")
-    budgets = [wanted_budget("--epsilon:", epsilon=one, delta=spec.privacy.delta) for one in epsilon or ()]
     plans = [
-        plan_synthesis(workload, spec.neighbours(), budget, options, households=groups)
-        for budget in budgets or [spec.budget]
+        plan_synthesis(workload, spec.neighbours(), budget, options, households=asked.groups)
+        for budget in wanted_budgets(asked.epsilon, spec)
     ]
-    if as_json:
+    if asked.as_json:
         show_json([plan.to_json() for plan in plans])
     else:
-        show(*map(plan_table, plans), quiet=quiet)
+        show(*map(plan_table, plans), quiet=asked.quiet)
 
 
 def plan_table(plan: SynthesisPlan) -> RenderableType:

@@ -1,0 +1,233 @@
+"""The options of commands as values. Each field of such a class is a parameter of its command."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
+
+import typer
+
+from tallytree.core.errors import SpecError
+
+T = TypeVar("T")
+Names = list[str] | None
+
+SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.")]
+SynthesisPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/synthesis.md.")]
+ReleasePath = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release directory.")]
+AnyDirectory = Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors, warnings and ids only.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report (report.html).")]
+Jobs = Annotated[int | None, typer.Option(help="Processes at a time; one per processor if not given.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What `release` and `synthesize` share."""
+
+    COMMAND: ClassVar[str]
+
+    spec: SpecPath
+    out: Annotated[Path, typer.Option("--out", help="The directory to write; must not exist yet.")]
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="The ledger to charge, instead of the one in the spec.")
+    ] = None
+    no_ledger: Annotated[
+        bool, typer.Option("--no-ledger", help="Charge none: what else is released about these data is not checked.")
+    ] = False
+    same_data: Annotated[
+        bool,
+        typer.Option(
+            "--same-data-other-name",
+            help="Charge files that another account was charged for; the privacy statement names it: budgets add up.",
+        ),
+    ] = False
+    changed_files: Annotated[
+        bool,
+        typer.Option(
+            "--changed-files",
+            help="Charge the same account for other files than before: the same data, corrected or in another format.",
+        ),
+    ] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Finish an interrupted run; nothing is spent twice.")] = False
+    no_report: NoReport = False
+    quiet: Quiet = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseOptions(RunOptions):
+    """The options of `release`."""
+
+    COMMAND: ClassVar[str] = "release"
+
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthesisOptions(RunOptions):
+    """The options of `synthesize`."""
+
+    COMMAND: ClassVar[str] = "synthesize"
+
+    spec: SynthesisPath
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """The options of `plan`."""
+
+    spec: SpecPath
+    suggest: Annotated[
+        Names, typer.Option(help='Find shares for a goal: "county within 20 at 95%". May be repeated.')
+    ] = None
+    epsilon: Annotated[Names, typer.Option(help="Another epsilon than the spec's. May be repeated.")] = None
+    prior: Annotated[
+        str | None, typer.Option(help="What to expect, for [plan] prior: a shape, a table or a release.")
+    ] = None
+    groups: Annotated[int | None, typer.Option(help="How many groups to expect, for [plan] groups.")] = None
+    mechanism: Annotated[Names, typer.Option(help="Only this mechanism. May be repeated.")] = None
+    plot: Annotated[Path | None, typer.Option(help="Also draw a picture: .png, .svg or .html.")] = None
+    report: Annotated[Path | None, typer.Option(help="Also write a page for people: .html.")] = None
+    as_json: AsJson = False
+    quiet: Quiet = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions:
+    """The options of `query`."""
+
+    directory: ReleasePath
+    region: Annotated[
+        Names, typer.Option(help="A region's id or name; repeat it for a sum. All regions if left out.")
+    ] = None
+    size: Annotated[str | None, typer.Option(help='">=6", "3-5", "0" or "1,2,7+". All sizes if left out.')] = None
+    share: Annotated[bool, typer.Option("--share", help="The sizes' share of all groups there.")] = False
+    mean: Annotated[
+        bool, typer.Option("--mean", help="Entities per group; those of the last size or more count as that size.")
+    ] = False
+    ratio_to: Annotated[Names, typer.Option(metavar="REGION", help="Divide by the same sizes there.")] = None
+    difference_to: Annotated[Names, typer.Option(metavar="REGION", help="Subtract the same sizes there.")] = None
+    level: Annotated[str | None, typer.Option(help="Answer for every region of a level (within --region).")] = None
+    regions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Answer for every area of a CSV or Parquet file: columns area and region."),
+    ] = None
+    by: Annotated[
+        Names,
+        typer.Option(
+            metavar="NAME=VALUE", help="A category's value: tenure=rented. With tenure alone, each of its values."
+        ),
+    ] = None
+    share_of: Annotated[
+        Names, typer.Option(metavar="NAME=VALUE", help="The share of a category's value among all groups there.")
+    ] = None
+    confidence: Annotated[float | None, typer.Option(help="Of the intervals; the release's own if left out.")] = None
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Size by size, with intervals that hold for all sizes together.")
+    ] = False
+    no_typical: Annotated[bool, typer.Option("--no-typical", help="Leave the typical intervals out: quicker.")] = False
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Read all of a large release: slower, with narrower and typical intervals.")
+    ] = False
+    as_json: AsJson = False
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each answer.")] = False
+    quiet: Quiet = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """The options of `evaluate`."""
+
+    COMMAND: ClassVar[str] = "evaluate"
+
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATASET|PATH",
+            help="census, taxi, race, people, or a CSV or Parquet file of public counts by region and size.",
+        ),
+    ]
+    level: Annotated[
+        Names,
+        typer.Option(metavar="COLUMN", help="A column of the file with region names; repeat, from the top down."),
+    ] = None
+    size_columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PREFIX", help="What stands before the size in the file's columns: hh for hh1, hh2 and so on"
+        ),
+    ] = None
+    mechanism: Annotated[Names, typer.Option(help="Repeat for several; all of them if not given.")] = None
+    epsilon: Annotated[Names, typer.Option(help="Repeat for several; 1 if not given.")] = None
+    runs: Annotated[int, typer.Option(help="Runs of each mechanism with each epsilon.")] = 5
+    scale: Annotated[float, typer.Option(help="Size of a made-up data set; 1 is full size.")] = 1.0
+    seed: Annotated[int, typer.Option(help="The same seed gives the same data and noise.")] = 0
+    unit: Annotated[str, typer.Option(help="one_entity or one_group.")] = "one_entity"
+    jobs: Jobs = None
+    limit: Annotated[float | None, typer.Option(help="Seconds that one run may take; none if not given.")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the summary as CSV.")] = False
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results and plots. Given again, only what is missing is run.")
+    ] = None
+    quiet: Quiet = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """The options of `audit`."""
+
+    mechanism: Annotated[Names, typer.Option(help="Repeat for several; all if not given.")] = None
+    runs: Annotated[int | None, typer.Option(help="Outputs of each of two neighbours; 10,000 if not given.")] = None
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and settings.")] = False
+    planted: Annotated[bool, typer.Option("--planted", help="Audit planted defects: each must be caught.")] = False
+    confidence: Annotated[float, typer.Option(help="Of all bounds from outputs together.")] = 0.999
+    jobs: Jobs = None
+    as_json: AsJson = False
+    out: Annotated[Path | None, typer.Option(help="Folder for the table and the plot.")] = None
+    quiet: Quiet = False
+
+
+def with_options(function: Callable[[Any], T]) -> Callable[..., T]:
+    """A function of one value as a function of that value's fields, as Typer reads it."""
+    [kind] = (hint for name, hint in get_type_hints(function).items() if name != "return")
+    hints = get_type_hints(kind, include_extras=True)
+    parameters = [
+        parameter.replace(annotation=hints[name]) for name, parameter in inspect.signature(kind).parameters.items()
+    ]
+
+    @wraps(function)
+    def run(**given: Any) -> T:
+        return function(kind(**given))
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = hints
+    return run
+
+
+def command_line(options: Any) -> str:
+    """The command with these options, as it can be pasted into a shell; what is left at its default is left out."""
+    hints = get_type_hints(type(options), include_extras=True)
+    words: list[str] = []
+    for field in fields(options):
+        value, about = getattr(options, field.name), hints[field.name].__metadata__[0]
+        if isinstance(about, typer.models.ArgumentInfo):
+            words.insert(0, str(value))
+        elif value != field.default:
+            option = about.default if isinstance(about.default, str) else f"--{field.name.replace('_', '-')}"
+            for each in value if isinstance(value, list | tuple) else [value]:
+                words += [option] if each is True else [option, str(each)]
+    return shlex.join(["tallytree", options.COMMAND, *words])
+
+
+def output_form(*, as_json: bool, as_csv: bool) -> str:
+    """Which of text, json and csv two options ask for."""
+    if as_json and as_csv:
+        raise SpecError("give --json or --csv, not both")
+    return "json" if as_json else "csv" if as_csv else "text"
