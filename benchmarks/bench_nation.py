@@ -99,8 +99,8 @@ def step_copy(folder: Path, scale: float, stages: Stages) -> None:
 
 
 def step_release(folder: Path, scale: float, stages: Stages) -> None:
+    from tallytree.command.command_options import ReleaseOptions
     from tallytree.command.make import _made
-    from tallytree.command.options import ReleaseOptions
     from tallytree.command.release_spec import ReleaseSpec
     from tallytree.publish.run_folder import RunFolder
 

@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tallytree.command.audit import release_in_process
+from tallytree.command.lab_commands import release_in_process
 from tallytree.command.progress_bar import shown
 from tallytree.lab.audit.running import audit
 from tallytree.lab.audit.verdicts import Audit, BorderRow, Row

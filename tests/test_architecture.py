@@ -383,12 +383,9 @@ REPEATED_NAMES = {
     "contents",
     "files",
     "households",
-    "ledger",
     "levels",
     "making",
-    "plan",
     "reading",
-    "report",
     "statement",
     "value",
 }

@@ -52,7 +52,7 @@ def test_a_file_of_public_counts_is_compared_for_people_programs_or_in_silence(f
     assert {row["unit"] for row in content["summary"]} == {"one_group"}
 
     same = compare(helpers.small_truth(), ["pgsr-cumulative-dp"], runs=1)
-    monkeypatch.setattr("tallytree.command.evaluate.compare", lambda *_, **__: same)
+    monkeypatch.setattr("tallytree.command.lab_commands.compare", lambda *_, **__: same)
     rows = list(csv.DictReader(io.StringIO(invoke(*words, "--csv").stdout)))
     assert {row["privacy"] for row in rows} == {"NOT PRIVATE"}
     assert len(rows) == same.summary().num_rows
@@ -63,7 +63,7 @@ def test_what_gave_no_result_is_shown_with_its_reason(monkeypatch):
     lost = {"costs": {}, "scores": [], "status": "failed", "message": "ZeroDivisionError: on purpose"}
     records = [{"mechanism": "mine", "budget": Budget(epsilon=1).to_json(), "run": run, **lost} for run in range(3)]
     monkeypatch.setattr(
-        "tallytree.command.evaluate.compare", lambda *_, **__: Results.of("small", 5, "one_entity", records)
+        "tallytree.command.lab_commands.compare", lambda *_, **__: Results.of("small", 5, "one_entity", records)
     )
     shown = invoke("people", *QUICK).stdout
     assert "without a result" in shown

@@ -284,7 +284,7 @@ def test_the_command_writes_tables_and_a_plot_and_says_that_nothing_of_it_is_pri
 
 
 def test_the_commands_exit_code_is_1_where_a_claim_is_violated(monkeypatch):
-    from tallytree.command import audit as command
+    from tallytree.command import lab_commands as command
 
     flagged = at_border(flagged=1, flags=("counts.csv depends on private data",))
     for found in (Audit((row(exact=1.5),), 0.999), Audit((row(),), 0.999, (flagged,))):

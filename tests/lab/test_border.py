@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tallytree import Budget, ReleaseError, SpecError
-from tallytree.command.audit import release_in_process
+from tallytree.command.lab_commands import release_in_process
 from tallytree.lab.audit import border
 from tallytree.lab.audit.border import BY_ATTRIBUTE, BY_POSITION, HOUSEHOLD_UNITS, audit_border, audit_rounds
 from tallytree.lab.audit.releases import UNITS, Setting

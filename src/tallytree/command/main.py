@@ -16,8 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tallytree.command.ledger import ledger_app
-from tallytree.command.options import (
+from tallytree.command.command_options import (
     AnyDirectory,
     AsJson,
     AuditOptions,
@@ -31,6 +30,7 @@ from tallytree.command.options import (
     SynthesisOptions,
     with_options,
 )
+from tallytree.command.ledger_commands import ledger_app
 from tallytree.command.startup import skip_unused
 from tallytree.command.streams import make_streams_safe
 from tallytree.core.errors import BudgetError, TallytreeError
@@ -121,7 +121,7 @@ def plan(options: PlanOptions) -> None:
 
     Nothing is spent, and the microdata are not opened.
     """
-    from tallytree.command.plan import run_plan
+    from tallytree.command.plan_command import run_plan
 
     run_plan(options)
 
@@ -172,35 +172,28 @@ def verify(
 
     What the files alone cannot prove is listed at the end.
     """
-    if not _passes_all_checks(directory, id, typical=not no_typical, as_json=as_json, quiet=quiet):
-        raise typer.Exit(2)
-    if ledger is not None:
-        from tallytree.command import screen
-        from tallytree.privacy.ledger import Ledger
-        from tallytree.publish.run_folder import record
-
-        number, _ = record(directory, Ledger(ledger))
-        screen.show(f"{ledger}: reservation {number} paid for it.", quiet=quiet)
-
-
-def _passes_all_checks(
-    directory: Path, release_id: str | None = None, *, typical: bool = True, as_json: bool = False, quiet: bool
-) -> bool:
     from dataclasses import asdict
 
     from tallytree.command import screen
     from tallytree.command.progress_bar import shown
     from tallytree.core.progress import Stage
-    from tallytree.publish.verify import verify as verified
+    from tallytree.publish.verify import verify as make_again
 
     with shown(quiet) as progress:
         progress(Stage("verifying"))
-        verification = verified(directory, id=release_id, typical=typical, progress=progress)
+        verification = make_again(directory, id=id, typical=not no_typical, progress=progress)
     if as_json:
         screen.show_json({"ok": verification.ok, **asdict(verification)})
     else:
         screen.show(screen.outcome(verification), quiet=quiet and verification.ok)
-    return verification.ok
+    if not verification.ok:
+        raise typer.Exit(2)
+    if ledger is not None:
+        from tallytree.privacy.ledger import Ledger
+        from tallytree.publish.run_folder import record
+
+        number, _ = record(directory, Ledger(ledger))
+        screen.show(f"{ledger}: reservation {number} paid for it.", quiet=quiet)
 
 
 @app.command()
@@ -227,7 +220,7 @@ def report(
 
     It is one HTML file that opens from disk and loads nothing.
     """
-    from tallytree.command.report import run_report
+    from tallytree.command.folder_commands import run_report
     from tallytree.publish.report.words import Words
 
     run_report(directory, map=map, out=out, words=Words(groups, entities), quiet=quiet)
@@ -255,7 +248,7 @@ def export(
     kinds of intervals. Synthetic households and persons as CSV files under the names that ActivitySim reads or
     PopulationSim writes.
     """
-    from tallytree.command.export import run_export
+    from tallytree.command.folder_commands import run_export
 
     run_export(directory, to=to, out=out, quiet=quiet)
 
@@ -276,7 +269,7 @@ def mechanisms(as_json: AsJson = False, quiet: Quiet = False) -> None:
 @with_options
 def evaluate(options: EvaluateOptions) -> None:
     """NOT PRIVATE: compare mechanisms with the truth, on made-up or public data."""
-    from tallytree.command.evaluate import run_evaluate
+    from tallytree.command.lab_commands import run_evaluate
 
     run_evaluate(options)
 
@@ -288,7 +281,7 @@ def audit(options: AuditOptions) -> None:
 
     Exit code 1 if a claim is violated, or a planted defect is not caught.
     """
-    from tallytree.command.audit import run_audit
+    from tallytree.command.lab_commands import run_audit
 
     if not run_audit(options):
         raise typer.Exit(1)

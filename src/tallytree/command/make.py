@@ -18,13 +18,12 @@ from typing import Any
 import typer
 from rich.console import RenderableType
 
-from tallytree.command import reports, screen
-from tallytree.command.options import ReleaseOptions, RunOptions, command_line
+from tallytree.command import screen
+from tallytree.command.command_options import ReleaseOptions, RunOptions, command_line
+from tallytree.command.folder_commands import page_of, report_after
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
-from tallytree.command.report import page_of, report_after
-from tallytree.command.same_spec import keep_spec, refuse_changed
-from tallytree.command.spec import Spec, is_for_synthesis
+from tallytree.command.spec import Spec, is_for_synthesis, keep_spec, refuse_changed
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
 from tallytree.core.progress import Progress, Stage
@@ -153,7 +152,7 @@ def _run(order: RunOptions) -> None:
         page = report_after(out, lambda: _page(made, out, spec), progress) if not order.no_report else None
     with _showing_what_is_complete(out, release_id):
         if isinstance(order, ReleaseOptions) and order.as_json and isinstance(made, Release):
-            screen.show_json(reports.released(made, out, release_id, page))
+            screen.show_json(screen.release_content(made, out, release_id, page))
         else:
             _show(made, out, release_id, page, quiet=order.quiet)
 
@@ -292,7 +291,7 @@ def _validated_release(spec: ReleaseSpec, progress: Progress) -> Validated:
     areas = areas_to_publish(spec.area_files(), group_sizes.hierarchy, group_sizes.max_size + 1)
     ready = screen.release_readiness(group_sizes, neighbours, spec.budget, mechanism, spec.ledger_in_words())
     facts = {
-        "regions": reports.regions_of(group_sizes.hierarchy.regions),
+        "regions": screen.regions_of(group_sizes.hierarchy.regions),
         "sizes": [group_sizes.first_size, group_sizes.max_size],
         "budget": spec.budget.to_json(),
         "unit": spec.unit.kind,

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tallytree.command.options import QueryOptions, output_form
+from tallytree.command.command_options import QueryOptions, output_form
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import plain_table, show, show_json, words
 from tallytree.core.errors import SpecError

@@ -27,6 +27,7 @@ from tallytree.command.streams import fits
 from tallytree.core.names import UNSEEN, visible
 from tallytree.domain.categories import ALL
 from tallytree.domain.category_trees import levels_in_words
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.estimate.intervals.value import REACH_SHARE
@@ -508,3 +509,33 @@ def mechanism_list() -> RenderableType:
             rows["refused"] = f"never released: {mechanism.refused}"
         parts.append(below(facts(rows), space=1))
     return Group(*parts)
+
+
+def release_content(release: Release, directory: Path, release_id: str, page: Path | None = None) -> dict[str, Any]:
+    """A release in public values: what `release --json` prints (docs/release.md)."""
+    measurements, bars = release.measurements, release.error_bars
+    return {
+        "release_id": release_id,
+        "directory": str(directory),
+        "report": None if page is None else str(page),
+        "title": release.title,
+        "mechanism": release.mechanism,
+        "fallback": release.fallback is not None,
+        "privacy": guarantee(measurements.budget),
+        "budget": measurements.budget.to_json(),
+        "unit": measurements.neighbours.unit.kind,
+        "ledger": measurements.ledgered,
+        "regions": regions_of(release.hierarchy.regions),
+        **({} if (by := release.hierarchy.by) is None else {"by": {one.name: list(one.values) for one in by.columns}}),
+        "sizes": [release.sizes[0], release.sizes[-1]],
+        "groups": release.total,
+        "groups_are_public": measurements.neighbours.public_totals,
+        "areas": len(release.areas),
+        "intervals": bars.which,
+        "confidence": bars.confidence,
+    }
+
+
+def regions_of(hierarchy: Hierarchy) -> dict[str, int]:
+    """How many regions each level has."""
+    return dict(zip(hierarchy.levels, np.diff(hierarchy.level_starts).tolist(), strict=True))

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -24,11 +25,14 @@ from pydantic import (
 )
 
 from tallytree.core.arguments import PATH
-from tallytree.core.errors import BudgetError, SpecError
+from tallytree.core.errors import BudgetError, ReleaseError, SpecError
 from tallytree.core.names import did_you_mean, may_hold_secret
 from tallytree.core.numbers import exact_number, short
 from tallytree.privacy.budget import Budget
+from tallytree.publish.folder import SPEC
+from tallytree.publish.reading import read_json
 from tallytree.publish.report.words import Words
+from tallytree.publish.run_folder import RunFolder
 from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, of_motherduck
 from tallytree.tables.source import stem
 
@@ -356,3 +360,73 @@ def _section_in(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return next((found for part in get_args(annotation) if (found := _section_in(part)) is not None), None)
+
+
+# -------------------------------------------------------------------- the spec of a run that is resumed
+# A record of the spec lies beside what was kept. It is written before anything is reserved; paths are as the spec has
+# them.
+
+# What may change: the ledger is known from the run itself, memory is the machine's affair, a report can be made again.
+FREE = (
+    "[privacy] ledger",
+    "[data] memory_limit",
+    "[households] memory_limit",
+    "[report] groups",
+    "[report] entities",
+    "[report] map",
+)
+BUDGET = ("[privacy] epsilon", "[privacy] rho", "[privacy] delta")
+
+
+def keep_spec(folder: Path, spec: Spec) -> None:
+    """Put the record into the folder of a run, which is made if it is not there."""
+    RunFolder(folder).write(SPEC, _record(spec))
+
+
+def refuse_changed(folder: Path, spec: Spec) -> None:
+    """Refuse to resume a run with another spec, and say what differs."""
+    if not (folder / SPEC).exists():  # a run that was begun in Python
+        return
+    before, now = read_json(folder / SPEC), _record(spec)
+    keys = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
+    if keys:
+        listed = "\n".join(
+            f"  - {key} was {_value_in_words(before.get(key))} and is {_value_in_words(now.get(key))} now"
+            for key in keys
+        )
+        raise ReleaseError(
+            f"the spec is not the one that this run was begun with:\n{listed}\nPut it back as it was to go on. Nothing "
+            f"was spent now. (To give up what was begun, and what it spent, delete {folder}.)"
+        )
+
+
+def _record(spec: Spec) -> dict[str, Any]:
+    values = spec.model_dump(by_alias=True)
+    record = {key: _plain(value) for key, value in _flat(values) if key not in FREE}
+    given = {key.split()[1]: value for key, value in _flat(values) if key in BUDGET}
+    amounts = spec.budget.to_json()
+    return record | {key: amounts[key.split()[1]] if given[key.split()[1]] is not None else None for key in BUDGET}
+
+
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every key of every section; what is nested deeper stays together."""
+    for section, keys in values.items():
+        if isinstance(keys, Mapping):
+            yield from ((f"[{section}] {key}", value) for key, value in keys.items())
+        elif keys is not None:
+            yield section, keys
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back; 1.0 and 1 are the same number."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Decimal) or (isinstance(value, int) and not isinstance(value, bool)):
+        return str(Fraction(value))
+    return value
+
+
+def _value_in_words(value: Any) -> str:
+    return "not given" if value is None else repr(value)

@@ -1,4 +1,7 @@
-"""`tallytree plan`: what a budget will buy, level by level, from public facts alone; nothing is spent."""
+"""`tallytree plan`: what a budget will buy, from public facts alone; nothing is spent.
+
+For a release, the errors of mechanisms level by level. For a synthesis, the tables that are measured, and their noise.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from tallytree.command.options import PlanOptions
+from tallytree.command.command_options import PlanOptions
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import below, plain_table, show, show_json, words
 from tallytree.command.spec import is_for_synthesis, wanted_budgets
+from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.core import charts
 from tallytree.core.errors import TallytreeError
 from tallytree.core.names import visible
@@ -23,12 +27,17 @@ from tallytree.core.progress import Stage
 from tallytree.estimate.intervals.value import REACH_SHARE
 from tallytree.mechanisms import mechanism_named
 from tallytree.planning.goals import Suggestion, in_words, suggest
+from tallytree.planning.households import SWEPT, SynthesisPlan, plan_synthesis
 from tallytree.planning.prior import NO_PRIOR
 from tallytree.planning.report import Ways, budgets_around, draw_page, planned, splits_with
 from tallytree.planning.simulation import Prediction, PublicFacts
 from tallytree.planning.value import PlanReport
+from tallytree.privacy.budget import as_decimal
+from tallytree.publish.microdata.making import check_public
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.report.plan_page import plan_page
+from tallytree.synthesis.methods import DEFAULT
+from tallytree.synthesis.methods.marginals import MarginalsOptions
 
 WIDTH = 80  # characters of a line
 BY_CATEGORY = "levels are by category, each region once for each; those over all categories say so"
@@ -38,9 +47,7 @@ NOTHING_SPENT = "Nothing was spent, and no private data were opened."
 def run_plan(options: PlanOptions) -> None:
     """Show what the mechanisms would do with each budget; or, with goals, which shares of it reach them."""
     if is_for_synthesis(options.spec):
-        from tallytree.command.synthesis_plan import run_synthesis_plan
-
-        run_synthesis_plan(options)
+        _run_synthesis_plan(options)
         return
     spec = ReleaseSpec.load(options.spec)
     budgets = wanted_budgets(options.epsilon, spec)
@@ -257,3 +264,69 @@ def short(value: float) -> str:
     if value < 9_999.5:
         return f"{value:,.0f}"
     return f"{value / 1000:.1f}k" if value < 999_500 else f"{value / 1_000_000:.1f}M"
+
+
+MOST_TABLES = 40  # of tables on the screen; --json has all
+
+
+def _run_synthesis_plan(asked: PlanOptions) -> None:
+    """Show which tables each budget affords. Nothing is spent, and no microdata are opened."""
+    for_releases = {
+        "--suggest": asked.suggest,
+        "--prior": asked.prior,
+        "--mechanism": asked.mechanism,
+        "--plot": asked.plot,
+    }
+    if refused := [name for name, value in for_releases.items() if value]:
+        raise TallytreeError(
+            f"{', '.join(refused)} is for releases: a synthesis is planned with --epsilon and --groups"
+        )
+    spec = SynthesisSpec.load(asked.spec)
+    schema = spec.public_schema()
+    name = spec.synthesis.method or DEFAULT
+    _, options, workload = check_public(schema, name, spec.options, spec.chosen_workload(schema))
+    if not isinstance(options, MarginalsOptions):
+        raise TallytreeError(f"{name} chooses single counts as it goes, so there is no table to plan: use {DEFAULT}")
+    plans = [
+        plan_synthesis(workload, spec.neighbours(), budget, options, households=asked.groups)
+        for budget in wanted_budgets(asked.epsilon, spec)
+    ]
+    if asked.as_json:
+        show_json([plan.to_json() for plan in plans])
+    else:
+        show(*map(synthesis_table, plans), quiet=asked.quiet)
+
+
+def synthesis_table(plan: SynthesisPlan) -> RenderableType:
+    """The tables that are measured, those in any case first, and a line on what is left."""
+    parts: list[Any] = [Text(f"\nWhat {plan.budget} buys", style="bold green")]
+    parts.append(Text("noise: standard deviation on one count. of all: what noise sums to.\n", style="dim"))
+    table = plain_table("table", "why", "ρ", "noise", "of all", right=(2, 3, 4), gap=2)
+    for one in plan.tables[:MOST_TABLES]:
+        part = "?" if one.part is None else f"{one.part:.0%}" if one.part < 10 else ">1000%"
+        table.add_row(one.table.describe(), one.why, as_decimal(one.rho, 2), f"{one.noise:,.0f}", part)
+    parts.append(table)
+    if (more := len(plan.tables) - MOST_TABLES) > 0:
+        parts.append(Text(f"… and {more:,} more tables, with about the noise of the last (--json has all)"))
+    for note in _notes(plan):
+        parts.append(words(f"· {note}"))
+    return Group(*parts)
+
+
+def _notes(plan: SynthesisPlan) -> list[str]:
+    """What the table does not say."""
+    lines = [
+        "for the roles: measured so that households look like households, whether asked for or not",
+        f"rounds: ρ = {as_decimal(plan.for_rounds, 2)} is left to choose further tables where the model is worst",
+    ]
+    if plan.households is None:
+        lines.append("--groups N (about how many households) plans the tables that are worth their noise, too")
+    else:
+        swept = sum(one.why == SWEPT for one in plan.tables)
+        lines.append(f"{swept:,} tables of the workload, or smaller ones within them, are worth their noise at once")
+    lines.append(f"{len(plan.left):,} tables of the workload are left to the model, or to the rounds")
+    if plan.exact:
+        lines.append(f"{len(plan.exact):,} tables are not protected by the unit, and taken exactly")
+    lines.append("to have a table measured in any case: [[workload.tables]] with measure = true")
+    lines.append("Nothing was spent, and no private data were opened.")
+    return lines

@@ -1,4 +1,4 @@
-"""`tallytree report`: the page of a release or of synthetic households; and what writes it after either was made."""
+"""`tallytree report` and `export`: a directory that is complete, for people and for other software."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import show
 from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
+from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
-from tallytree.publish.folder import REPORT, put_report
+from tallytree.publish.folder import REPORT, put_report, write_whole
 from tallytree.publish.microdata.files import is_microdata
 from tallytree.publish.release.excerpt import read_upper
 from tallytree.publish.release.value import Release
@@ -52,9 +53,10 @@ def report_after(directory: Path, made: Callable[[], Page], progress: Progress) 
     try:
         return put_report(directory, made().encoded())
     except Exception as error:  # of public values alone
-        why = str(error) if isinstance(error, TallytreeError) else _system(error)
+        why = str(error) if isinstance(error, TallytreeError) else getattr(error, "strerror", None)
+        why = (why or type(error).__name__).rstrip(".")
         warnings.warn(
-            f"{directory} is complete, but its page {REPORT} could not be written: {why.rstrip('.')}. "
+            f"{directory} is complete, but its page {REPORT} could not be written: {why}. "
             f"tallytree report {directory} writes it.",
             NoReport,
             stacklevel=2,
@@ -62,6 +64,27 @@ def report_after(directory: Path, made: Callable[[], Page], progress: Progress) 
         return None
 
 
-def _system(error: Exception) -> str:
-    told = error.strerror if isinstance(error, OSError) else None
-    return told or type(error).__name__
+def run_export(directory: Path, *, to: str, out: Path | None, quiet: bool) -> None:
+    """Write the files, into a directory that is there as a whole or not at all."""
+    from tallytree.publish.export.writing import FORMATS
+    from tallytree.publish.microdata.population import FORMS, population_files
+
+    if to not in (*FORMATS, *FORMS):
+        raise SpecError(f"--to: unknown export format {to!r}; {did_you_mean(to, (*FORMATS, *FORMS))}")
+    if to in FORMATS and is_microdata(directory):
+        raise SpecError(f"{directory} holds synthetic households: --to {' or '.join(FORMS)}")
+    target = out or directory.resolve().with_name(f"{directory.resolve().name}-{to}")
+    names: tuple[str, ...] = ()
+
+    def fill(folder: Path) -> tuple[str, ...]:
+        nonlocal names
+        names = tuple(path.name for path in population_files(directory, folder, form=to, progress=progress))
+        return names
+
+    with shown(quiet) as progress:
+        if to in FORMS:
+            write_whole(target, fill)
+        else:
+            progress(Stage("reading the release"))
+            names = Release.load(directory).export(target, to=to, progress=progress)  # type: ignore[arg-type]
+    show(f"{target}: {', '.join(names)}", quiet=quiet)
