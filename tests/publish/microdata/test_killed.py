@@ -10,6 +10,7 @@ import pytest
 
 from tallytree import Ledger, ReleaseError, verify
 from tallytree.command import make
+from tallytree.command.command_options import SynthesisOptions
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.privacy.journal import Journal
 from tallytree.publish.run_folder import RunFolder
@@ -40,8 +41,8 @@ def homes(tmp_path_factory):
 
 
 def synthesized(folder: Path, *, resumed: bool) -> None:
-    order = make.Order("synthesize", folder / "synth.toml", folder / "out", resumed=resumed, report=False, quiet=True)
-    make.run_order(order)
+    given = {"resume": resumed, "no_report": True, "quiet": True}
+    make.run_order(SynthesisOptions(spec=folder / "synth.toml", out=folder / "out", **given))
 
 
 def run(folder: Path, households, *, resumed: bool, kill_at: int | None = None) -> tuple[int, int]:
