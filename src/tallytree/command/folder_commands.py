@@ -66,7 +66,7 @@ def report_after(directory: Path, made: Callable[[], Page], progress: Progress) 
 
 def run_export(directory: Path, *, to: str, out: Path | None, quiet: bool) -> None:
     """Write the files, into a directory that is there as a whole or not at all."""
-    from tallytree.publish.export.writing import FORMATS
+    from tallytree.publish.formats import FORMATS
     from tallytree.publish.microdata.population import FORMS, population_files
 
     if to not in (*FORMATS, *FORMS):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from tallytree.core.arguments import FLAG, PATH, expecting
 from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, silent
-from tallytree.publish.export.writing import Format, export
 from tallytree.publish.folder import MANIFEST, digest, place_of
+from tallytree.publish.formats import Format, export
 from tallytree.publish.release import shown
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import Options, answer_queries, simultaneous_bands

@@ -13,8 +13,9 @@ from pyjstat import pyjstat
 
 import tallytree as tt
 from tallytree.core.names import from_a_spreadsheet, visible
-from tallytree.publish.export import json_stat, sdmx_csv
-from tallytree.publish.export.writing import FORMATS
+from tallytree.publish import formats
+from tallytree.publish import sdmx as own_sdmx
+from tallytree.publish.formats import FORMATS
 from tallytree.publish.release import partition
 from tests.publish.release.test_categories import TREE, TWO, microdata
 
@@ -81,11 +82,11 @@ def test_sdmx_reads_the_structure_and_every_observation(release, table, tmp_path
     attributes = [one.id for one in structure.attributes]
     assert attributes == [*(one.name.upper() for one in cube.given[1:]), "UNIT_MEASURE", "CONF_LEVEL"]
     codes = [dimension.local_representation.enumerated for dimension in structure.dimensions]
-    back = [{sdmx_csv.code(text): text for text in dimension.codes} for dimension in cube.dimensions]
+    back = [{own_sdmx.code(text): text for text in dimension.codes} for dimension in cube.dimensions]
     for listed, dimension in zip(codes, cube.dimensions, strict=True):
         labels = {one.id: str(one.name) for one in listed.items.values()}
         expected_labels = map(visible, dimension.labels)
-        assert labels == dict(zip(map(sdmx_csv.code, dimension.codes), expected_labels, strict=True))
+        assert labels == dict(zip(map(own_sdmx.code, dimension.codes), expected_labels, strict=True))
     seen = {}
     for one in data.obs:
         key = tuple(back[place][one.dimension[name].value] for place, name in enumerate(ids))
@@ -94,7 +95,7 @@ def test_sdmx_reads_the_structure_and_every_observation(release, table, tmp_path
         seen[key] = (int(one.value), *map(int, attached[:-2]))
     assert seen == expected
     root, child = release.hierarchy.regions.ids[:2]
-    assert codes[0][sdmx_csv.code(child)].parent == codes[0][sdmx_csv.code(root)]
+    assert codes[0][own_sdmx.code(child)].parent == codes[0][own_sdmx.code(root)]
 
 
 @pytest.mark.parametrize("table", BOTH)
@@ -166,14 +167,14 @@ def test_a_csvw_reader_finds_what_was_broken(tmp_path):
 
 @given(st.lists(st.text(), unique=True, max_size=8))
 def test_codes_are_of_the_form_that_sdmx_wants_and_no_two_texts_share_one(texts):
-    codes = [sdmx_csv.code(text) for text in texts]
+    codes = [own_sdmx.code(text) for text in texts]
     assert len(set(codes)) == len(texts)
     assert all(re.fullmatch(r"[A-Za-z0-9_@$\-]+", code) and code[0] not in "-@" for code in codes)
 
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=8))
 def test_components_have_ids_of_their_own(names):
-    ids = list(sdmx_csv.component_ids(names).values())
+    ids = list(own_sdmx.component_ids(names).values())
     assert len(set(ids)) == len(names)
     assert all(re.fullmatch(r"[A-Z][A-Z0-9_]*", one) for one in ids)
 
@@ -183,8 +184,8 @@ def test_components_have_ids_of_their_own(names):
 
 def test_what_is_too_large_for_a_format_is_refused_and_nothing_is_left(monkeypatch, tmp_path):
     release = plain(intervals="none")
-    monkeypatch.setattr(json_stat, "MOST_VALUES", 3)
-    monkeypatch.setattr(sdmx_csv, "MOST_OBSERVATIONS", 3)
+    monkeypatch.setattr(formats, "MOST_VALUES", 3)
+    monkeypatch.setattr(own_sdmx, "MOST_OBSERVATIONS", 3)
     for to in ("json-stat", "sdmx-csv"):
         with pytest.raises(tt.ReleaseError, match="csvw"):
             release.export(tmp_path / to, to=to)

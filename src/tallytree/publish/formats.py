@@ -1,0 +1,224 @@
+"""Write the tables of a release in a form that other software reads: CSV on the Web, JSON-stat or SDMX-CSV.
+
+CSV on the Web (W3C, 2015) is the CSV files of a release with metadata that tell a program all about their columns.
+Texts that a spreadsheet would take for formulas have an apostrophe in front, as in a release's own CSV files.
+
+JSON-stat 2.0 is one JSON document for each table, with a dimension of its own for the number and its intervals. Such a
+document is held in memory as a whole by those who read it, so large releases are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.core.arguments import told
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.long_table import for_spreadsheets
+from tallytree.publish.folder import write_json, write_whole
+from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.partition import REGIONS_CSV
+from tallytree.publish.release.region_table import region_table
+from tallytree.publish.release.statement import privacy_note, public_totals
+from tallytree.publish.table import Key, Measure, Table
+
+Format = Literal["sdmx-csv", "json-stat", "csvw"]
+FORMATS: tuple[str, ...] = get_args(Format)
+METADATA = "csv-metadata.json"  # where readers look for it, by the standard
+LARGEST_SIZE = 2**31 - 1
+MOST_VALUES = 5_000_000  # of a JSON-stat document
+MEASURE = "measure"  # the dimension whose categories are the number and the ends of its intervals
+
+
+def export(release: ReleaseContents, directory: Path, *, to: str, progress: Progress = silent) -> tuple[str, ...]:
+    """Write the counts and the numbers of entities of a release; the names of the files.
+
+    A directory that is there already is left alone, with a ReleaseError.
+    """
+    if to not in FORMATS:
+        hint = did_you_mean(to, FORMATS, "there are") if isinstance(to, str) else f"expected {', '.join(FORMATS)}"
+        raise SpecError(f"to is {told(to)}, which is no format of exports; {hint}")
+    written: list[str] = []
+
+    def fill(folder: Path) -> list[str]:
+        if to == "sdmx-csv":
+            from tallytree.publish.sdmx import write_sdmx_csv
+
+            written.extend(write_sdmx_csv(release, folder, progress))
+        else:
+            written.extend((write_csvw if to == "csvw" else write_json_stat)(release, folder, progress))
+        return written
+
+    write_whole(directory, fill)
+    return tuple(written)
+
+
+# -------------------------------------------------------------------- CSV on the Web
+
+
+def write_csvw(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
+    """Write counts, entities and regions with their metadata, and name the files."""
+    regions = region_table(release.hierarchy, public_totals(release.measurements), REGIONS_CSV)
+    tables = release.counts_table, release.entity_table, regions
+    for table in tables:
+        _write(table, folder / f"{table.name}.csv", progress)
+    write_json(
+        folder / METADATA,
+        {
+            "@context": ["http://www.w3.org/ns/csvw", {"@language": "en"}],
+            "dc:title": release.title,
+            "dc:description": privacy_note(release.measurements),
+            "tables": [_described(table) for table in tables],
+        },
+    )
+    return (METADATA, *(f"{table.name}.csv" for table in tables))
+
+
+def _write(table: Table, path: Path, progress: Progress) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    done = 0
+    with pa.csv.CSVWriter(path, table.schema) as writer:
+        for rows in table.batches():
+            progress(Stage(f"writing {path.name}", done, table.cells))
+            done += rows.num_rows
+            writer.write_table(for_spreadsheets(rows))
+
+
+def _described(table: Table) -> dict[str, Any]:
+    """A table's columns and keys. The parent of a region is no foreign key: the root has none, which readers refuse."""
+    columns = [*map(_key, table.keys), *map(_number, table.measures)]
+    keys = [key.name for key in table.dimensions]
+    schema = {"columns": columns, "primaryKey": [variable(name) for name in keys]}
+    if table.name != "regions":
+        reference = {"resource": REGIONS_CSV, "columnReference": "region"}
+        schema["foreignKeys"] = [{"columnReference": "region", "reference": reference}]
+    return {
+        "url": f"{table.name}.csv",
+        "dc:title": table.title,
+        "dc:description": table.description,
+        "tableSchema": schema,
+    }
+
+
+def _key(key: Key) -> dict[str, Any]:
+    whole = {"base": "integer", "minimum": 0, "maximum": LARGEST_SIZE}
+    required = key.name not in ("parent", "copy_of")
+    return _column(key.name, whole if key.whole else "string", key.description, required=required)
+
+
+def _number(measure: Measure) -> dict[str, Any]:
+    found = _column(measure.name, {"base": "integer", "minimum": 0}, measure.description, required=measure.given)
+    found["schema:unitText"] = measure.unit
+    if measure.confidence is not None:
+        found["schema:description"] = f"confidence level: {measure.confidence}"
+    return found
+
+
+def _column(name: str, datatype: Any, text: str, *, required: bool = False) -> dict[str, Any]:
+    return {
+        "name": variable(name),
+        "titles": name,
+        "datatype": datatype,
+        "required": required,
+        "dc:description": text,
+    }
+
+
+def variable(name: str) -> str:
+    """A column's name as the standard wants it: letters, digits and underscores, and bytes of others as %E2.
+
+    >>> variable("count"), variable("tenure (2020)"), variable("_x")
+    ('count', 'tenure%20%282020%29', '%5Fx')
+    """
+    safe = "".join(
+        letter if re.fullmatch("[A-Za-z0-9_]", letter) else "".join(f"%{byte:02X}" for byte in letter.encode())
+        for letter in name
+    )
+    return f"%5F{safe[1:]}" if safe.startswith("_") else safe
+
+
+# -------------------------------------------------------------------- JSON-stat
+
+
+def write_json_stat(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
+    """Write a document for each table, and name the files."""
+    found = release.counts_table, release.entity_table
+    values = max(table.cells * len(table.given) for table in found)
+    if values > MOST_VALUES:
+        raise ReleaseError(
+            f"this release has {values:,} values; a JSON-stat document, which is read as a whole, gets at most "
+            f"{MOST_VALUES:,}. Export it as csvw, or read its Parquet files"
+        )
+    names = []
+    for table in found:
+        names.append(f"{table.name}.json")
+        progress(Stage(f"writing {names[-1]}"))
+        write_json(folder / names[-1], document(table, release))
+    return tuple(names)
+
+
+def document(table: Table, release: ReleaseContents) -> dict[str, Any]:
+    """A table as JSON-stat."""
+    given, columns = table.given, [dimension.name for dimension in table.dimensions]
+    taken = MEASURE if MEASURE not in columns else f"{MEASURE} (of tallytree)"
+    return {
+        "version": "2.0",
+        "class": "dataset",
+        "label": table.title,
+        "note": [table.description, privacy_note(release.measurements), *table.missing],
+        "id": [*columns, taken],
+        "size": [*(len(dimension.codes or ()) for dimension in table.dimensions), len(given)],
+        "role": {"geo": ["region"], "metric": [taken]},
+        "dimension": {
+            **{dimension.name: _dimension(dimension) for dimension in table.dimensions},
+            taken: {
+                "label": "the number, and the ends of its intervals",
+                "category": {
+                    "index": [measure.name for measure in given],
+                    "label": {measure.name: measure.label for measure in given},
+                    "unit": {measure.name: {"base": measure.unit, "decimals": 0} for measure in given},
+                    "note": {measure.name: [measure.description] for measure in given},
+                },
+            },
+        },
+        "value": _values(table).ravel().tolist(),
+        "extension": {"tallytree": {"confidence": table.confidence, "privacy": privacy_note(release.measurements)}},
+    }
+
+
+def _dimension(dimension: Key) -> dict[str, Any]:
+    codes = dimension.codes or ()
+    category: dict[str, Any] = {"index": list(codes), "label": dict(zip(codes, dimension.labels, strict=True))}
+    if dimension.parents is not None:
+        below: dict[str, list[str]] = {}
+        for code, parent in zip(codes, dimension.parents.tolist(), strict=True):
+            if parent >= 0:
+                below.setdefault(codes[parent], []).append(code)
+        category["child"] = below
+    return {"label": dimension.description, "category": category}
+
+
+def _values(table: Table) -> NDArray[np.int64]:
+    """The numbers `[cells, measures]`, the last dimension moving fastest: a table's rows are put where they belong."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = np.full((table.cells, len(table.given)), -1, dtype=np.int64)
+    for rows in table.batches(zeros=True):
+        cell = np.zeros(rows.num_rows, dtype=np.int64)
+        for dimension in table.dimensions:
+            codes = rows[dimension.name].cast(pa.string())
+            place = pc.index_in(codes, pa.array(dimension.codes, pa.string())).to_numpy()
+            cell = cell * len(dimension.codes or ()) + place.astype(np.int64)
+        for column, measure in enumerate(table.given):
+            found[cell, column] = rows[measure.name].to_numpy()
+    assert found.size == 0 or found.min() >= 0  # every cell has a row, and no number is negative
+    return found
