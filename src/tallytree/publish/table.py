@@ -1,4 +1,4 @@
-"""`Table`: a published table with keys, measures and rows in 1 … n parts; written, compared and described here.
+"""`Table`: a published table with keys, measures and rows in 1 … n parts; written and described here.
 
 Counts, entities and areas are such tables: their Parquet and CSV files, their entries in the data package, exports and
 reports all come from the same description. Everything in them is public.
@@ -6,6 +6,7 @@ reports all come from the same description. Everything in them is public.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -18,14 +19,14 @@ from tallytree.core.kernels import in_threads
 from tallytree.core.notebook import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.long_table import for_spreadsheets, region_blocks
-from tallytree.publish.folder import MOST_FAULTS
-from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular
 from tallytree.publish.statement import resource
 
+ROWS_IN_GROUP = 1 << 17  # of a Parquet file: what a query reads at least
 PARTITIONED = (
     "counts and entities are Parquet data sets in folders by level and, below the first level, by region of the first "
     "level; there are no CSV files"
 )
+KEYS = ("region", "kind", "area", "size", "household_id", "question", "cell")  # columns that say which row is meant
 LABELS = {
     "count": "number of groups",
     "entities": "number of entities, large groups capped",
@@ -216,81 +217,6 @@ class Table:
                     text.write_table(for_spreadsheets(rows))
         return names
 
-    # ---------------------------------------------------------------- comparing
-
-    def differences(
-        self, folder: Path, progress: Progress = silent, *, csv: bool, but: tuple[str, ...] = ()
-    ) -> Iterator[str]:
-        """How the files differ from what would be written; columns `but` are not looked at."""
-        done = _Progress(f"comparing {self.name}", len(self.places), progress)
-
-        def compare(start: int, stop: int) -> list[str]:
-            found = []
-            for file, places in self.parts[start:stop]:
-                found += [fault for fault in [self._difference(folder, file, places, but)] if fault is not None]
-                done.add(len(places))
-            return found
-
-        parts = [(at, at + 1) for at in range(len(self.parts))]
-        yield from [fault for some in in_threads(compare, parts) for fault in some][:MOST_FAULTS]
-        if csv:
-            yield from self._csv_differs(folder / f"{self.name}.csv")
-
-    def _difference(self, folder: Path, file: str, places: range, but: tuple[str, ...]) -> str | None:
-        import pyarrow as pa
-
-        schema = self.file_schema
-        with ParquetRows(folder / file, most=len(places) * self.width) as stated:
-            if not stated.schema.equals(schema, check_metadata=True):
-                return f"{file}: its columns are not those of a release, or do not say what they hold in its words"
-            groups, rest = iter(stated.groups), schema.empty_table()
-            for right in self.batches(places):
-                while len(rest) < len(right):
-                    group = next(groups, None)
-                    if group is None:
-                        return f"{file} has fewer rows than follow from the measurements"
-                    rest = pa.concat_tables([rest, stated.group(group)])
-                found, rest = rest.slice(0, len(right)), rest.slice(len(right))
-                for column in schema.names:
-                    if column not in but and not right[column].equals(found[column]):
-                        return self._named(file, column, right, found)
-            if len(rest) or any(stated.group(group).num_rows for group in groups):
-                return f"{file} has rows that do not follow from the measurements"
-        return None
-
-    def _named(self, file: str, column: str, right: Any, found: Any) -> str:
-        """The first row where a column differs."""
-        expected, stated = right[column].to_pylist(), found[column].to_pylist()
-        row = next(row for row, (one, other) in enumerate(zip(expected, stated, strict=True)) if one != other)
-        place = ", ".join(f"{key.name} {right[key.name][row].as_py()!r}" for key in self.dimensions)
-        return f"{file}, {place}: {column} is {stated[row]!r}; what follows from the measurements is {expected[row]!r}"
-
-    def _csv_differs(self, path: Path) -> Iterator[str]:
-        """A CSV file against the rows, cell by cell as texts: 5 is not written 05."""
-        import pyarrow as pa
-        from pyarrow import csv
-
-        check_regular(path, most=MOST_TEXT)
-        names = self.schema.names
-        texts = for_spreadsheets(pa.concat_tables([self.schema.empty_table(), *self.batches()]))
-        right = pa.table([texts[name].cast(pa.string()).fill_null("") for name in names], names=names)
-        options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-        try:
-            found = csv.read_csv(path, convert_options=options, parse_options=csv.ParseOptions(newlines_in_values=True))
-        except pa.ArrowException as error:
-            yield f"{path.name} cannot be read: {error}"
-            return
-        if found.schema.names != names:
-            yield f"{path.name}: its columns are not {', '.join(names)}"
-        elif len(found) != len(right):
-            yield f"{path.name} has {len(found):,} rows, and should have {len(right):,}"
-        else:
-            wrong = [name for name in names if not right[name].equals(found[name])]
-            yield from (self._named(path.name, name, right, found) for name in wrong[:1])
-
-
-ROWS_IN_GROUP = 1 << 17  # of a Parquet file: what a query reads at least
-
 
 class _Progress:
     """Tells how many places are done, from any thread."""
@@ -302,3 +228,16 @@ class _Progress:
         with self._lock:
             self._done += places
             self._progress(Stage(self._doing, self._done, self._places, unit="%"))
+
+
+def differing_cells(rows: Any, expected: Any, alike: Callable[[Any, Any], bool] = operator.eq) -> Iterator[str]:
+    """The first cell of each column that is not the expected one; both are pyarrow Tables with as many rows."""
+    keys = [name for name in expected.column_names if name in KEYS]
+    for name in expected.column_names:
+        if not rows[name].equals(expected[name]):
+            stated, right = rows[name].to_pylist(), expected[name].to_pylist()
+            for row in range(len(right)):
+                if not alike(stated[row], right[row]):
+                    where = ", ".join(f"{key} {expected[key][row].as_py()!r}" for key in keys)
+                    yield f"{where or f'row {row + 1}'}: {name} is {stated[row]!r}; what follows is {right[row]!r}"
+                    break

@@ -130,8 +130,8 @@ def test_typical_intervals_are_computed_again_where_that_is_asked(original, tmp_
 
 
 def test_rows_that_are_missing_or_in_another_order_and_other_columns_are_found(original, tmp_path):
-    right, table = pq.read_table(original / "entities.parquet"), tt.Release.load(original).entity_table
-    assert not list(table.differences(original, csv=True))
+    right = pq.read_table(original / "entities.parquet")
+    assert right.equals(tt.Release.load(original).entities_table())
     turned = right.take(list(range(right.num_rows))[::-1])
     for number, forged in enumerate((turned, right.slice(1), right.drop_columns("upper"))):
         folder = shutil.copytree(original, tmp_path / str(number))

@@ -13,8 +13,8 @@ import numpy as np
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.publish.reading import ParquetRows, check_room
-from tallytree.publish.table import Key, Measure, Table
+from tallytree.publish.reading import all_rows
+from tallytree.publish.table import Key, Measure, Table, differing_cells
 
 MOST_REGIONS = 1 << 32
 
@@ -53,12 +53,9 @@ def write_regions(tree: Hierarchy, totals: Integers | None, path: Path) -> None:
 
 def read_regions(path: Path) -> tuple[Hierarchy, Integers | None]:
     """The regions and their public totals; a file that `write_regions` would not write is refused."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    with ParquetRows(path, most=MOST_REGIONS) as file:
-        check_room(file.rows, file.name)
-        rows = pa.concat_tables([file.schema.empty_table(), *map(file.group, file.groups)])
+    rows = all_rows(path, most=MOST_REGIONS)
     if not len(rows):
         raise ReleaseError(f"{path.name} has no rows")
     if any(rows[name].null_count for name in ("region", "name", "level")):
@@ -78,8 +75,11 @@ def read_regions(path: Path) -> tuple[Hierarchy, Integers | None]:
     totals = None if given.null_count else given.to_numpy().astype(np.int64)
     if totals is None and given.null_count < len(rows):
         raise ReleaseError(f"{path.name} gives the totals of some regions and not of others")
-    for fault in region_table(tree, totals, path.name).differences(path.parent, csv=False):
-        raise ReleaseError(f"a region is not described as the others say: {fault}")
+    table = region_table(tree, totals, path.name)
+    if not rows.schema.equals(table.schema, check_metadata=True):
+        raise ReleaseError(f"{path.name}: its columns are not those of a release, or do not say what they hold")
+    for fault in differing_cells(rows, table.whole()):
+        raise ReleaseError(f"a region is not described as the others say: {path.name}, {fault}")
     return tree, totals
 
 
