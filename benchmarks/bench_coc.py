@@ -28,7 +28,7 @@ import numpy as np
 import tallytree as tt
 from common import peak_bytes, report
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.tree.matching import matched
+from tallytree.estimate.matching import matched
 from tallytree.lab.datasets import make
 from tallytree.lab.truth import Truth
 from tallytree.mechanisms import MECHANISMS, Mechanism, count_of_counts

@@ -28,9 +28,9 @@ from common import best_of, drawn, even_tree, made_up_counts, peak_bytes
 from tallytree.core.arrays import Integers
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least
-from tallytree.estimate.joint.cumulative import joint_cumulative
-from tallytree.estimate.tree.chain import nearest_chain
-from tallytree.estimate.tree.nearest import nearest_consistent
+from tallytree.estimate.isotonic import nearest_chain
+from tallytree.estimate.joint_tables import joint_cumulative
+from tallytree.estimate.nearest import nearest_consistent
 
 SCALE = 30.0
 

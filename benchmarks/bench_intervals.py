@@ -23,7 +23,7 @@ import tallytree as tt
 from bench_joint import CENSUS, QUICK, TAILS, made_up
 from common import best_of, even_tree, report, rise_of_peak
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals import noise_tails
+from tallytree.estimate.intervals import tails as noise_tails
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.typical import REPLICATES, typical
 from tallytree.lab.truth import Truth, seeded_measurements

@@ -22,8 +22,7 @@ from bench_estimate import DEPTHS
 from common import best_of, drawn, even_tree, made_up_counts, report, rise_of_peak
 from tallytree.core.arrays import Integers
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.joint.counts import joint_counts
-from tallytree.estimate.joint.cumulative import joint_cumulative
+from tallytree.estimate.joint_tables import joint_counts, joint_cumulative
 
 CENSUS = ((52, 3144), 1000)
 QUICK = ((12, 300), 100)

@@ -34,8 +34,8 @@ from experiments.named_files import load
 from tallytree.core.arrays import Integers
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.guaranteed import guaranteed
+from tallytree.estimate.intervals.interval import Intervals
 from tallytree.estimate.intervals.typical import typical
-from tallytree.estimate.intervals.value import Intervals
 from tallytree.lab.datasets import make
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import prepare

@@ -25,24 +25,17 @@ from tallytree.core.errors import TallytreeError
 from tallytree.domain.categories import Categories
 from tallytree.domain.category_trees import by_category, over_categories
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.categories.differences import tridiagonal_least_squares
-from tallytree.estimate.categories.transport import nearest_table, settled_tables
+from tallytree.estimate.allocation import allocate_rows, keep_sums
 from tallytree.estimate.checks import whole_weights
-from tallytree.estimate.joint.counts import joint_counts
-from tallytree.estimate.joint.cumulative import joint_cumulative
-from tallytree.estimate.regions.isotonic import non_increasing
-from tallytree.estimate.regions.simplex import nearest_with_total
-from tallytree.estimate.regions.sorted_lists import counts_of, non_decreasing_in_place
-from tallytree.estimate.topdown.allocation import allocate_rows
-from tallytree.estimate.topdown.count_posterior import Counted, count_posterior
-from tallytree.estimate.topdown.entity_sums import keep_sums
-from tallytree.estimate.topdown.list_posterior import Lists, list_posterior
-from tallytree.estimate.topdown.shrinkage import shrink_rows
-from tallytree.estimate.topdown.subtrees import added_up, subtree_estimates
-from tallytree.estimate.tree.chain import nearest_chain
-from tallytree.estimate.tree.least_squares import tree_least_squares
-from tallytree.estimate.tree.matching import matched
-from tallytree.estimate.tree.nearest import is_optimal, nearest_consistent
+from tallytree.estimate.isotonic import counts_of, nearest_chain, non_decreasing_in_place, non_increasing
+from tallytree.estimate.joint_tables import joint_counts, joint_cumulative
+from tallytree.estimate.least_squares import added_up, subtree_estimates, tree_least_squares, tridiagonal_least_squares
+from tallytree.estimate.matching import matched
+from tallytree.estimate.nearest import is_optimal, nearest_consistent
+from tallytree.estimate.posterior import Counted, Lists, count_posterior, list_posterior
+from tallytree.estimate.shrinkage import shrink_rows
+from tallytree.estimate.simplex import nearest_with_total
+from tallytree.estimate.transport import nearest_table, settled_tables
 from tallytree.lab.rivals.chebyshev import chebyshev_down
 from tallytree.lab.rivals.cost_tables import table_estimate
 from tallytree.lab.rivals.topdown import blue_down, top_down

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.estimate.topdown.subtrees import subtree_estimates
+from tallytree.estimate.least_squares import subtree_estimates
 from tallytree.lab import Truth
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS

@@ -23,7 +23,7 @@ import numpy as np
 
 from tallytree.core.arrays import Floats
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.tree.least_squares import tree_least_squares
+from tallytree.estimate.least_squares import tree_least_squares
 
 CATEGORY, SIZE = 1, 2  # axes of `[regions, categories, sizes]`
 Axes = frozenset[int]

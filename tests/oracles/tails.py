@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from tallytree.core.arrays import Floats
-from tallytree.estimate.intervals.noise_tails import COARSE_BELOW, MOST_COPIES, SHAPE_MARGIN, Tail, noise_tail
+from tallytree.estimate.intervals.tails import COARSE_BELOW, MOST_COPIES, SHAPE_MARGIN, Tail, noise_tail
 from tallytree.privacy.accounting import NoiseKind
 
 

@@ -24,7 +24,7 @@ from tallytree.core import charts
 from tallytree.core.errors import TallytreeError
 from tallytree.core.names import visible
 from tallytree.core.progress import Stage
-from tallytree.estimate.intervals.value import REACH_SHARE
+from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.mechanisms import mechanism_named
 from tallytree.planning.goals import Suggestion, in_words, suggest
 from tallytree.planning.households import SWEPT, SynthesisPlan, plan_synthesis

@@ -34,7 +34,7 @@ from tallytree.domain.categories import Categories
 from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import ROOT, Hierarchy
 from tallytree.domain.histogram import size_label
-from tallytree.estimate.intervals.value import checked_level
+from tallytree.estimate.intervals.interval import checked_level
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
 from tallytree.tables import GroupSizes, read

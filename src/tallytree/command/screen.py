@@ -30,7 +30,7 @@ from tallytree.domain.category_trees import levels_in_words
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.estimate.intervals.value import REACH_SHARE
+from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
 from tallytree.privacy.accounts import Account, Link
 from tallytree.privacy.budget import Budget, as_decimal

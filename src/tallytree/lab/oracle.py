@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.notebook import briefly
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.topdown.subtrees import added_up
-from tallytree.estimate.tree.variances import LEAST_VARIANCE
+from tallytree.estimate.least_squares import LEAST_VARIANCE, added_up
 from tallytree.lab.truth import Truth
 from tallytree.mechanisms.mechanism import Estimate, Mechanism
 from tallytree.privacy.measurements import Measurements

@@ -3,7 +3,7 @@
 One member can move a whole group from one category to another, so survival counts by category would need noise for 2 K
 changes (`Neighbours.sensitivity`). The sums over all categories do not see that. So a share of the budget measures
 these by `at_least`, and the rest measures counts by category. The sums are settled first, as without categories; then
-counts by category are settled within them, each size by itself, from the root down (`estimate.categories.transport`).
+counts by category are settled within them, each size by itself, from the root down (`estimate.transport`).
 
 Numbers of groups that are public by region and not by category are kept by the same step: those by category are settled
 within them first, and the rest goes by these.
@@ -23,10 +23,9 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import BudgetError, SpecError
 from tallytree.domain.category_trees import over_categories, rows_of
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.categories.differences import tridiagonal_least_squares
-from tallytree.estimate.categories.transport import settled_tables
-from tallytree.estimate.topdown.allocation import fit_monotone
-from tallytree.estimate.topdown.subtrees import subtree_estimates
+from tallytree.estimate.allocation import fit_monotone
+from tallytree.estimate.least_squares import subtree_estimates, tridiagonal_least_squares
+from tallytree.estimate.transport import settled_tables
 from tallytree.mechanisms.leaf_totals import noise_of
 from tallytree.mechanisms.mechanism import Estimate
 from tallytree.mechanisms.settings import BELIEFS, LISTS, Settings

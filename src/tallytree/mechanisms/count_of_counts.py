@@ -22,11 +22,10 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least, counts_from_at_least
-from tallytree.estimate.regions.isotonic import non_increasing
-from tallytree.estimate.regions.simplex import nearest_with_total
-from tallytree.estimate.regions.sorted_lists import counts_of, non_decreasing_in_place
-from tallytree.estimate.tree.matching import SPREAD_RANGE, matched
-from tallytree.estimate.tree.nearest import nearest_consistent
+from tallytree.estimate.isotonic import counts_of, non_decreasing_in_place, non_increasing
+from tallytree.estimate.matching import SPREAD_RANGE, matched
+from tallytree.estimate.nearest import nearest_consistent
+from tallytree.estimate.simplex import nearest_with_total
 from tallytree.mechanisms.mechanism import Estimate, Mechanism, precisions
 from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurement, Measurements, Settled

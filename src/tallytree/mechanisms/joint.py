@@ -16,10 +16,10 @@ import numpy as np
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import counts_from_at_least
-from tallytree.estimate.joint.alternating import WEIGHT_RATIO_LIMIT, Proved
-from tallytree.estimate.joint.counts import joint_counts as nearest_counts
-from tallytree.estimate.joint.cumulative import joint_cumulative as nearest_at_least
-from tallytree.estimate.tree.variances import LEAST_VARIANCE
+from tallytree.estimate.alternating import WEIGHT_RATIO_LIMIT, Proved
+from tallytree.estimate.joint_tables import joint_counts as nearest_counts
+from tallytree.estimate.joint_tables import joint_cumulative as nearest_at_least
+from tallytree.estimate.least_squares import LEAST_VARIANCE
 from tallytree.mechanisms.mechanism import ALL_TOTALS, PGSR, Estimate, Mechanism, precisions
 from tallytree.privacy.accounting import NOISE_FOR, scale_for
 from tallytree.privacy.measurements import Measurements

@@ -19,9 +19,9 @@ from tallytree.core.errors import SpecError
 from tallytree.core.notebook import briefly
 from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.estimate.alternating import VALUE_LIMIT
 from tallytree.estimate.checks import SUM_LIMIT
-from tallytree.estimate.joint.alternating import VALUE_LIMIT
-from tallytree.estimate.tree.variances import LEAST_VARIANCE
+from tallytree.estimate.least_squares import LEAST_VARIANCE
 from tallytree.privacy.accounting import NOISE_FOR, scale_for
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements, Settled

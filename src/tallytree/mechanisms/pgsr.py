@@ -16,9 +16,8 @@ from __future__ import annotations
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.domain.histogram import counts_from_at_least
-from tallytree.estimate.regions.isotonic import non_increasing
-from tallytree.estimate.tree.chain import nearest_chain
-from tallytree.estimate.tree.nearest import is_optimal, nearest_consistent
+from tallytree.estimate.isotonic import nearest_chain, non_increasing
+from tallytree.estimate.nearest import is_optimal, nearest_consistent
 from tallytree.mechanisms.mechanism import PGSR, Estimate, Mechanism, terms
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import View

@@ -2,7 +2,7 @@
 
 Rows of real regions end in a long tail of sizes that hardly any group has. There a leaf's noisy numbers say more than
 least squares takes from them: most are 0, and none can be less. With little noise (scales up to `MOST_SCALE`) what is
-believed of each leaf (`topdown.count_posterior`, under the shape of the root) is much sharper than what was measured,
+believed of each leaf (`posterior`, under the shape of the root) is much sharper than what was measured,
 and so are sums of it. With more noise the sums of beliefs are off to one side by more than they gain.
 
 *Sums.* Errors of beliefs need not cancel as noise does, for all of them rest on one shape. So a sum has the variance
@@ -19,9 +19,9 @@ import numpy as np
 
 from tallytree.core.arrays import Floats
 from tallytree.core.progress import Tell, nobody
-from tallytree.estimate.topdown.allocation import fit_monotone
-from tallytree.estimate.topdown.count_posterior import NEAR, Counted, posterior_under
-from tallytree.estimate.topdown.subtrees import add_up, added_up
+from tallytree.estimate.allocation import fit_monotone
+from tallytree.estimate.least_squares import add_up, added_up
+from tallytree.estimate.posterior import NEAR, Counted, posterior_under
 from tallytree.mechanisms.leaf_totals import LEAST_VARIANCE, measured_totals, weigh_totals
 from tallytree.privacy.measurements import Measurements
 

@@ -1,12 +1,12 @@
 """`tallytree`: our own mechanism, settled from the top, with leaves that learn from the shapes around them.
 
 *Crowded* regions (many groups, few sizes) are measured by `at_least` counts on every level that has a share; estimates
-are unbiased from below (`topdown.subtrees`), whole from the root down (`topdown.allocation`), and leaves are drawn
-towards their parents' shapes where that pays (`topdown.shrinkage`). *Sparse* ones (fewer groups than sizes) are
+are unbiased from below (`subtree_estimates`), whole from the root down (`allocation`), and leaves are drawn
+towards their parents' shapes where that pays (`shrinkage`). *Sparse* ones (fewer groups than sizes) are
 measured by sorted lists of the leaves; what is believed of each leaf, given the shapes around it
-(`topdown.list_posterior`), is added up, weighed against what was measured above if anything was, and made whole from
+(`posterior`), is added up, weighed against what was measured above if anything was, and made whole from
 the root down as well. *In between*, with about as many sizes as groups, leaves are measured by `at_least` counts and
-read as lists are (`topdown.count_posterior`). Which it is, is decided from public facts, or where there are none from
+read as lists are (`posterior`). Which it is, is decided from public facts, or where there are none from
 numbers of groups that are measured first. With `bands` each band of sizes has its own shares, and may have its own way
 to measure leaves: `at_least` up to a size and lists of what groups have above it, say, for regions with a crowded front
 and a long sparse tail.

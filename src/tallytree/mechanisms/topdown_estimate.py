@@ -18,14 +18,11 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.progress import Tell, nobody, piece
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least, counts_from_at_least
-from tallytree.estimate.intervals.replicate_noise import chances, digest_of
-from tallytree.estimate.topdown.allocation import allocate_rows
-from tallytree.estimate.topdown.count_posterior import Counted, count_posterior, widest
-from tallytree.estimate.topdown.entity_sums import keep_sums, weigh_measured_sums
-from tallytree.estimate.topdown.list_posterior import Lists, list_posterior
-from tallytree.estimate.topdown.shrinkage import can_shrink, shrink_rows
-from tallytree.estimate.topdown.size_distributions import ROUNDS, LeafPosterior
-from tallytree.estimate.topdown.subtrees import added_up, subtree_estimates
+from tallytree.estimate.allocation import allocate_rows, keep_sums, weigh_measured_sums
+from tallytree.estimate.intervals.typical import chances, digest_of
+from tallytree.estimate.least_squares import added_up, subtree_estimates
+from tallytree.estimate.posterior import ROUNDS, Counted, LeafPosterior, Lists, count_posterior, list_posterior, widest
+from tallytree.estimate.shrinkage import can_shrink, shrink_rows
 from tallytree.mechanisms.by_category import (
     believed_details,
     believed_sums,

@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals.noise_tails import NORMAL
+from tallytree.estimate.intervals.tails import NORMAL
 from tallytree.mechanisms import choose
 from tallytree.planning.prior import NO_PRIOR, ExpectedCounts
 from tallytree.planning.simulation import Effort, PublicFacts, Scenario, simulated

@@ -20,7 +20,7 @@ from tallytree.core.charts import altair, page_title, styled
 from tallytree.core.errors import BudgetError, SpecError
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals.value import checked_level
+from tallytree.estimate.intervals.interval import checked_level
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose
 from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.pictures import against_budget, trade

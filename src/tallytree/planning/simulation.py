@@ -24,9 +24,9 @@ from tallytree.domain.category_trees import by_category, over_categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import earth_movers_distance, l1_distance
 from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_sums
+from tallytree.estimate.intervals.interval import REACH_SHARE, Intervals, Kind, reaches, recommended
 from tallytree.estimate.intervals.typical import factor_for
 from tallytree.estimate.intervals.unions import Unions
-from tallytree.estimate.intervals.value import REACH_SHARE, Intervals, Kind, reaches, recommended
 from tallytree.mechanisms import Mechanism, prepare
 from tallytree.mechanisms.mechanism import sizes_of
 from tallytree.planning.prior import ExpectedCounts, Prior, summed_up

@@ -15,11 +15,11 @@ from fractions import Fraction
 
 from tallytree.core.notebook import briefly
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals.error_law import Errors, Noise
 from tallytree.estimate.intervals.guaranteed import FEWEST_SIZES, WINDOW_PART
-from tallytree.estimate.intervals.measured_view import LINEAR_VIEWS
-from tallytree.estimate.intervals.value import checked_level
-from tallytree.estimate.tree.variances import TreeVariances
+from tallytree.estimate.intervals.interval import checked_level
+from tallytree.estimate.intervals.linear import LINEAR_VIEWS
+from tallytree.estimate.intervals.tails import Errors, Noise
+from tallytree.estimate.least_squares import TreeVariances
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance

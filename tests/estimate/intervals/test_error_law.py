@@ -6,8 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tallytree.estimate.intervals.error_law import Errors, Noise
-from tallytree.estimate.intervals.noise_tails import quantile
+from tallytree.estimate.intervals.tails import Errors, Noise, quantile
 from tests.estimate.intervals.test_noise_tails import NOISES, probabilities
 
 

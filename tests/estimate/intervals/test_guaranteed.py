@@ -14,7 +14,7 @@ from experiments.named_files import load
 import tallytree as tt
 from tallytree.core.errors import SpecError
 from tallytree.estimate.intervals.guaranteed import WINDOWS, guaranteed
-from tallytree.estimate.intervals.measured_view import no_guarantee
+from tallytree.estimate.intervals.linear import no_guarantee
 from tallytree.lab.datasets import make
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose
@@ -143,7 +143,7 @@ def test_simultaneous_bands_hold_all_sizes_of_a_region_at_once():
 def test_the_ends_are_the_formula_s():
     """A slow twin of the kernel: direct bound and all windows, from estimates and quantiles by hand."""
     from tallytree.estimate.intervals.guaranteed import WINDOW_PART, _halves, _window_reaches
-    from tallytree.estimate.intervals.measured_view import MeasuredView
+    from tallytree.estimate.intervals.linear import MeasuredView
     from tests.oracles.least_squares import dense_weights
 
     for public in (True, False):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import tallytree as tt
 from tallytree.core.errors import ReleaseError, SpecError
-from tallytree.estimate.intervals.linear import entities, groups, linear_estimate, mean_size, ratio
-from tallytree.estimate.intervals.measured_view import MeasuredView
+from tallytree.estimate.intervals.linear import MeasuredView, entities, groups, linear_estimate, mean_size, ratio
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.least_squares import dense_covariance, dense_weights

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tallytree.estimate.intervals.noise_tails import _quantile, noise_tail, quantile
+from tallytree.estimate.intervals.tails import _quantile, noise_tail, quantile
 from tests.oracles import tails
 
 

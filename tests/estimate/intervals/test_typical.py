@@ -13,8 +13,14 @@ import tallytree as tt
 from tallytree.core.errors import SpecError
 from tallytree.core.progress import Stage
 from tallytree.estimate.intervals.guaranteed import guaranteed
-from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_of
-from tallytree.estimate.intervals.typical import factor_for, remeasured, typical, without_noise
+from tallytree.estimate.intervals.typical import (
+    ReplicateNoise,
+    digest_of,
+    factor_for,
+    remeasured,
+    typical,
+    without_noise,
+)
 from tallytree.lab.datasets import make
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose

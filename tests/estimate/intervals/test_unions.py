@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tallytree import Budget, Hierarchy, one_entity
 from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_sums
-from tallytree.estimate.intervals.measured_view import MeasuredView
+from tallytree.estimate.intervals.linear import MeasuredView
 from tallytree.estimate.intervals.unions import Unions, fewest_nodes, largest_regions, leaf_range, leaves_of
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tallytree import Answer, Budget, Hierarchy, Release, ReleaseError, SpecError, one_entity, one_group, release
 from tallytree.core.progress import Stage
 from tallytree.estimate.intervals.guaranteed import guaranteed
-from tallytree.estimate.intervals.replicate_noise import digest_of
+from tallytree.estimate.intervals.typical import digest_of
 from tallytree.estimate.intervals.typical import without_noise as view_without_noise
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS

@@ -14,7 +14,7 @@ from tallytree import Budget, Hierarchy, Ledger, Release, SpecError, one_entity,
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.core.progress import Stage
 from tallytree.estimate.intervals.guaranteed import guaranteed
-from tallytree.estimate.intervals.measured_view import no_guarantee
+from tallytree.estimate.intervals.linear import no_guarantee
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours

@@ -3,7 +3,7 @@
 A release may draw a region towards those around it, and a region that is unlike them is drawn away from what it is. Its
 own measurements are public and tell: were the released counts the truth, what was measured of them would differ from
 them by independent noise of a known law. Sums of these differences over 1, 2, 4, … or all neighbouring columns (or
-places of a list) are held against the quantiles of such sums (`noise_tails`). Each of the N sums has the chance
+places of a list) are held against the quantiles of such sums (`tails`). Each of the N sums has the chance
 `CHANCE` / N, so a region whose released counts are the truth is named with a probability of at most `CHANCE`.
 """
 
@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.estimate.intervals.noise_tails import MOST_COPIES, quantile
-from tallytree.estimate.tree.variances import LEAST_VARIANCE
+from tallytree.estimate.intervals.tails import MOST_COPIES, quantile
+from tallytree.estimate.least_squares import LEAST_VARIANCE
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.views import list_starts, noisy_lists, view_of
 

@@ -5,7 +5,7 @@ True counts are those of the data as they were counted: of what was kept, where 
 Two bounds, each with a part of the error probability.
 
 *Direct.* Least squares on the tree (`least_squares`) is unbiased and linear in the measurements, with an exact
-variance (`variances`) and known tails (`noise_tails`). A cell is one column where counts were measured; where
+variance and known tails (`tails`). A cell is one column where counts were measured; where
 `at_least` counts T were, it is T[s] − T[s + 1], or G − T[1] for size 0 under public totals G.
 
 *Window*, for the upper end, where `at_least` counts were measured. Counts are not negative, so T never rises, and
@@ -51,14 +51,11 @@ from tallytree.core.kernels import in_threads, kernel
 from tallytree.core.progress import Tell, nobody, piece
 from tallytree.domain.category_trees import over_categories
 from tallytree.domain.histogram import entities
-from tallytree.estimate.intervals.at_least_bounds import at_least_bounds, run_ends
-from tallytree.estimate.intervals.entity_bounds import MOST, entity_bounds
-from tallytree.estimate.intervals.error_law import Errors
-from tallytree.estimate.intervals.list_bounds import Ends
-from tallytree.estimate.intervals.measured_view import MeasuredView, no_guarantee, no_linear
-from tallytree.estimate.intervals.noise_tails import NORMAL, quantile
+from tallytree.estimate.intervals.bounds import MOST, Ends, at_least_bounds, entity_bounds, run_ends
+from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups
+from tallytree.estimate.intervals.linear import MeasuredView, no_guarantee, no_linear
+from tallytree.estimate.intervals.tails import NORMAL, Errors, quantile
 from tallytree.estimate.intervals.unions import Unions
-from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.layout import row_blocks
 from tallytree.privacy.measurements import Measurements
 

@@ -4,8 +4,7 @@ A parametric bootstrap. The released counts play the truth, or others that play 
 together releases leaves that are more alike than true ones, so their errors would look too small); they may be others
 in each replicate, drawn from what is believed. Other noise of the same law is added to what was measured of them, the
 *same* estimator runs on that, and its deviations from what played the truth are squared and added up, a replicate at a
-time. That noise follows from the measurements (`replicate_noise`),
-so asking twice gives the same. Constraints (whole, not negative, adding up) do most of the work where counts are small,
+time. That noise follows from the measurements (`ReplicateNoise`), so asking twice gives the same. Constraints (whole, not negative, adding up) do most of the work where counts are small,
 so these intervals are several times narrower there than guaranteed ones.
 
 They are no guarantee: what the release smoothed away plays no part in the replicates. Ten groups of one odd size in one
@@ -15,12 +14,18 @@ The factors 2.25 (95 %) and 1.8 (90 %) on the root mean square deviation were se
 for its randomness and for the estimator's bias; percentiles of the replicates would cover far too little. Mean squares
 of neighbouring sizes are averaged, and a cell keeps its own where that is larger: size 0 is often by far the commonest,
 and its neighbours err less.
+
+*Noise of replicates*, of the exact law of a release's noise, is determined by the measurements. Typical intervals are computed from what is public, by whoever wants to. Their noise is a ChaCha20 stream under keys
+that are hashes of the measurements, so that whoever asks twice gets the same, from memory and from files, on any number
+of cores. It hides nothing, and no private value is ever added to it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, partial
 from statistics import NormalDist
 from typing import Any, Protocol
@@ -30,14 +35,17 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.kernels import in_threads, kernel
+from tallytree.core.kernels import blocks, in_threads, kernel
 from tallytree.core.notebook import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.category_trees import on_level
-from tallytree.estimate.intervals.replicate_noise import ReplicateNoise, digest_of
-from tallytree.estimate.intervals.value import Intervals, checked_counts, checked_level, cover, most_groups
+from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.layout import row_blocks
+from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurement, Measurements, Settled
+from tallytree.privacy.noise.draws import KEY_BLOCK, THREAD_BLOCK
+from tallytree.privacy.noise.keystream import KeyedWords
+from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tallytree.privacy.plan import FIRST
 from tallytree.privacy.views import noisy_lists, view_of
 
@@ -245,3 +253,51 @@ def _put_ends(
             count = counts[region, cell]
             lower[region, cell] = min(max(count - half, 0), count)
             upper[region, cell] = max(min(count + half, most[region]), count)
+
+
+# -------------------------------------------------------------------- replicate noise
+
+
+HASHED_AT_ONCE = 1 << 20  # values
+
+
+def digest_of(measurements: Measurements) -> bytes:
+    """A digest of what was measured: of the values, how they were asked for, and their noise."""
+    found = hashlib.sha256(b"tallytree replicates")
+    for part in measurements.measured:
+        band = (*(() if part.sizes is None else part.sizes), *(("summed",) if part.summed else ()))
+        found.update(repr((part.view, part.level, part.noise, str(part.scale), part.values.shape, *band)).encode())
+        flat = part.values.reshape(-1)
+        for start, stop in blocks(len(flat), HASHED_AT_ONCE):
+            found.update(flat[start:stop].astype("<i8").tobytes())  # kept in 32 or 64 bits, they are the same values
+    return found.digest()
+
+
+def chances(seed: bytes, replicate: int, count: int) -> Floats:
+    """Numbers that are uniform from 0 to 1 (and less than 1), for one replicate; independent of its noise."""
+    key = hashlib.sha256(seed + b"chances" + replicate.to_bytes(8, "little")).digest()
+    uniform: Floats = (KeyedWords(key).words(count) >> np.uint64(11)).astype(np.float64)
+    uniform *= 2.0**-53
+    return uniform
+
+
+class ReplicateNoise:
+    """The noise of one replicate; two replicates have independent streams."""
+
+    def __init__(self, seed: bytes, replicate: int) -> None:
+        self._seed, self._drawn = seed + replicate.to_bytes(8, "little"), 0
+
+    def draw(self, kind: NoiseKind, scale: Fraction, count: int) -> Integers:
+        """The next `count` draws; every block has a key of its own, so threads do not change them."""
+        sampler = laplace_sampler(scale) if kind == "discrete_laplace" else gaussian_sampler(scale)
+        prefix = self._seed + self._drawn.to_bytes(8, "little")
+        self._drawn += 1
+        noise = np.empty(count, np.int64)
+
+        def fill(first: int, last: int) -> None:
+            for start, stop in blocks(last - first, KEY_BLOCK):
+                key = hashlib.sha256(prefix + (first + start).to_bytes(8, "little")).digest()
+                noise[first + start : first + stop] = sampler.draw(KeyedWords(key), stop - start)
+
+        in_threads(fill, blocks(count, THREAD_BLOCK))
+        return noise

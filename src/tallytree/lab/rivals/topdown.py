@@ -29,9 +29,8 @@ from tallytree.core.kernels import in_threads, kernel
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import Weights, fixed_total, integer_table, level_weights, whole_weights
 from tallytree.estimate.layout import Tree, tiles
-from tallytree.estimate.topdown.subtrees import subtree_estimates
-from tallytree.estimate.tree.relaxation import relaxed
-from tallytree.estimate.tree.whole import whole_parts, whole_root
+from tallytree.estimate.least_squares import subtree_estimates
+from tallytree.estimate.relaxation import relaxed, whole_parts, whole_root
 
 
 def top_down(

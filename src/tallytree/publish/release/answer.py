@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localc
 from typing import Any
 
 from tallytree.core.notebook import page, paragraph, quoted
-from tallytree.estimate.intervals.value import Kind
+from tallytree.estimate.intervals.interval import Kind
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.queries import Ends, QueryKind
 from tallytree.publish.release.truncation import AS_TRUNCATED

@@ -17,8 +17,8 @@ import numpy as np
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import for_a_spreadsheet, from_a_spreadsheet
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.estimate.intervals.interval import Intervals, Kind
 from tallytree.estimate.intervals.unions import largest_regions
-from tallytree.estimate.intervals.value import Intervals, Kind
 from tallytree.publish.folder import UNUSABLE, reason
 from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular
 from tallytree.publish.release.areas import MOST_CELLS, Area, check_number

@@ -18,9 +18,9 @@ from tallytree.core.progress import in_percent as in_percent_done
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_entities, guaranteed_sums, most_entities
-from tallytree.estimate.intervals.measured_view import no_guarantee
+from tallytree.estimate.intervals.interval import Intervals, Kind, level_reach, recommended
+from tallytree.estimate.intervals.linear import no_guarantee
 from tallytree.estimate.intervals.unions import Unions
-from tallytree.estimate.intervals.value import Intervals, Kind, level_reach, recommended
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.areas import Area

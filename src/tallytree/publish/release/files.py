@@ -16,7 +16,7 @@ from tallytree.core.errors import ReleaseError
 from tallytree.core.notebook import briefly
 from tallytree.core.progress import Progress, Stage, in_percent, silent
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals.value import Intervals, Kind, checked_level
+from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level
 from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.publish.folder import (
     MANIFEST,

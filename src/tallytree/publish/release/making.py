@@ -15,7 +15,7 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import BudgetError, ReleaseError
 from tallytree.core.progress import Progress, Stage, in_percent, silent
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals.value import checked_level
+from tallytree.estimate.intervals.interval import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.journal import Journal

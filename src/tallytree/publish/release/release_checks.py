@@ -19,7 +19,7 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, in_percent
 from tallytree.estimate.checks import check_adding_up, magnitude
-from tallytree.estimate.intervals.value import checked_level, most_groups
+from tallytree.estimate.intervals.interval import checked_level, most_groups
 from tallytree.mechanisms import Mechanism, instead_of
 from tallytree.privacy.accounting import NOISE_FOR
 from tallytree.privacy.measurements import Settled

@@ -10,7 +10,7 @@ from tallytree.core.names import visible
 from tallytree.core.notebook import page, paragraph, quoted, shortened, table
 from tallytree.domain.category_trees import levels_in_words
 from tallytree.domain.histogram import size_label
-from tallytree.estimate.intervals.value import Kind
+from tallytree.estimate.intervals.interval import Kind
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, in_percent

@@ -9,7 +9,7 @@ from typing import Any
 from tallytree.core.arrays import Integers
 from tallytree.domain.category_trees import over_categories
 from tallytree.domain.histogram import size_label
-from tallytree.estimate.intervals.value import REACH_SHARE, SHORTER
+from tallytree.estimate.intervals.interval import REACH_SHARE, SHORTER
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements, Passed

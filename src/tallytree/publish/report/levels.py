@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tallytree.core.arrays import Integers
-from tallytree.estimate.intervals.value import REACH_SHARE
+from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement
 from tallytree.publish.release.contents import ReleaseContents

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallytree.estimate.intervals.value import REACH_SHARE
+from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.planning.simulation import Prediction
 from tallytree.planning.value import PlanReport
 from tallytree.publish.release.error_bars import in_percent

@@ -11,7 +11,7 @@ import numpy as np
 
 from tallytree.core.errors import ReleaseError
 from tallytree.domain.histogram import size_label
-from tallytree.estimate.intervals.value import REACH_SHARE
+from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import in_percent

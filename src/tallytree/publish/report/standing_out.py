@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallytree.core.arrays import Floats
-from tallytree.estimate.intervals.measured_view import no_linear
+from tallytree.estimate.intervals.linear import no_linear
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.queries import Ends, Query

@@ -1,0 +1,512 @@
+"""All levels at once: counts with public totals, and `at_least` counts, near the noisy ones and adding up.
+
+*Counts* (`joint_counts`), where every region's total is public: whole, non-negative, adding up both ways. M_H of the PGSR paper (Fioretto, Van Hentenryck, Zhu, Model 1) with the totals of all regions fixed, as a public list
+of groups has them, and not the root's alone. The regions of each size form one tree and the leaves' totals another
+family: a convex-cost flow, so the whole numbers' optimum is that of its piecewise linear relaxation and the bound of
+`alternating`, which is taken over whole numbers row by row, has no gap of its own. The rounding keeps every constraint
+but is not a flow algorithm; the gap that it leaves is part of the result.
+
+A parent's row is shared out among its children, whose totals are fixed too. Each child takes the whole numbers nearest
+to its target that have its total. The columns then miss the parent's row by a few units; a unit that is too much in one
+size and wanted in another moves within the child where that costs least. Last, pairs of siblings exchange a unit of one
+size for a unit of another, which keeps rows and columns alike, as long as that pays. Where many units are to be moved,
+several go at once, so that the number of steps grows with the logarithm of the counts.
+
+*`at_least` counts* (`joint_cumulative`): whole, non-increasing, adding up, within totals. Model 2 of the PGSR paper (M_c; Fioretto, Van Hentenryck, Zhu, Section 9) for the whole tree at any depth. With two
+levels it is a flow problem; from three on its linear constraints are not integral, so instead of a solver that
+searches there is a relaxation with a proved lower bound (`alternating`) and a rounding that keeps every constraint:
+sums, order, and bounds. How far the result can be from the best possible is part of the result.
+
+*Rounding.* The root is rounded by itself. Below, a parent's whole row is shared out among its children. Rounding each
+size by itself would be feasible for the sums only, and its errors would add up along the sizes. Instead the children's
+real rows are read as functions of their own sum V: both fall with the size, so each child is a non-decreasing,
+piecewise linear function of V, and together they grow as fast as V. Going through the sizes from the largest down, V
+takes the parent's whole values, and the units that it gains are handed out as jobs to machines: a child's next unit may
+be given once the child's function has passed the units it holds and must be given when the function reaches the next
+whole number; the earliest deadline is served first. The fractions themselves are a schedule, so one in whole units
+exists and earliest deadline finds it; every child stays within one unit of its function. Float errors can at most
+choose another child for a unit: that nothing is handed out twice, taken back, or given beyond a bound does not depend
+on them.
+
+*Exchanges* between siblings then bring the rows nearer to their targets. Read a row from the largest size down: a
+region's k-th unit arrives at the size from which on (downwards) the row is at least k. Where b has an arrival and,
+later, a has one, the two can be exchanged: between them a holds one unit more and b one less. Nothing else moves: the
+sum is the same, and neither row comes to fall where it may not. For every ordered pair of siblings one pass over the
+sizes finds the stretches where that pays.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import kernel
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.estimate.alternating import (
+    LEAST_GAIN,
+    MOST_PARTNERS,
+    VALUE_LIMIT,
+    Proved,
+    Relaxed,
+    Target,
+    exchange_rounds,
+    put_target,
+    region_totals,
+    shared_out,
+    sharp_table,
+    solve,
+)
+from tallytree.estimate.checks import Weights, row_totals
+from tallytree.estimate.simplex import simplex_threshold, whole_simplex
+
+STEPS_PER_CHILD = 8  # to move all units that may go the same way, at least
+UNITS_PER_STEP = 16  # an exchange of which so many units pay, one after another, is made in steps
+EXCHANGES_PER_SIZE = 64  # between two siblings, at most
+
+
+def joint_counts(
+    noisy: NDArray[Any],
+    hierarchy: Hierarchy,
+    *,
+    totals: NDArray[Any] | None,
+    weights: Weights = None,
+    tolerance: float = 1e-3,
+) -> Proved:
+    """Non-negative whole numbers `[regions, sizes]` near `noisy`: children add up to their parent, rows to their total.
+
+    Near means a small Σ weight · (value − noisy)², and the result says how much smaller it could be at most. `totals`
+    is the public number of groups of every region; all groups are in a column, so size 0 is one of them. `weights` has
+    one positive number per level, the inverse of its noise variance say. `tolerance` is the relative gap at which the
+    relaxation stops; rounding to whole numbers adds its own.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> result = joint_counts(np.array([[7, 1], [4, -2], [4, 2]]), tree, totals=np.array([9, 4, 5]))
+    >>> result.values
+    array([[7, 2],
+           [4, 0],
+           [3, 2]])
+    >>> result.gap
+    0.0
+    """
+    noisy = sharp_table(noisy, hierarchy)
+    if totals is None:
+        raise SpecError(
+            "joint-counts needs the public total of every region; where totals are private use "
+            "pgsr-hierarchical-dp, or joint-cumulative"
+        )
+    fixed = region_totals(totals, hierarchy)
+    thresholds = np.full(len(noisy), np.nan)  # those of the last projection, from which the next one starts
+
+    def rounded(relaxed: Relaxed) -> Integers:
+        def share(values: Integers, parent: int, first: int, last: int) -> None:
+            _share_counts(values, noisy, relaxed.prices, fixed, parent, first, last)
+
+        root: Integers = whole_simplex(noisy[0] + relaxed.prices[0], fixed[0])
+        return shared_out(root, hierarchy, share)
+
+    return solve(noisy, hierarchy, weights, tolerance, partial(_project_counts, fixed, thresholds), rounded)
+
+
+@kernel
+def _project_counts(
+    totals: Integers, thresholds: Floats, target: Target, whole: bool, nearest: Floats, start: int, stop: int
+) -> None:
+    """Non-negative numbers with each row's total; `thresholds` are those of the last time."""
+    sizes = nearest.shape[1]
+    row = np.empty(sizes)
+    for region in range(start, stop):
+        put_target(target, region, row)
+        if whole:
+            nearest[region] = whole_simplex(row, totals[region])
+            continue
+        threshold = simplex_threshold(row, totals[region], thresholds[region])
+        thresholds[region] = threshold
+        for size in range(sizes):
+            nearest[region, size] = max(row[size] - threshold, 0.0)
+
+
+@kernel
+def _share_counts(
+    values: Integers, noisy: Integers, prices: Floats, totals: Integers, parent: int, first: int, last: int
+) -> None:
+    """Share a parent's row out among the children `first … last - 1`."""
+    sizes, children = values.shape[1], last - first
+    # Twice the distance to the target: a unit more costs 1 − pull, a unit less 1 + pull.
+    pull = np.empty((children, sizes))
+    surplus = -values[parent]
+    for child in range(children):
+        region = first + child
+        values[region] = whole_simplex(noisy[region] + prices[region], totals[region])
+        for size in range(sizes):
+            target = noisy[region, size] + prices[region, size]
+            pull[child, size] = 2.0 * (target - values[region, size])
+            surplus[size] += values[region, size]
+    _fix_columns(values[first:last], pull, surplus)
+    _exchange_units(values[first:last], pull)
+
+
+@kernel
+def _fix_columns(rows: Integers, pull: Floats, surplus: Integers) -> None:
+    """Move units within rows from sizes that have too many to sizes that have too few, each by its cheapest move."""
+    children, sizes = rows.shape
+    wanted = np.full(children, -1, dtype=np.int64)  # where a row's next unit would go
+    for size in range(sizes):
+        while surplus[size] > 0:
+            best, least = -1, np.inf
+            for child in range(children):
+                if rows[child, size] == 0:
+                    continue
+                if wanted[child] < 0 or surplus[wanted[child]] >= 0:
+                    wanted[child] = _most_wanted(pull[child], surplus)
+                cost = pull[child, size] - pull[child, wanted[child]]
+                if cost < least:
+                    best, least = child, cost
+            other = wanted[best]
+            most = min(surplus[size], -surplus[other], rows[best, size])
+            moved = max(1, most // (STEPS_PER_CHILD * children))
+            rows[best, size] -= moved
+            rows[best, other] += moved
+            pull[best, size] += 2.0 * moved
+            pull[best, other] -= 2.0 * moved
+            surplus[size] -= moved
+            surplus[other] += moved
+            wanted[best] = -1
+
+
+@kernel
+def _most_wanted(pull: Floats, surplus: Integers) -> int:
+    best = -1
+    for size in range(len(pull)):
+        if surplus[size] < 0 and (best < 0 or pull[size] > pull[best]):
+            best = size
+    return best
+
+
+@kernel
+def _exchange_units(rows: Integers, pull: Floats) -> None:
+    """While it pays, for a bounded number of passes: one row gives a unit of one size for a unit of another size."""
+    children, sizes = rows.shape
+    partners = min(children // 2, MOST_PARTNERS)
+    for _ in range(exchange_rounds(partners)):
+        paid = False
+        for offset in range(1, partners + 1):
+            for one in range(children):
+                other = (one + offset) % children
+                for _ in range(EXCHANGES_PER_SIZE * sizes):
+                    if not _exchange_pair(rows[one], rows[other], pull[one], pull[other]):
+                        break
+                    paid = True
+        if not paid:
+            break
+
+
+@kernel
+def _exchange_pair(one: Integers, other: Integers, pull_one: Floats, pull_other: Floats) -> bool:
+    """`one` takes units of size `taken` from `other` and gives as many of size `given`, if the best choice pays.
+
+    Each unit gains 8 less than the one before it: one unit is exchanged, or half of those that gain if they are many.
+    """
+    taken, given = -1, -1
+    best_taken, best_given = -np.inf, -np.inf
+    for size in range(len(one)):
+        gain = pull_one[size] - pull_other[size] - 2.0
+        if gain > best_taken and other[size] > 0:
+            taken, best_taken = size, gain
+        if -4.0 - gain > best_given and one[size] > 0:
+            given, best_given = size, -4.0 - gain
+    if taken < 0 or given < 0 or best_taken + best_given <= LEAST_GAIN:
+        return False
+    gain = min((best_taken + best_given) / 8.0, float(min(other[taken], one[given])))
+    units = np.int64(gain / 2.0) if gain > UNITS_PER_STEP else 1
+    one[taken] += units
+    other[taken] -= units
+    one[given] -= units
+    other[given] += units
+    pull_one[taken] -= 2.0 * units
+    pull_other[taken] += 2.0 * units
+    pull_one[given] += 2.0 * units
+    pull_other[given] -= 2.0 * units
+    return True
+
+
+# -------------------------------------------------------------------- cumulative
+
+
+WHOLE_TOLERANCE = 1e-9  # a function this close below a whole number has reached it
+
+
+def joint_cumulative(
+    noisy: NDArray[Any],
+    hierarchy: Hierarchy,
+    *,
+    totals: NDArray[Any] | int | None = None,
+    weights: Weights = None,
+    tolerance: float = 1e-3,
+) -> Proved:
+    """Non-increasing whole numbers `[regions, sizes]` near `noisy` for which children add up to their parent.
+
+    Near means a small Σ weight · (value − noisy)², and the result says how much smaller it could be at most. `totals`:
+    the public number of groups of every region, which no value of the region exceeds (the rest have size 0); or one
+    number for the root alone, which its first value then equals, as in the paper, where no group is empty; or None.
+    `weights` has one positive number per level, the inverse of its noise variance say. `tolerance` is the relative gap
+    at which the relaxation stops; rounding to whole numbers adds its own.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> result = joint_cumulative(np.array([[9, 5], [5, 6], [3, -2]]), tree, totals=np.array([10, 6, 4]))
+    >>> result.values
+    array([[9, 5],
+           [6, 5],
+           [3, 0]])
+    >>> result.gap
+    0.0
+    """
+    noisy = sharp_table(noisy, hierarchy)
+    upper, bounded, fixed = _bounds(totals, hierarchy)
+
+    project = partial(_project_at_least, upper, fixed)
+
+    def rounded(relaxed: Relaxed) -> Integers:
+        def share(values: Integers, parent: int, first: int, last: int) -> None:
+            _share_at_least(values, relaxed.nearest, upper, bounded, parent, first, last)
+            _exchange_arrivals(values, noisy, relaxed.prices, upper, bounded, first, last)
+
+        root = np.empty((1, noisy.shape[1]))
+        project(Target(noisy, relaxed.consistent, relaxed.prices, 0.0), True, root, 0, 1)
+        return shared_out(root[0].astype(np.int64), hierarchy, share)
+
+    return solve(noisy, hierarchy, weights, tolerance, project, rounded)
+
+
+def _bounds(totals: Any, hierarchy: Hierarchy) -> tuple[Integers, bool, bool]:
+    """Every region's upper bound, whether these are public totals, and whether the root's first value is fixed."""
+    of_root = isinstance(totals, int | np.integer) and not isinstance(totals, bool)
+    if totals is not None and not of_root:
+        return region_totals(totals, hierarchy), True, False
+    upper = np.full(len(hierarchy), np.iinfo(np.int64).max, dtype=np.int64)
+    if of_root:
+        if not 0 <= totals < VALUE_LIMIT:
+            raise SpecError(f"the root's total is {totals}; expected a whole number below 2⁵²")
+        upper[0] = totals
+    return row_totals(upper, len(hierarchy)), False, of_root
+
+
+@kernel
+def _project_at_least(
+    upper: Integers, fixed: bool, target: Target, whole: bool, nearest: Floats, start: int, stop: int
+) -> None:
+    """Pool adjacent violators, clip to 0 … upper; whole numbers by ⌊z + ½⌋ (the proof is in `isotonic`)."""
+    sizes = nearest.shape[1]
+    row, means, counts = np.empty(sizes), np.empty(sizes), np.empty(sizes, dtype=np.int64)
+    for region in range(start, stop):
+        put_target(target, region, row)
+        most = float(upper[region])
+        size = 0
+        if fixed and region == 0:
+            nearest[region, 0] = most
+            size = 1
+        begin, pools = size, 0
+        while size < sizes:
+            mean = row[size]
+            count = 1
+            while pools > 0 and means[pools - 1] <= mean:
+                pools -= 1
+                mean = (mean * count + means[pools] * counts[pools]) / (count + counts[pools])
+                count += counts[pools]
+            means[pools], counts[pools] = mean, count
+            pools += 1
+            size += 1
+        size = begin
+        for pool in range(pools):
+            value = means[pool]
+            if whole:
+                value = np.floor(value + 0.5)
+            value = min(max(value, 0.0), most)
+            for place in range(size, size + counts[pool]):
+                nearest[region, place] = value
+            size += counts[pool]
+
+
+@kernel
+def _share_at_least(
+    values: Integers, relaxed: Floats, upper: Integers, bounded: bool, parent: int, first: int, last: int
+) -> None:
+    """Share a parent's row out among the children `first … last - 1`."""
+    sizes, children = values.shape[1], last - first
+    knots = _knots(relaxed, first, last, sizes)
+    top = _tops(int(values[parent, 0]), float(knots[sizes]), relaxed, upper, bounded, first, last)
+    knots[sizes + 1] = top.sum()
+    held = np.zeros(children, dtype=np.int64)
+    level = np.zeros(children)  # the functions at V
+    ahead = np.zeros(children, dtype=np.int64)  # the knot at which a child's next unit is due at the latest
+    due = np.empty(children)
+    for child in range(children):
+        due[child] = _due(relaxed, knots, top, ahead, first, child, 1)
+    handed, knot = 0, 0
+    for size in range(sizes - 1, -1, -1):
+        target = values[parent, size]
+        if target > handed:
+            while knot < sizes and knots[knot + 1] < target:
+                knot += 1
+            rise = knots[knot + 1] - knots[knot]
+            part = min(1.0, max(0.0, (target - knots[knot]) / rise)) if rise > 0 else 1.0
+            for child in range(children):
+                below = _at(relaxed, top, first + child, child, knot)
+                level[child] = below + part * (_at(relaxed, top, first + child, child, knot + 1) - below)
+                most = upper[first + child] if bounded else target
+                gain = min(np.int64(np.floor(level[child] + WHOLE_TOLERANCE)), most) - held[child]
+                gain = min(gain, target - handed)
+                if gain > 0:
+                    held[child] += gain
+                    handed += gain
+                    due[child] = _due(relaxed, knots, top, ahead, first, child, held[child] + 1)
+            if handed < target:
+                handed = _hand_out(relaxed, knots, top, ahead, due, held, level, upper, bounded, first, handed, target)
+        for child in range(children):
+            values[first + child, size] = held[child]
+
+
+@kernel
+def _hand_out(
+    relaxed: Floats,
+    knots: Floats,
+    top: Floats,
+    ahead: Integers,
+    due: Floats,
+    held: Integers,
+    level: Floats,
+    upper: Integers,
+    bounded: bool,
+    first: int,
+    handed: int,
+    target: int,
+) -> int:
+    """Give one unit each to the children whose next is due first: those above what they hold, then, if need be, any.
+
+    If much is left for any of them, each takes an equal part of it, as far as its bound allows.
+    """
+    order = np.argsort(due, kind="mergesort")
+    to_any = False
+    while handed < target:
+        each = max(1, (target - handed) // len(order)) if to_any else 1
+        for child in order:
+            units = min(each, target - handed)
+            if bounded:
+                units = min(units, upper[first + child] - held[child])
+            if units > 0 and (to_any or held[child] < level[child]):
+                held[child] += units
+                handed += units
+                due[child] = _due(relaxed, knots, top, ahead, first, child, held[child] + 1)
+        to_any = True
+    return handed
+
+
+@kernel
+def _knots(relaxed: Floats, first: int, last: int, sizes: int) -> Floats:
+    """The children's sum at knot 0 (nothing), at knot k (the k-th size from the end), and room for the top."""
+    knots = np.zeros(sizes + 2)
+    for child in range(first, last):
+        for size in range(sizes):
+            knots[sizes - size] += relaxed[child, size]
+    return knots
+
+
+@kernel
+def _tops(
+    largest: int, reached: float, relaxed: Floats, upper: Integers, bounded: bool, first: int, last: int
+) -> Floats:
+    """Where the functions end: at the bounds or, without them, evenly beyond what the parent may need."""
+    top = np.empty(last - first)
+    beyond = (max(0.0, largest - reached) + 1.0) / (last - first)
+    for child in range(first, last):
+        top[child - first] = float(upper[child]) if bounded else relaxed[child, 0] + beyond
+    return top
+
+
+@kernel
+def _at(relaxed: Floats, top: Floats, region: int, child: int, knot: int) -> float:
+    sizes = relaxed.shape[1]
+    if knot == 0:
+        return 0.0
+    value: float = relaxed[region, sizes - knot] if knot <= sizes else top[child]
+    return value
+
+
+@kernel
+def _due(relaxed: Floats, knots: Floats, top: Floats, ahead: Integers, first: int, child: int, unit: int) -> float:
+    """The sum V at which a child's function reaches `unit`; the search goes on where the last one ended."""
+    sizes = relaxed.shape[1]
+    knot = ahead[child]
+    while knot <= sizes and _at(relaxed, top, first + child, child, knot + 1) < unit:
+        knot += 1
+    ahead[child] = knot
+    if knot > sizes:
+        return np.inf
+    below, above = _at(relaxed, top, first + child, child, knot), _at(relaxed, top, first + child, child, knot + 1)
+    part = (unit - below) / (above - below) if above > below else 0.0
+    place: float = knots[knot] + max(0.0, part) * (knots[knot + 1] - knots[knot])
+    return place
+
+
+@kernel
+def _exchange_arrivals(
+    values: Integers, noisy: Integers, prices: Floats, upper: Integers, bounded: bool, first: int, last: int
+) -> None:
+    """Exchange arrivals among the children `first … last - 1` while that pays, for a bounded number of passes.
+
+    The target of a row is noisy + prices: what the relaxation would have this region hold if it were by itself.
+    """
+    sizes, children = values.shape[1], last - first
+    # Twice the distance to the target: a unit more gains pull − 1, a unit less −pull − 1.
+    pull = np.empty((children, sizes))
+    for child in range(children):
+        for size in range(sizes):
+            target = noisy[first + child, size] + prices[first + child, size]
+            pull[child, size] = 2.0 * (target - values[first + child, size])
+    partners = min(children - 1, MOST_PARTNERS)
+    for _ in range(exchange_rounds(partners)):
+        gained = 0.0
+        for offset in range(1, partners + 1):
+            for gainer in range(children):
+                loser = (gainer + offset) % children
+                gained += _exchange(values, pull, upper, bounded, first, gainer, loser)
+                if partners < children - 1:  # otherwise the pair comes the other way round by itself
+                    gained += _exchange(values, pull, upper, bounded, first, loser, gainer)
+        if gained == 0.0:
+            break
+
+
+@kernel
+def _exchange(
+    values: Integers, pull: Floats, upper: Integers, bounded: bool, first: int, gainer: int, loser: int
+) -> float:
+    """Exchange arrivals of two siblings wherever that pays; returns what it gained."""
+    sizes = values.shape[1]
+    more, less = values[first + gainer], values[first + loser]
+    pull_more, pull_less = pull[gainer], pull[loser]
+    gained, run, begin = 0.0, 0.0, -1
+    less_before = 0
+    for size in range(sizes - 1, -1, -1):
+        if less[size] > less_before and run <= 0.0:
+            run, begin = 0.0, size
+        less_before = less[size]
+        if begin < 0:
+            continue
+        run += pull_more[size] - pull_less[size] - 2.0
+        if run > LEAST_GAIN:
+            last = size == 0
+            ends = not bounded or more[0] < upper[first + gainer] if last else more[size - 1] > more[size]
+            if ends:
+                for place in range(size, begin + 1):
+                    more[place] += 1
+                    less[place] -= 1
+                    pull_more[place] -= 2.0
+                    pull_less[place] += 2.0
+                less_before -= 1
+                gained += run
+                run, begin = 0.0, -1
+    return gained

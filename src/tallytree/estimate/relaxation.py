@@ -1,0 +1,404 @@
+"""The problem of `nearest` in real numbers instead of whole ones: which leaves are positive, and what follows.
+
+Write w and y for a region's weight and noisy count. Give a unit in a region the price λ; its subtree then holds
+
+- a leaf:   S(λ) = max(0, y + λ / 2w);
+- a region: S(λ) = C(v) with C = the sum of its children's S and λ = v + 2w(C(v) − y),
+
+because at the optimum the last unit in a region costs 2w(x − y) there and v below, the same for every child that is
+not empty. For given positive leaves everything is linear, C(v) = base + slope · v: sums over the leaves up the tree.
+So is what follows: the price at which all sizes hold the total, and below it every region's
+
+    v = (λ + 2w(y − base)) / (1 + 2w · slope),
+
+down the tree to the leaves' parents, where it says which leaves are positive: y > −v / 2w. Repeat until that stays
+the same; then it is the optimum.
+
+Why that ends, and soon. Repeating is the primal-dual active set method (Hintermüller, Ito, Kunisch: The primal-dual
+active set strategy as a semismooth Newton method, 2003) for min Σ w(x − y)² over the leaves. Its matrix, Σ w11ᵀ over
+the regions, is an ultrametric one, whose inverse is an M-matrix (Martínez, Michon, San Martín, 1994); for those the
+method is proven to be monotone from the second step on, whatever it begins with. Each step is a pass over the leaves
+that only adds and compares; noisy counts take about ten, whatever the noise and whatever the depth.
+
+Floats are good enough here: whatever they get wrong is put right, exactly, by the exchanges of `nearest`.
+
+*Integers that add up and are nearly optimal*, the starting point of the exchanges. With the positive leaves fixed
+everything is linear: a region's subtree holds S(λ), its children
+together C(v) = base + slope · v. So one pass down gives whole numbers: a region with some units solves C(v) = units,
+its children get the whole parts of their S(v), and what is left over goes to the largest fractions. Leaves share their
+parent's units optimally. All of it goes over rows, several sizes at once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.kernels import in_threads, kernel, part_of_kernels
+from tallytree.estimate.layout import Tree, wide_tiles
+
+STEPS = 200  # at most, should floats go round in circles
+PARENT_STEPS = 2  # of the same kind on the leaves of one parent, while they are in the cache
+# Leaves this close to zero, relative to the price, are not positive: the noise of floats must not decide.
+CLOSE = 1e-11
+
+
+class Lines(NamedTuple):
+    """C of every region above the leaves in every size, and S of the roots, on the piece of the current price."""
+
+    bases: Floats  # [regions above the leaves, sizes]
+    slopes: Floats
+    root_bases: Floats  # [sizes]
+    root_slopes: Floats
+
+
+def relaxed(noisy: Integers, tree: Tree, total: int | None) -> tuple[Lines, Floats]:
+    """The lines of the real optimum, and what each size's root holds there.
+
+    Without a total the price of a unit is 0: nothing need be paid.
+    """
+    sizes, inner = noisy.shape[1], noisy.shape[0] - int(tree.leaf_counts[0])
+    lines = Lines(np.zeros((inner, sizes)), np.zeros((inner, sizes)), np.zeros(sizes), np.zeros(sizes))
+    pieces = wide_tiles(sizes)
+    times = STEPS if total is None else 1
+    price = 0.0
+
+    def step(start: int, stop: int) -> int:
+        return _step(noisy, tree, lines, price, start, stop, times)
+
+    for _ in range(STEPS):
+        changed = sum(in_threads(step, pieces))
+        slope = float(lines.root_slopes.sum())
+        if total is None or (changed == 0 and (slope > 0 or total == 0)):
+            break
+        # Where no leaf is positive, the price was too low.
+        price = (total - float(lines.root_bases.sum())) / slope if slope > 0 else 2 * abs(price) + 1
+    return lines, lines.root_bases + lines.root_slopes * price
+
+
+@kernel
+def _step(noisy: Integers, tree: Tree, lines: Lines, price: float, start: int, stop: int, times: int) -> int:
+    """Find the positive leaves of the sizes `start … stop - 1` at a price, and the lines for these; how many changed.
+
+    At most so many times, until nothing changes. Changes are counted by parents of leaves.
+    """
+    regions, width = noisy.shape[0], stop - start
+    leaves = tree.leaf_counts[0]
+    inner = regions - leaves
+    if inner == 0:
+        return _step_alone(noisy, tree, lines, price, start, stop)
+    prices = np.empty((inner, width))
+    sums, counts = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
+    least = np.empty(width, dtype=np.int64)
+    above = np.empty(width)
+    changed = 0
+    for _ in range(times):
+        changed = 0
+        for region in range(inner):
+            first, last = tree.child_starts[region], tree.child_starts[region + 1]
+            if region == 0:
+                above[:] = price
+            else:
+                above[:] = prices[tree.parents[region]]
+            bases, slopes = lines.bases[region, start:stop], lines.slopes[region, start:stop]
+            doubled, mine, here = 2.0 * tree.weights[region], noisy[region, start:stop], prices[region]
+            _below(above, bases, slopes, mine, doubled, here)
+            if first < inner:
+                bases[:] = 0.0
+                slopes[:] = 0.0
+                continue
+            slope = 0.5 / tree.weights[first]
+            for again in range(PARENT_STEPS):
+                _positive(noisy, first, last, start, stop, here, slope, least, sums, counts)
+                different = 0
+                for place in range(width):
+                    different += (bases[place] != sums[place]) | (slopes[place] != slope * counts[place])
+                    bases[place] = sums[place]
+                    slopes[place] = slope * counts[place]
+                if again == 0:
+                    changed += different
+                if different == 0:
+                    break
+                _below(above, bases, slopes, mine, doubled, here)
+        for region in range(inner - 1, -1, -1):
+            doubled, mine = 2.0 * tree.weights[region], noisy[region, start:stop]
+            bases, slopes = lines.bases[region, start:stop], lines.slopes[region, start:stop]
+            if region == 0:
+                lines.root_bases[start:stop] = 0.0
+                lines.root_slopes[start:stop] = 0.0
+                _lift(bases, slopes, mine, doubled, lines.root_bases[start:stop], lines.root_slopes[start:stop])
+            else:
+                parent = tree.parents[region]
+                _lift(bases, slopes, mine, doubled, lines.bases[parent, start:stop], lines.slopes[parent, start:stop])
+        if changed == 0:
+            break
+    return changed
+
+
+@part_of_kernels
+def _below(above: Floats, bases: Floats, slopes: Floats, noisy: Integers, doubled: float, prices: Floats) -> None:
+    """The price v below a region with the price λ: λ = v + 2w(base + slope · v − y)."""
+    for place in range(len(prices)):
+        prices[place] = (above[place] + doubled * (noisy[place] - bases[place])) / (1.0 + doubled * slopes[place])
+
+
+@part_of_kernels
+def _lift(
+    bases: Floats, slopes: Floats, noisy: Integers, doubled: float, upper_bases: Floats, upper_slopes: Floats
+) -> None:
+    """Add a region's S, as a line, to its parent's C: the slope σ of C becomes σ / (1 + 2wσ)."""
+    for place in range(len(bases)):
+        slope = slopes[place] / (1.0 + doubled * slopes[place])
+        upper_bases[place] += bases[place] - doubled * slope * (bases[place] - noisy[place])
+        upper_slopes[place] += slope
+
+
+@part_of_kernels
+def _positive(
+    noisy: Integers,
+    first: int,
+    last: int,
+    start: int,
+    stop: int,
+    prices: Floats,
+    slope: float,
+    least: Integers,
+    sums: Integers,
+    counts: Integers,
+) -> None:
+    """How many of a parent's leaves are positive at its prices, and the sum of their noisy counts."""
+    for place in range(len(prices)):
+        least[place] = _least_positive(prices[place], slope)
+    sums[:] = 0
+    counts[:] = 0
+    for leaf in range(first, last):
+        row = noisy[leaf, start:stop]
+        for place in range(len(row)):
+            is_positive = row[place] >= least[place]
+            sums[place] += row[place] if is_positive else 0
+            counts[place] += is_positive
+
+
+@part_of_kernels
+def _least_positive(price: float, slope: float) -> int:
+    """The least noisy count of a leaf that is positive at a price."""
+    shift = min(max(-slope * price, -4e18), 4e18)
+    return int(np.floor(shift + CLOSE * (1.0 + abs(shift)))) + 1
+
+
+@part_of_kernels
+def _step_alone(noisy: Integers, tree: Tree, lines: Lines, price: float, start: int, stop: int) -> int:
+    """The same where the root is the only leaf."""
+    slope = 0.5 / tree.weights[0]
+    least = _least_positive(price, slope)
+    changed = 0
+    for size in range(start, stop):
+        is_positive = noisy[0, size] >= least
+        base, rise = (noisy[0, size], slope) if is_positive else (0, 0.0)
+        changed += lines.root_slopes[size] != rise
+        lines.root_bases[size], lines.root_slopes[size] = base, rise
+    return changed
+
+
+# -------------------------------------------------------------------- whole
+
+
+# Fractions are compared to this precision, so that the noise of floats does not decide between equal ones.
+FRACTION_STEPS = 1 << 20
+
+
+def whole_root(amounts: Floats, total: int | None) -> Integers:
+    """What each size's root holds: the amounts rounded, halves up, or parts of the total."""
+    if total is None:
+        return np.floor(amounts + 0.5).astype(np.int64)
+    values = np.empty(len(amounts), dtype=np.int64)
+    whole_parts(amounts, total, total % len(amounts), values)
+    return values
+
+
+@kernel
+def whole_parts(reals: Floats, total: int, start: int, parts: Integers) -> None:
+    """Non-negative whole numbers near `reals` that add up to `total`; equal fractions are served from `start` on."""
+    count = len(reals)
+    left = total
+    for index in range(count):
+        parts[index] = np.int64(np.floor(min(max(reals[index], 0.0), np.float64(total))))
+        left -= parts[index]
+    for _ in range(count):  # each turn takes all that is too much, or empties a part
+        if left >= 0:
+            break
+        most = (count - 1 - left) // count
+        for index in range(count):
+            taken = min(parts[index], most, -left)
+            parts[index] -= taken
+            left += taken
+    if left >= count:
+        parts += left // count
+        left %= count
+    if left > 0:
+        keys = np.empty(count, dtype=np.int64)
+        for offset in range(count):
+            real = reals[(start + offset) % count]
+            fraction = np.int64((real - np.floor(real)) * FRACTION_STEPS + 0.5)
+            keys[offset] = ((FRACTION_STEPS - fraction) << 32) + offset
+        keys.sort()
+        for place in range(left):
+            parts[(start + (keys[place] & 0xFFFFFFFF)) % count] += 1
+
+
+@part_of_kernels
+def whole_numbers(
+    noisy: Integers, values: Integers, tree: Tree, lines: Lines, root: Integers, start: int, stop: int
+) -> None:
+    """Fill `values` in the sizes `start … stop - 1` with whole numbers near the real optimum; `root` has the roots'."""
+    inner, width = noisy.shape[0] - tree.leaf_counts[0], stop - start
+    values[0, start:stop] = root[start:stop]
+    prices = np.empty(width)
+    for region in range(inner):
+        first, last = tree.child_starts[region], tree.child_starts[region + 1]
+        units = values[region, start:stop]
+        bases, slopes = lines.bases[region, start:stop], lines.slopes[region, start:stop]
+        for place in range(width):
+            prices[place] = (units[place] - bases[place]) / slopes[place] if slopes[place] > 0 else 0.0
+        turn = region + start
+        if first < inner:
+            _share_inner(noisy, values, tree, lines, units, prices, turn, first, last, start)
+        else:
+            guesses = np.floor(0.5 * prices / tree.weights[first])
+            _share_leaves(noisy, values, units, guesses, turn, first, last, start)
+
+
+@part_of_kernels
+def _share_inner(
+    noisy: Integers,
+    values: Integers,
+    tree: Tree,
+    lines: Lines,
+    units: Integers,
+    prices: Floats,
+    turn: int,
+    first: int,
+    last: int,
+    start: int,
+) -> None:
+    """Share a region's units among children that are no leaves: the whole parts of their S at the price."""
+    count = last - first
+    doubled = 2.0 * tree.weights[first]
+    reals, parts = np.empty(count), np.empty(count, dtype=np.int64)
+    for place in range(len(units)):
+        size = start + place
+        if units[place] == 0:
+            for child in range(first, last):
+                values[child, size] = 0
+            continue
+        for child in range(first, last):
+            base, slope = lines.bases[child, size], lines.slopes[child, size]
+            slope /= 1.0 + doubled * slope
+            base -= doubled * slope * (base - noisy[child, size])
+            reals[child - first] = base + slope * prices[place]
+        whole_parts(reals, units[place], (turn + place) % count, parts)
+        for child in range(first, last):
+            values[child, size] = parts[child - first]
+
+
+@part_of_kernels
+def _share_leaves(
+    noisy: Integers,
+    values: Integers,
+    units: Integers,
+    guesses: Floats,
+    turn: int,
+    first: int,
+    last: int,
+    start: int,
+) -> None:
+    """Share units among the leaves `first … last - 1` of equal weight, optimally, in several sizes at once.
+
+    The optimum is max(0, y + t) with the largest t for which these add up to `units` or less, and one unit more for
+    enough of the leaves with y + t ≥ 0: the last unit of each costs at most, the next at least, w(2t + 1). No units
+    are shared by t = −max y − 1.
+    """
+    width = len(units)
+    highest, shifts = noisy[first, start : start + width].copy(), np.empty(width, dtype=np.int64)
+    held, reached = np.zeros(width, dtype=np.int64), np.zeros(width, dtype=np.int64)
+    left = np.empty(width, dtype=np.int64)
+    for leaf in range(first + 1, last):
+        row = noisy[leaf, start : start + width]
+        for place in range(width):
+            highest[place] = max(highest[place], row[place])
+    for place in range(width):
+        # Floats may have rounded the limits, so these count twice.
+        low, high = -highest[place], units[place] - highest[place]
+        shift = np.int64(min(max(guesses[place], np.float64(low)), np.float64(high)))
+        shifts[place] = min(max(shift, low), high)
+    for leaf in range(first, last):
+        row = noisy[leaf, start : start + width]
+        for place in range(width):
+            value = row[place] + shifts[place]
+            held[place] += max(0, value)
+            reached[place] += value >= 0
+    for place in range(width):
+        if units[place] == 0:
+            shifts[place], left[place] = -highest[place] - 1, 0
+            continue
+        if held[place] > units[place] or held[place] + reached[place] <= units[place]:
+            column = noisy[first:last, start + place]
+            shifts[place], held[place] = _level_for(column, units[place], shifts[place])
+        left[place] = units[place] - held[place]
+    _write(noisy, values, shifts, left, turn, first, last, start)
+
+
+@part_of_kernels
+def _write(
+    noisy: Integers, values: Integers, shifts: Integers, left: Integers, turn: int, first: int, last: int, start: int
+) -> None:
+    """Write max(0, y + t), and one unit more for as many leaves with y + t ≥ 0 as are left, each size in its turn."""
+    width, count = len(shifts), last - first
+    turns = np.empty(width, dtype=np.int64)
+    for place in range(width):
+        turns[place] = first + (turn + place) % count
+    for leaf in range(first, last):
+        row, put = noisy[leaf, start : start + width], values[leaf, start : start + width]
+        for place in range(width):
+            value = row[place] + shifts[place]
+            more = np.int64((value >= 0) & (leaf >= turns[place]) & (left[place] > 0))
+            put[place] = max(0, value) + more
+            left[place] -= more
+    for place in range(width):
+        for leaf in range(first, last):
+            if left[place] <= 0:
+                break
+            if noisy[leaf, start + place] + shifts[place] >= 0:
+                values[leaf, start + place] += 1
+                left[place] -= 1
+
+
+@part_of_kernels
+def _level_for(noisy: Integers, units: int, shift: int) -> tuple[int, int]:
+    """The largest t for which the sum of max(0, y + t) is at most `units`, and that sum, from any t ≥ −max y.
+
+    The sum is convex in t, so a step along its tangent never stops short of that t from the left, nor passes it from
+    the right.
+    """
+    held, positive, reached = _level(noisy, shift)
+    if held + reached <= units:
+        shift += (units - held) // reached
+        held, positive, reached = _level(noisy, shift)
+    while held > units:
+        shift -= (held - units + positive - 1) // positive
+        held, positive, reached = _level(noisy, shift)
+    return shift, held
+
+
+@part_of_kernels
+def _level(noisy: Integers, shift: int) -> tuple[int, int, int]:
+    """The sum of max(0, y + shift), and for how many leaves y + shift is above zero, and zero or above."""
+    held, positive, reached = 0, 0, 0
+    for leaf in range(len(noisy)):
+        value = noisy[leaf] + shift
+        held += max(0, value)
+        positive += value > 0
+        reached += value >= 0
+    return held, positive, reached

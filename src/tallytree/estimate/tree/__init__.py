@@ -1,1 +1,0 @@
-"""Consistent counts on the tree of regions: the nearest ones, least squares, and the papers' ways down the levels."""
