@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import kernel
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate import allocation
+from tallytree.estimate import allocation, least_squares
 from tallytree.estimate.allocation import allocate_rows, fit_monotone
 from tallytree.estimate.least_squares import TreeVariances, subtree_estimates, tree_least_squares
 

@@ -16,11 +16,12 @@ which is found by bisection, and the rest one by one. For a size by itself that 
 expected sum of absolute errors among those that add up, if beliefs are normal: the j-th unit of a child lowers its
 expected error by 2 P(count ≥ j) − 1, which falls with j, so the best units are those with the largest chances.
 
-*Multipliers*, at which children whose rows are each as near as they can be to what is believed add up to their parent. Of a family's rows x_c, falling with the size and between 0 and a bound, that add up to the parent's row
-P, those are sought for which Σ (x_cs − m_cs)² / (2 d_cs²) is least. With a price λ_s for each size (a multiplier of
-"add up"), every child answers by itself: x_c(λ) is the row nearest to m_c + d_c² λ, found by pooling adjacent violators
-and clipping. The dual function is concave in λ, its gradient is the gap P − Σ x_c(λ), and where that is 0 the answers
-are the rows sought. So there are as many unknowns as sizes, however many children there are.
+*Multipliers*, at which children whose rows are each as near as they can be to what is believed add up to their parent.
+Of a family's rows x_c, falling with the size and between 0 and a bound, that add up to the parent's row P, those are
+sought for which Σ (x_cs − m_cs)² / (2 d_cs²) is least. With a price λ_s for each size (a multiplier of "add up"), every
+child answers by itself: x_c(λ) is the row nearest to m_c + d_c² λ, found by pooling adjacent violators and clipping.
+The dual function is concave in λ, its gradient is the gap P − Σ x_c(λ), and where that is 0 the answers are the rows
+sought. So there are as many unknowns as sizes, however many children there are.
 
 *Newton's method.* A pool with weight W = Σ 1/d² has the value (Σ m/d² + Σ λ) / W: it moves by 1/W with each of its own
 prices, with no other, and not at all where it is clipped. The gap's derivative is therefore −H with H = Σ 1 1ᵀ / W over
@@ -29,11 +30,12 @@ within a step that is not the whole truth, so the step solves (H + μ V) δ = ga
 diagonal of the Σ_c d_cs² (H is nowhere larger than V: projections do not expand). μ falls while steps gain what they
 promise, and rises when they do not; a step that loses is cut back to where the gap's trend along it says.
 
-*Rows whose sums were measured as well*: the number of entities, Σ_s T[s], with noise of its own. Where the noise of a level has one variance σ² at all K sizes, a row of measurements is its
-sum and its K − 1 contrasts, and their errors are uncorrelated: the sum has the variance K σ², and another measurement
-of the sum, of variance v, tells of nothing else. So the sums are weighed and carried up the tree by themselves, with
-the precision 1 / (K σ²) + 1 / v on each level, and the contrasts as without them. A row is then moved by the same
-number at each of its sizes, so that it has the better sum.
+*Rows whose sums were measured as well*: the number of entities, Σ_s T[s], with noise of its own. Where the noise of a
+level has one variance σ² at all K sizes, a row of measurements is its sum and its K − 1 contrasts, and their errors are
+uncorrelated: the sum has the variance K σ², and another measurement of the sum, of variance v, tells of nothing else.
+So the sums are weighed and carried up the tree by themselves, with the precision 1 / (K σ²) + 1 / v on each level, and
+the contrasts as without them. A row is then moved by the same number at each of its sizes, so that it has the better
+sum.
 
 *Rows that fall and stay between 0 and their bound* have larger sums where noise below 0 is clipped, and the measured
 sum would be lost there. The row x within these bounds that is nearest to what is believed, in the metric of its

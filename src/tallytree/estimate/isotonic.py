@@ -1,18 +1,20 @@
 """The monotone integers nearest to noisy ones: rows, sorted lists, and the chain of all levels.
 
-*Rows* (`non_increasing`): the first step of M_c^dp (PGSR, Algorithm 2) and of H_c (CoC, 4.3).
-Survival counts (how many groups have at least this size) cannot rise with the size, their noisy measurements can.
-Nearest means least squares or least absolute deviations; CoC finds the latter more accurate for cumulative counts.
+*Rows* (`non_increasing`): the first step of M_c^dp (PGSR, Algorithm 2) and of H_c (CoC, 4.3). Survival counts (how many
+groups have at least this size) cannot rise with the size, their noisy measurements can. Nearest means least squares or
+least absolute deviations; CoC finds the latter more accurate for cumulative counts.
 
 *The chain of all levels* (`nearest_chain`): Model 3 of the PGSR paper (the post-processing of M_c^ch, Section 9.2) as
-weighted isotonic regression. Every level's cells stand in one row, size by size and region by region within a size, and each counts the groups in
-its own cell or a later one. A region's count then is that of its first leaf, so all levels collapse onto the leaves'
-row, where a place has the weights of all nodes that are tied to it; there the counts must not rise. The paper solves
-this with a cost table per node and counts from the front; here adjacent violators are pooled, which takes one pass and
-no tables, and counts run from the back, because those from the front all shift when a group appears or vanishes.
+weighted isotonic regression. Every level's cells stand in one row, size by size and region by region within a size, and
+each counts the groups in its own cell or a later one. A region's count then is that of its first leaf, so all levels
+collapse onto the leaves' row, where a place has the weights of all nodes that are tied to it; there the counts must not
+rise. The paper solves this with a cost table per node and counts from the front; here adjacent violators are pooled,
+which takes one pass and no tables, and counts run from the back, because those from the front all shift when a group
+appears or vanishes.
 
-*Sorted lists of group sizes* (the view H_g, CoC, Section 4.2), all regions in one flat array. Noise puts such a list out of order; the nearest ascending list puts it right. There is one entry per group, a hundred
-million and more, so everything happens in the list itself, with little memory beside it.
+*Sorted lists of group sizes* (the view H_g, CoC, Section 4.2), all regions in one flat array. Noise puts such a list
+out of order; the nearest ascending list puts it right. There is one entry per group, a hundred million and more, so
+everything happens in the list itself, with little memory beside it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """All levels at once: counts with public totals, and `at_least` counts, near the noisy ones and adding up.
 
-*Counts* (`joint_counts`), where every region's total is public: whole, non-negative, adding up both ways. M_H of the PGSR paper (Fioretto, Van Hentenryck, Zhu, Model 1) with the totals of all regions fixed, as a public list
-of groups has them, and not the root's alone. The regions of each size form one tree and the leaves' totals another
-family: a convex-cost flow, so the whole numbers' optimum is that of its piecewise linear relaxation and the bound of
+*Counts* (`joint_counts`), where every region's total is public: whole, non-negative, adding up both ways. M_H of the
+PGSR paper (Fioretto, Van Hentenryck, Zhu, Model 1) with the totals of all regions fixed, as a public list of groups has
+them, and not the root's alone. The regions of each size form one tree and the leaves' totals another family: a
+convex-cost flow, so the whole numbers' optimum is that of its piecewise linear relaxation and the bound of
 `alternating`, which is taken over whole numbers row by row, has no gap of its own. The rounding keeps every constraint
 but is not a flow algorithm; the gap that it leaves is part of the result.
 
@@ -12,10 +13,11 @@ size and wanted in another moves within the child where that costs least. Last, 
 size for a unit of another, which keeps rows and columns alike, as long as that pays. Where many units are to be moved,
 several go at once, so that the number of steps grows with the logarithm of the counts.
 
-*`at_least` counts* (`joint_cumulative`): whole, non-increasing, adding up, within totals. Model 2 of the PGSR paper (M_c; Fioretto, Van Hentenryck, Zhu, Section 9) for the whole tree at any depth. With two
-levels it is a flow problem; from three on its linear constraints are not integral, so instead of a solver that
-searches there is a relaxation with a proved lower bound (`alternating`) and a rounding that keeps every constraint:
-sums, order, and bounds. How far the result can be from the best possible is part of the result.
+*`at_least` counts* (`joint_cumulative`): whole, non-increasing, adding up, within totals. Model 2 of the PGSR paper
+(M_c; Fioretto, Van Hentenryck, Zhu, Section 9) for the whole tree at any depth. With two levels it is a flow problem;
+from three on its linear constraints are not integral, so instead of a solver that searches there is a relaxation with a
+proved lower bound (`alternating`) and a rounding that keeps every constraint: sums, order, and bounds. How far the
+result can be from the best possible is part of the result.
 
 *Rounding.* The root is rounded by itself. Below, a parent's whole row is shared out among its children. Rounding each
 size by itself would be feasible for the sums only, and its errors would add up along the sizes. Instead the children's

@@ -1,8 +1,8 @@
 """Least squares on the tree: the consistent real numbers nearest to given ones, with exact variances.
 
-*Estimates.* Each size is a problem of its own: minimise Σ_r w_r (x_r − q_r)² over all x whose children add up. From the leaves up, a
-region's subtree says what the region should hold (`a`) and how sure it is (the precision W); a leaf says (q, w) and a
-parent combines its own value with its children's sum,
+*Estimates.* Each size is a problem of its own: minimise Σ_r w_r (x_r − q_r)² over all x whose children add up. From the
+leaves up, a region's subtree says what the region should hold (`a`) and how sure it is (the precision W); a leaf says
+(q, w) and a parent combines its own value with its children's sum,
 
     1 / S = Σ_c 1 / W_c,   W = w + S,   a = (w q + S Σ_c a_c) / W.
 

@@ -16,11 +16,11 @@ exactly as much weight to the next level as its parts would. So a region has at 
 sorted, and the result does not depend on an order among equal sizes. On the paper's taxi data (three levels, 360,872
 groups) letting every group keep its own precision changed the earth mover's distance by 0.2 % or less on each level.
 
-*Which of a parent's groups is which of its children's.* Algorithm 2 of the paper (Section 5.2): the parent's smallest group is matched with the
-smallest of all children's groups, the next with the next, and so on. Groups of one size in one region cannot be
-distinguished, so a run (a size, and how many groups have it) stands for all of them, and everything here is counted in
-runs: `pairs` matches the parent's runs with those of all children together, `share` divides a pair among the children.
-The kernels number sizes from zero, as columns.
+*Which of a parent's groups is which of its children's.* Algorithm 2 of the paper (Section 5.2): the parent's smallest
+group is matched with the smallest of all children's groups, the next with the next, and so on. Groups of one size in
+one region cannot be distinguished, so a run (a size, and how many groups have it) stands for all of them, and
+everything here is counted in runs: `pairs` matches the parent's runs with those of all children together, `share`
+divides a pair among the children. The kernels number sizes from zero, as columns.
 
 Σ |parent's size − child's size| over all groups is the least there is: matching in order of size crosses no two pairs,
 and uncrossing s ≤ s', t ≤ t' never costs, |s − t| + |s' − t'| ≤ |s − t'| + |s' − t|. Which of the equal groups are

@@ -4,11 +4,12 @@ A shape is a distribution of sizes, from 0 on. Posteriors of leaves follow from 
 beliefs: the expected numbers of groups by size, added up over a region of an upper level, smoothed over neighbouring
 sizes, and drawn towards the shape of the region above it. A few rounds of the two are taken; more would fit the noise.
 
-*A noisy sorted list* (`list_posterior`). A region with n groups has c_s of size s, independent geometric numbers with mean n p_s, where p is the
-shape around it: for sparse counts, which is where lists are measured, regions differ from one another about as much as
-geometric numbers do. Given n their probability is proportional to Π q_s^c_s with q_s = n p_s / (1 + n p_s). A sorted
-list is a path that climbs through the sizes, so the probability of a list given its noisy measurement is a product over
-its places of q_s times the noise's density: a hidden Markov chain, whose marginals two passes find exactly,
+*A noisy sorted list* (`list_posterior`). A region with n groups has c_s of size s, independent geometric numbers with
+mean n p_s, where p is the shape around it: for sparse counts, which is where lists are measured, regions differ from
+one another about as much as geometric numbers do. Given n their probability is proportional to Π q_s^c_s with q_s = n
+p_s / (1 + n p_s). A sorted list is a path that climbs through the sizes, so the probability of a list given its noisy
+measurement is a product over its places of q_s times the noise's density: a hidden Markov chain, whose marginals two
+passes find exactly,
 
     forward(i, s) = L_i(s) q_s Σ over r ≤ s of forward(i − 1, r),
     backward(i, s) = Σ over r ≥ s of L_i+1(r) q_r backward(i + 1, r).
@@ -23,9 +24,10 @@ places are the exact distribution of every `at_least` count: its mean and varian
 before it from forward(i, ·) up to the size that was drawn after it. Posterior means are more alike than true lists are;
 a draw is as rough as they are believed to be.
 
-*Noisy `at_least` counts* (`count_posterior`). The model is the same: independent geometric counts c_s with mean n p_s, so Π q_s^c_s with
-q_s = n p_s / (1 + n p_s). The counts T_s = c_s + c_s+1 + … climb as the size falls, and each was measured with noise of
-its own: a hidden Markov chain over the sizes, from the largest down, whose marginals two passes find exactly,
+*Noisy `at_least` counts* (`count_posterior`). The model is the same: independent geometric counts c_s with mean n p_s,
+so Π q_s^c_s with q_s = n p_s / (1 + n p_s). The counts T_s = c_s + c_s+1 + … climb as the size falls, and each was
+measured with noise of its own: a hidden Markov chain over the sizes, from the largest down, whose marginals two passes
+find exactly,
 
     forward(s, t) = L_s(t) Σ over r ≤ t of forward(s + 1, r) q_s^(t − r),
     backward(s, t) = Σ over r ≥ t of L_s−1(r) q_s−1^(r − t) backward(s − 1, r),

@@ -23,10 +23,10 @@ that only adds and compares; noisy counts take about ten, whatever the noise and
 Floats are good enough here: whatever they get wrong is put right, exactly, by the exchanges of `nearest`.
 
 *Integers that add up and are nearly optimal*, the starting point of the exchanges. With the positive leaves fixed
-everything is linear: a region's subtree holds S(λ), its children
-together C(v) = base + slope · v. So one pass down gives whole numbers: a region with some units solves C(v) = units,
-its children get the whole parts of their S(v), and what is left over goes to the largest fractions. Leaves share their
-parent's units optimally. All of it goes over rows, several sizes at once.
+everything is linear: a region's subtree holds S(λ), its children together C(v) = base + slope · v. So one pass down
+gives whole numbers: a region with some units solves C(v) = units, its children get the whole parts of their S(v), and
+what is left over goes to the largest fractions. Leaves share their parent's units optimally. All of it goes over rows,
+several sizes at once.
 """
 
 from __future__ import annotations

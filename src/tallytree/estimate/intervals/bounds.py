@@ -1,8 +1,8 @@
 """Bounds from whatever was measured, which hold for any truth: of `at_least` counts, and of numbers of entities.
 
-*Lists of sizes* (`bounds_by_lists`), by what each place of a list can hold. A list of n places holds sizes x that never fall from one place to the next, each measured with independent noise of a
-known law. T[s], how many groups have size s or more, is k if and only if the k-th place from the end holds s or more
-and the one before it less.
+*Lists of sizes* (`bounds_by_lists`), by what each place of a list can hold. A list of n places holds sizes x that never
+fall from one place to the next, each measured with independent noise of a known law. T[s], how many groups have size s
+or more, is k if and only if the k-th place from the end holds s or more and the one before it less.
 
 *One place.* The means of w measured places from p upwards and of w places up to p, with r such that the mean of w
 noises exceeds it with a probability of at most β / W, give for each of W widths
@@ -29,8 +29,9 @@ fewer groups the first places hold 0, and nothing changes.
 
 *Sums.* T[s] of m leaves together lies between the sums of their bounds if none fails: each has β / m.
 
-*Every `at_least` count* (`at_least_bounds`), from cumulative counts, lists of sizes, or both in bands. Each bound fails with a probability of at most a given chance, for any truth. On a stretch of sizes with the same
-questions (`stretches`) a region's count T[s] has up to two sources:
+*Every `at_least` count* (`at_least_bounds`), from cumulative counts, lists of sizes, or both in bands. Each bound fails
+with a probability of at most a given chance, for any truth. On a stretch of sizes with the same questions (`stretches`)
+a region's count T[s] has up to two sources:
 
 - `at_least` counts: least squares over all levels where the leaves were measured, which is unbiased with a known law
   (`guaranteed`); otherwise the region's own measurement, where there is one;

@@ -4,9 +4,9 @@ True counts are those of the data as they were counted: of what was kept, where 
 
 Two bounds, each with a part of the error probability.
 
-*Direct.* Least squares on the tree (`least_squares`) is unbiased and linear in the measurements, with an exact
-variance and known tails (`tails`). A cell is one column where counts were measured; where
-`at_least` counts T were, it is T[s] − T[s + 1], or G − T[1] for size 0 under public totals G.
+*Direct.* Least squares on the tree (`least_squares`) is unbiased and linear in the measurements, with an exact variance
+and known tails (`tails`). A cell is one column where counts were measured; where `at_least` counts T were, it is T[s] −
+T[s + 1], or G − T[1] for size 0 under public totals G.
 
 *Window*, for the upper end, where `at_least` counts were measured. Counts are not negative, so T never rises, and
 

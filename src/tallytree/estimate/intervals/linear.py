@@ -1,13 +1,13 @@
 """Linear estimates straight from the measurements: unbiased, with exact variances and known tails.
 
 *Views of the measurements that least squares can use* (`MeasuredView`): one array, its noise, and the levels that it
-covers. Where bands of sizes were asked for one by one, noise differs from size to size: each stretch of sizes with the same
-questions is a view of its own, and there is none of all sizes.
+covers. Where bands of sizes were asked for one by one, noise differs from size to size: each stretch of sizes with the
+same questions is a view of its own, and there is none of all sizes.
 
-*Sums over regions and sizes* (`LinearSum`). Released counts are whole and not negative, which makes them a little biased; the least squares estimate of a sum is not
-biased and its variance is known exactly. Errors of different columns are independent and of one law, so the estimate of
-Σ_r Σ_j a_r d_j x[r, j] has the variance (Σ_j d_j²) · Var(Σ_r a_r x_r), and two such sums (a, d) and (b, e) have the
-covariance (Σ_j d_j e_j) · Cov(Σ_r a_r x_r, Σ_r b_r x_r).
+*Sums over regions and sizes* (`LinearSum`). Released counts are whole and not negative, which makes them a little
+biased; the least squares estimate of a sum is not biased and its variance is known exactly. Errors of different columns
+are independent and of one law, so the estimate of Σ_r Σ_j a_r d_j x[r, j] has the variance (Σ_j d_j²) · Var(Σ_r a_r
+x_r), and two such sums (a, d) and (b, e) have the covariance (Σ_j d_j e_j) · Cov(Σ_r a_r x_r, Σ_r b_r x_r).
 """
 
 from __future__ import annotations

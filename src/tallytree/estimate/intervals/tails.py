@@ -10,10 +10,11 @@ that makes the quantile largest, a normal one or that of as few terms as there c
 is a choice among extremes and not a theorem for every shape between them; the tests hold it against exact convolutions
 and simulated noise.
 
-*The laws of the errors of linear estimates* (`Errors`), and how far each error can reach. The error of a linear estimate is a weighted sum of independent noise. Its law is described by its exact variance and by
-its largest terms: `copies` draws of one kind of noise, each with the variance `term` once it is weighted. That is what
-`quantile` needs for a quantile of the sum. One cell, a sum over sizes, categories or regions, a number of
-entities and a difference of two are all described in this way, so one function, `reach`, serves all of them.
+*The laws of the errors of linear estimates* (`Errors`), and how far each error can reach. The error of a linear
+estimate is a weighted sum of independent noise. Its law is described by its exact variance and by its largest terms:
+`copies` draws of one kind of noise, each with the variance `term` once it is weighted. That is what `quantile` needs
+for a quantile of the sum. One cell, a sum over sizes, categories or regions, a number of entities and a difference of
+two are all described in this way, so one function, `reach`, serves all of them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ A parametric bootstrap. The released counts play the truth, or others that play 
 together releases leaves that are more alike than true ones, so their errors would look too small); they may be others
 in each replicate, drawn from what is believed. Other noise of the same law is added to what was measured of them, the
 *same* estimator runs on that, and its deviations from what played the truth are squared and added up, a replicate at a
-time. That noise follows from the measurements (`ReplicateNoise`), so asking twice gives the same. Constraints (whole, not negative, adding up) do most of the work where counts are small,
-so these intervals are several times narrower there than guaranteed ones.
+time. That noise follows from the measurements (`ReplicateNoise`), so asking twice gives the same. Constraints (whole,
+not negative, adding up) do most of the work where counts are small, so these intervals are several times narrower there
+than guaranteed ones.
 
 They are no guarantee: what the release smoothed away plays no part in the replicates. Ten groups of one odd size in one
 small region, below what the noise lets one see, are neither in the released counts nor within their typical interval.
@@ -15,9 +16,10 @@ for its randomness and for the estimator's bias; percentiles of the replicates w
 of neighbouring sizes are averaged, and a cell keeps its own where that is larger: size 0 is often by far the commonest,
 and its neighbours err less.
 
-*Noise of replicates*, of the exact law of a release's noise, is determined by the measurements. Typical intervals are computed from what is public, by whoever wants to. Their noise is a ChaCha20 stream under keys
-that are hashes of the measurements, so that whoever asks twice gets the same, from memory and from files, on any number
-of cores. It hides nothing, and no private value is ever added to it.
+*Noise of replicates*, of the exact law of a release's noise, is determined by the measurements. Typical intervals are
+computed from what is public, by whoever wants to. Their noise is a ChaCha20 stream under keys that are hashes of the
+measurements, so that whoever asks twice gets the same, from memory and from files, on any number of cores. It hides
+nothing, and no private value is ever added to it.
 """
 
 from __future__ import annotations
