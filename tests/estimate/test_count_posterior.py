@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.posterior import Counted, Posterior, _draws, _posteriors, count_posterior, posterior_under
+from tallytree.estimate.posterior import (
+    Counted,
+    Posterior,
+    _count_posteriors,
+    _draw_counts,
+    count_posterior,
+    posterior_under,
+)
 
 
 def _all_rows(groups: int, sizes: int) -> np.ndarray:
@@ -41,7 +48,7 @@ def test_means_and_variances_are_those_over_all_rows(gaussian: bool) -> None:
         counted, shapes = _measured(rng, gaussian)
         sizes = counted.values.shape[1]
         found = Posterior(np.zeros((1, sizes)), np.zeros((1, sizes)), np.zeros((1, sizes + 1)))
-        _posteriors(counted, np.zeros(1, np.int64), shapes, found, 0, 1)
+        _count_posteriors(counted, np.zeros(1, np.int64), shapes, found, 0, 1)
         rows = _all_rows(counted.groups[0], sizes)
         weights = _weights(rows, counted, 0, shapes[0])
         mean = weights @ rows
@@ -71,7 +78,7 @@ def test_draws_have_the_means_that_are_believed_where_numbers_of_groups_are_gues
     runs, shape = 40_000, np.array([0.1, 0.5, 0.3, 0.1])
     counted = Counted(np.array([[6.0, 3.0, 1.0]]).repeat(runs, axis=0), np.full(runs, 5), 1.5, False, certain=False)
     drawn, chances = np.zeros((runs, 3), dtype=np.int64), np.random.default_rng(4).random(3 * runs)
-    _draws(counted, np.zeros(runs, np.int64), shape[None, :], chances, drawn, 0, runs)
+    _draw_counts(counted, np.zeros(runs, np.int64), shape[None, :], chances, drawn, 0, runs)
     found = posterior_under(shape, counted)
     error = np.sqrt(found.variance[0] / runs)
     assert np.all(np.abs(drawn.mean(axis=0) - found.mean[0]) < 5 * error)
@@ -93,7 +100,7 @@ def test_draws_are_as_frequent_as_they_are_likely() -> None:
     shape = np.array([0.3, 0.3, 0.3, 0.1])
     drawn = np.zeros((runs, 3), dtype=np.int64)
     chances = np.random.default_rng(3).random(3 * runs)
-    _draws(counted, np.zeros(runs, np.int64), shape[None, :], chances, drawn, 0, runs)
+    _draw_counts(counted, np.zeros(runs, np.int64), shape[None, :], chances, drawn, 0, runs)
     rows = _all_rows(4, 3)
     weights = _weights(rows, counted, 0, shape)
     for row, weight in zip(rows, weights, strict=True):
