@@ -49,7 +49,7 @@ OPENERS = {
 ENDING_LOOPS = {
     "estimate.transport._allocate_row": (1, "a part of what is left is given each time, one unit at least"),
     "estimate.transport._right_columns": (1, "a number of paths; then each turn empties a cell or a column"),
-    "estimate.intervals.bounds._bound": (2, "each turn goes one place on, up to the list's length"),
+    "estimate.intervals.one_sided_bounds._bound": (2, "each turn goes one place on, up to the list's length"),
     "estimate.intervals.tails._least_place": (2, "a range of 64 is halved down to 1e-4; places are counted down"),
     "estimate.joint_tables._fix_columns": (1, "each turn moves a part of what may go the same way, a unit at least"),
     "estimate.joint_tables._project_at_least": (2, "sizes are counted up; a pool is merged once at most"),
@@ -398,7 +398,7 @@ COMPLEX = {
     "domain.hierarchy.from_edges",
 }
 MANY_PARAMETERS = {
-    "estimate.intervals.bounds._bound",
+    "estimate.intervals.one_sided_bounds._bound",
     "estimate.intervals.typical._put_ends",
     "estimate.intervals.typical.typical",
     "estimate.joint_tables._hand_out",

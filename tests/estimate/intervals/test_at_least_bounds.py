@@ -12,9 +12,9 @@ from experiments.interval_coverage import with_clusters
 
 import tallytree as tt
 from tallytree.domain.histogram import at_least
-from tallytree.estimate.intervals.bounds import WIDTHS, at_least_bounds, run_ends
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import MeasuredView, no_guarantee, no_linear, stretches
+from tallytree.estimate.intervals.one_sided_bounds import WIDTHS, at_least_bounds, run_ends
 from tallytree.estimate.intervals.tails import quantile
 from tallytree.lab.truth import Truth, measured_without_noise, seeded_measurements
 from tallytree.mechanisms import MECHANISMS

@@ -18,7 +18,7 @@ totals and 0 for s > K are known exactly and enter without noise. Each of the wi
 probability (Bonferroni), so the least of their bounds holds with all of it.
 
 Where neither was measured of all sizes alike (lists of sizes, bands of sizes), bounds of T[s] and T[s + 1] are found
-one by one (`at_least_bounds`), each with a quarter of the error probability.
+one by one (`one_sided_bounds`), each with a quarter of the error probability.
 
 An unbiased estimate can lie outside what is possible, below 0 or above a public total. It is moved to the nearest
 possible number before its half-width is added. That makes intervals longer where it makes a difference, so they hold no
@@ -51,9 +51,9 @@ from tallytree.core.kernels import in_threads, kernel
 from tallytree.core.progress import Tell, nobody, piece
 from tallytree.domain.category_trees import over_categories
 from tallytree.domain.histogram import entities
-from tallytree.estimate.intervals.bounds import MOST, Ends, at_least_bounds, entity_bounds, run_ends
 from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.intervals.linear import MeasuredView, no_guarantee, no_linear
+from tallytree.estimate.intervals.one_sided_bounds import MOST, Ends, at_least_bounds, entity_bounds, run_ends
 from tallytree.estimate.intervals.tails import NORMAL, Errors, quantile
 from tallytree.estimate.intervals.unions import Unions
 from tallytree.estimate.layout import row_blocks

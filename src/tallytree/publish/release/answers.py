@@ -25,11 +25,11 @@ from tallytree.domain.categories import ALL
 from tallytree.domain.histogram import size_label
 from tallytree.domain.long_table import key_columns
 from tallytree.estimate.intervals import linear
-from tallytree.estimate.intervals.bounds import at_least_bounds
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
 from tallytree.estimate.intervals.guaranteed import bounded_sum, entity_ends, guaranteed, guaranteed_sums
 from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level
 from tallytree.estimate.intervals.linear import LinearSum, MeasuredView, no_guarantee, no_linear
+from tallytree.estimate.intervals.one_sided_bounds import at_least_bounds
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import guaranteed_rows, replicated, typical_rows
