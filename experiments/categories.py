@@ -74,7 +74,6 @@ def _by_income(whole: Truth, path: Path, column: str, count: int) -> Truth:
 def together(truth: Truth, budget: Budget, seed: int, *, listed: bool = False, who: str = "group") -> Integers:
     """By category with `tallytree`, with or without public numbers of groups by region, whoever decides it."""
     tree = truth.hierarchy
-    assert tree.by is not None
     totals = truth.counts.sum(axis=1).reshape(len(tree.by), -1).sum(axis=0)
     same = Categories.of({column.name: column.values for column in tree.by.columns}, who)
     private = GroupSizes(
@@ -91,7 +90,6 @@ def apart(truth: Truth, budget: Budget, seed: int, mechanism: str) -> Integers:
     where members decide and no sum is measured.
     """
     tree = truth.hierarchy
-    assert tree.by is not None
     counted = mechanism == "pgsr-hierarchical-dp"
     whole = None if counted else _measured(truth.group_sizes(), "tallytree", budget, seed)[1]
     rows = np.zeros((len(tree), truth.counts.shape[1]), dtype=np.int64)
@@ -107,7 +105,6 @@ def apart(truth: Truth, budget: Budget, seed: int, mechanism: str) -> Integers:
 
 def _of_cell(part: Measurement, cell: int, tree: Hierarchy) -> Measurement:
     """What was measured of one category, as a measurement of the regions."""
-    assert tree.by is not None
     return replace(part, level=part.level - 1, values=part.values.reshape(len(tree.by), -1, part.values.shape[1])[cell])
 
 

@@ -94,7 +94,7 @@ def made_up(rng: Generator) -> GroupSizes:
     first = 0 if totals == "public" else 1
     counts = _counts(rng, tree.leaf_count, max_size + 1 - first)
     sums, public = counts.sum(axis=1), totals == "public"
-    listed = sums.reshape(len(tree.by), -1).sum(axis=0) if tree.by is not None and totals == "listed" else None
+    listed = sums.reshape(len(tree.by), -1).sum(axis=0) if tree.by.columns and totals == "listed" else None
     facts: dict[str, Any] = {}
     if rng.random() < 0.2:
         facts = {"quantity_bound": int(rng.integers(1, 6)), "rows_per_entity": int(rng.integers(1, 4))}
@@ -141,14 +141,14 @@ def planned(rng: Generator, mechanism: str) -> tuple[GroupSizes, Mechanism, Plan
         options = TALLYTREE_OPTIONS[rng.integers(len(TALLYTREE_OPTIONS))]
     unit, budget = str(rng.choice(["one_entity", "one_group"])), any_budget(rng)
     shares = any_shares(rng, private.hierarchy.depth) if rng.random() < 0.5 and mechanism != "bottom-up" else None
-    if private.hierarchy.by is not None and shares is not None:
+    if private.hierarchy.by.columns and shares is not None:
         shares = ["0", *shares[1:]]
     which = str(rng.choice(["all", "guaranteed", "none"], p=[0.2, 0.5, 0.3]))
     neighbours = Neighbours.of(private, unit)
     chosen, plan = decided(private, neighbours, budget=budget, mechanism=mechanism, options=options, shares=shares)
     listed = count_listed(plan, private.region_totals)
     refuse_beyond_memory(private.hierarchy, neighbours, intervals=which == "all", listed=listed)
-    by = None if private.hierarchy.by is None else private.hierarchy.by.to_json()
+    by = private.hierarchy.by.to_json()
     words = (
         f"{chosen.name} {chosen.options}, {private!r}, {unit}, {budget}, shares {shares}, intervals {which}, by {by}, "
         f"listed {private.listed_totals is not None}"

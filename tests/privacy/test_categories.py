@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tallytree import Categories, Hierarchy, SpecError, one_entity, one_group
+from tallytree.domain.categories import NO_CATEGORIES
 from tallytree.domain.category_trees import by_category, on_level, over_categories
 from tallytree.domain.histogram import at_least
 from tallytree.lab.truth import measured_without_noise
@@ -126,7 +127,7 @@ def test_sums_cost_what_they_cost_without_categories_and_shares_add_up():
     assert sum(part.cost for part in found.measured) == 1
     over = found.over_categories
     assert over.hierarchy is TREE
-    assert over.neighbours.categories is None
+    assert over.neighbours.categories == NO_CATEGORIES
     assert [part.level for part in over.measured] == [1]
 
 

@@ -240,8 +240,7 @@ def _asking(made: Release, out: Path) -> list[str]:
     """A query that this release can answer."""
     levels = made.hierarchy.levels if made.is_small else made.hierarchy.levels[:2]
     asking = ["tallytree", "query", str(out), "--level", levels[-1], "--size", ">=3"]
-    if made.hierarchy.by is not None:
-        column = made.hierarchy.by.columns[0]
+    for column in made.hierarchy.by.columns[:1]:
         asking += ["--by", f"{column.name}={column.values[0]}"]
     return asking
 

@@ -106,7 +106,7 @@ def plan_table(report: PlanReport) -> RenderableType:
         for split in report.splits:
             parts.append(_split_block(report, report.of(budget=budget, split=split), split))
     parts += [Text(f"! {warning}", style="bold yellow") for warning in report.warnings]
-    by_category = [] if report.hierarchy.by is None else [BY_CATEGORY]
+    by_category = [BY_CATEGORY] if report.hierarchy.by.columns else []
     for note in (*by_category, *_simulation_errors(report), *report.notes):
         parts.append(Text(f"· {note}"))
     if report.skipped:

@@ -195,10 +195,8 @@ class ReleaseSpec(Spec):
         refuse_private_file(table, self.placed(self.data.source), "[regions] table")
         return public_rows(table) if isinstance(table, Source) else table
 
-    def categories(self) -> Categories | None:
-        """The categories that tell groups apart, if the spec has any."""
-        if not self.by:
-            return None
+    def categories(self) -> Categories:
+        """The categories that tell groups apart."""
         given = {}
         for name, section in self.by.items():
             if (section.values is None) == (section.codebook is None):
@@ -209,15 +207,15 @@ class ReleaseSpec(Spec):
                 refuse_private_file(path, self.placed(self.data.source), f"[by.{name}] codebook")
                 values = values_from_codebook(path, name)
             given[name] = {"values": values, "decided_by": section.decided_by, "other": section.other}
-        return Categories.of(given)
+        return Categories.of(given or None)
 
     @property
     def categories_are_listed(self) -> bool:
-        """Does the public groups table tell the categories too?"""
-        categories, data = self.categories(), self.data
-        if categories is None or data.groups is None:
-            return False
-        return lists_categories(self.placed(data.groups), data.groups_table, categories)
+        """Is there a public groups table that tells all categories?"""
+        data = self.data
+        if data.groups is None or not self.by:
+            return data.groups is not None
+        return lists_categories(self.placed(data.groups), data.groups_table, self.categories())
 
     def area_files(self) -> dict[str, Path]:
         """The files of areas, by what these are called."""
@@ -243,16 +241,13 @@ class ReleaseSpec(Spec):
                 by=self.categories(),
                 memory_limit=data.memory_limit,
             )
-            if (categories := self.categories()) is not None and not self.categories_are_listed:
-                return by_category(found[0], categories), None
-            return found
+            return found if self.categories_are_listed else (by_category(found[0], self.categories()), None)
         if hierarchy is None:
             raise SpecError(
                 "a plan does not open the microdata, and the regions are nowhere else: give [regions] a public "
                 "table, or [data] a public groups table"
             )
-        categories = self.categories()
-        return hierarchy if categories is None else by_category(hierarchy, categories), None
+        return by_category(hierarchy, self.categories()), None
 
     def prior(self, hierarchy: Hierarchy, *, source: str | None = None, groups: int | None = None) -> Prior | None:
         """What [plan] says may be expected; `source` and `groups` replace its prior and groups."""
@@ -335,18 +330,17 @@ class ReleaseSpec(Spec):
 
     def neighbours(self) -> Neighbours:
         """The neighbour relation that `read` would give, without opening the private data."""
-        entity, categories = self.privacy.unit == "one_entity", self.categories()
-        listed = self.data.groups is not None and categories is not None and not self.categories_are_listed
+        entity, public = self.privacy.unit == "one_entity", self.categories_are_listed
         return Neighbours(
             unit=self.unit,
             max_size=self.data.max_size,
-            public_totals=self.data.groups is not None and not listed,
+            public_totals=public,
             quantity_bound=self.data.quantity_bound or 1,
             rows_per_entity=(self.data.rows_per_entity or 1) if entity else 1,
             entity_column=self.data.entity is not None and entity,
             groups_were_split=self.data.on_spanning_group == "split",
             rows_were_bounded=self.data.rows_per_entity is not None,
-            categories=categories,
-            groups_listed=listed,
+            categories=self.categories(),
+            groups_listed=self.data.groups is not None and not public,
             columns=Columns(self.data.group, region_columns(self.data.region), self.data.entity),
         )

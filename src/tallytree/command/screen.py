@@ -156,7 +156,7 @@ def _of_ledger(charged: bool) -> str:
 def release_summary(release: Release, directory: Path, release_id: str) -> RenderableType:
     """A release at a glance: levels, budget, promises, files."""
     measurements, hierarchy = release.measurements, release.hierarchy
-    both_ways = "" if hierarchy.by is None else "categories add up to all of them; "
+    both_ways = "categories add up to all of them; " if hierarchy.by.columns else ""
     mechanism = mechanism_named(release.mechanism)
     known = "an estimate" if public_totals(measurements) is None else "public"
     tables = file_names(hierarchy, len(release.sizes)) if release.is_small else [f"{COUNTS}{os.sep}", ENTITIES + os.sep]
@@ -195,7 +195,7 @@ def _levels(release: Release) -> Table:
     """What each level has of the budget, and its noise; with categories each is measured by these and over them."""
     measurements, tree = release.measurements, release.hierarchy
     table = plain_table("level", "regions", "budget", "noise (st. dev.)", right=(1, 2, 3))
-    currency, first = "ε" if measurements.budget.currency == "epsilon" else "ρ", 0 if tree.by is None else 1
+    currency, first = "ε" if measurements.budget.currency == "epsilon" else "ρ", tree.first_level
     for level, name in enumerate(tree.regions.levels):
         rows = tree.regions.level_slice(level)
         here = [part for part in measurements.measured if part.level == level + first]
@@ -526,7 +526,7 @@ def release_content(release: Release, directory: Path, release_id: str, page: Pa
         "unit": measurements.neighbours.unit.kind,
         "ledger": measurements.ledgered,
         "regions": regions_of(release.hierarchy.regions),
-        **({} if (by := release.hierarchy.by) is None else {"by": {one.name: list(one.values) for one in by.columns}}),
+        **({"by": {one.name: list(one.values) for one in by.columns}} if (by := release.hierarchy.by).columns else {}),
         "sizes": [release.sizes[0], release.sizes[-1]],
         "groups": release.total,
         "groups_are_public": measurements.neighbours.public_totals,

@@ -92,19 +92,21 @@ class Category:
 
 @dataclass(frozen=True)
 class Categories:
-    """One or two categories. A group is in one of their `cells`: a value of each.
+    """Up to two categories. A group is in one of their `cells`: a value of each.
+
+    Without a category there is one cell, which all groups are in: see `NO_CATEGORIES`.
 
     >>> by = Categories.of({"tenure": {"values": ["owned", "rented"], "decided_by": "group"}})
     >>> by.cells, by.labels, by.members_decide
     ((('owned',), ('rented',)), ('owned', 'rented'), False)
     """
 
-    columns: tuple[Category, ...]
+    columns: tuple[Category, ...] = ()
 
     def __post_init__(self) -> None:
         expect(self.columns, several(instance(Category)), "columns")
         object.__setattr__(self, "columns", tuple(self.columns))
-        if not 1 <= len(self.columns) <= MOST_COLUMNS:
+        if len(self.columns) > MOST_COLUMNS:
             raise SpecError(f"by names {len(self.columns)} categories; expected one or two")
         names = [column.name for column in self.columns]
         if len(set(names)) < len(names):
@@ -116,6 +118,10 @@ class Categories:
 
         `decided_by` says it for all columns at once, or by column, where `by` does not.
         """
+        if by is None:
+            if decided_by is not None:
+                raise SpecError("decided_by says who decides the categories of `by`, and there are none")
+            return NO_CATEGORIES
         if isinstance(by, cls):
             return by
         if isinstance(by, Category):
@@ -128,6 +134,8 @@ class Categories:
                 raise SpecError(f"decided_by names {unknown[0]!r}, which is no category of `by`")
         if isinstance(by, str) or not isinstance(by, Sequence) or not all(isinstance(one, Category) for one in by):
             raise SpecError(f"by is {told(by)}; expected categories with their public values: {FORM}")
+        if not by:
+            raise SpecError("by names 0 categories; expected one or two")
         return cls(tuple(by))
 
     @property
@@ -190,6 +198,9 @@ class Categories:
             return cls(tuple(Category(**{**one, "values": tuple(one["values"])}) for one in values))
 
 
+NO_CATEGORIES = Categories()
+
+
 def _category(name: Any, given: Any, decided_by: Any) -> Category:
     """A category from its values, or from a mapping as a spec has it."""
     who = decided_by.get(name) if isinstance(decided_by, Mapping) else decided_by
@@ -218,13 +229,15 @@ class Margin(NamedTuple):
 def margins(categories: Categories) -> tuple[Margin, ...]:
     """The sum over all cells, and with two columns the sums over either; "all" stands for what is summed over.
 
+    Without categories there is nothing to sum over, and no margin.
+
     >>> by = Categories.of({"tenure": ["owned", "rented"], "origin": ["here", "abroad"]}, "group")
     >>> [" ".join(margin.values) for margin in margins(by)]
     ['all all', 'owned all', 'rented all', 'all here', 'all abroad']
     >>> margins(by)[3].cells
     (0, 2)
     """
-    wanted: list[tuple[str, ...]] = [(ALL,) * len(categories.columns)]
+    wanted: list[tuple[str, ...]] = [(ALL,) * len(categories.columns)] if categories.columns else []
     if len(categories.columns) == 2:
         one, two = categories.columns
         wanted += [(value, ALL) for value in one.values] + [(ALL, value) for value in two.values]

@@ -1,9 +1,9 @@
-"""Trees with a level more: all → category → the regions of that category, and the way back to the regions.
+"""Trees by category: all → category → the regions of that category, and the way back to the regions.
 
 Categories partition the groups, so a tree whose root has a child for each category is an ordinary hierarchy: what adds
 up, is measured and is settled on any tree is so on this one. Below the root each level has the regions of one level of
 the region tree once for each category, category by category; so an array of a level is `[categories, regions, …]`.
-Tables over all categories are sums of it.
+Tables over all categories are sums of it. Without categories the tree is that of the regions, with one cell for each.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ def by_category(regions: Hierarchy, categories: Categories) -> Hierarchy:
     >>> by_category(tree, by).ids[3:]
     ('GA [owned]', 'NY [owned]', 'GA [rented]', 'NY [rented]')
     """
-    if regions.by is not None:
+    if regions.by.columns:
         raise SpecError("these regions are told apart by categories already")
+    if not categories.columns:
+        return regions
     count, cells = len(categories), np.diff(regions.level_starts)
     if count * len(regions) >= MOST_ROWS:
         raise SpecError(f"there are {count * len(regions):,} regions times categories, more than can be handled")
@@ -69,22 +71,22 @@ def levels_in_words(tree: Hierarchy) -> str:
     regions = tree.regions
     counts = np.diff(regions.level_starts)
     told = " → ".join(f"{visible(level)} {count:,}" for level, count in zip(regions.levels, counts, strict=True))
-    by = [f"{visible(column.name)} ({len(column.values)} values)" for column in (tree.by.columns if tree.by else ())]
+    by = [f"{visible(column.name)} ({len(column.values)} values)" for column in tree.by.columns]
     return f"{told}, by {' and '.join(by)}" if by else told
 
 
 def over_categories(values: NDArray[Any], tree: Hierarchy) -> NDArray[Any]:
     """Sums `[regions, …]` over all categories, of values `[rows of the tree, …]`."""
-    if tree.by is None:
+    if tree.regions is tree:
         return values
-    levels = [on_level(values, tree, level).sum(axis=0) for level in range(1, tree.depth)]
+    levels = [on_level(values, tree, level).sum(axis=0) for level in range(tree.first_level, tree.depth)]
     return np.concatenate(levels)
 
 
 def on_level(values: NDArray[Any], tree: Hierarchy, level: int) -> NDArray[Any]:
-    """The values of a level below the root as `[categories, regions of that level, …]`."""
-    if tree.by is None or level == 0:
-        raise ValueError("expected a level of a tree by category, below its root")
+    """The values of a level of regions as `[categories, regions of that level, …]`."""
+    if level < tree.first_level:
+        raise ValueError("expected a level of regions, below the root over all categories")
     rows = values[tree.level_slice(level)]
     return rows.reshape(len(tree.by), -1, *values.shape[1:])
 
@@ -94,18 +96,16 @@ def margin_sums(values: NDArray[Any], tree: Hierarchy) -> NDArray[Any]:
 
     Without categories there is nothing to sum over, and no sum.
     """
-    if tree.by is None:
-        return values[:0]
-    levels = [on_level(values, tree, level) for level in range(1, tree.depth)]
+    levels = [on_level(values, tree, level) for level in range(tree.first_level, tree.depth)]
     sums = [level[list(margin.cells)].sum(axis=0) for margin in margins(tree.by) for level in levels]
-    return np.concatenate(sums)
+    return np.concatenate([values[:0], *sums])
 
 
 def rows_of(tree: Hierarchy) -> Integers:
     """The tree's row of every region and category, `[regions, categories]`."""
-    regions, count = tree.regions, len(tree.by or ())
+    regions, count = tree.regions, len(tree.by)
     found = np.empty((len(regions), count), dtype=np.int64)
     for level in range(regions.depth):
-        rows = tree.level_slice(level + 1)
+        rows = tree.level_slice(level + tree.first_level)
         found[regions.level_slice(level)] = np.arange(rows.start, rows.stop).reshape(count, -1).T
     return found

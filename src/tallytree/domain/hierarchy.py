@@ -24,7 +24,7 @@ from tallytree.core.errors import SpecError
 from tallytree.core.kernels import blocks, in_threads, kernel
 from tallytree.core.names import did_you_mean, visible
 from tallytree.core.public_table import public_table, text, text_columns
-from tallytree.domain.categories import Categories
+from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.domain.tree_layout import Layout, laid_out
 
 ROOT = "total"
@@ -51,7 +51,7 @@ class Hierarchy:
     level_starts: Integers  # level l holds the regions level_starts[l] … level_starts[l + 1] - 1
     child_starts: Integers  # region r has the children child_starts[r] … child_starts[r + 1] - 1
     carried: NDArray[np.bool_]  # is this region its parent's only child, carried down under the same name?
-    by: Categories | None = None  # what tells the regions apart besides their place: see `category_trees`
+    by: Categories = NO_CATEGORIES  # what tells the regions apart besides their place: see `category_trees`
     without: Hierarchy | None = None  # the regions without these categories, where there are any
 
     # ---------------------------------------------------------------- making one
@@ -253,7 +253,7 @@ class Hierarchy:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values: two trees are the same if these are."""
-        if self.by is not None:
+        if self.by.columns:
             return {**self.regions.to_json(), "by": self.by.to_json()}
         return {
             "levels": list(self.levels),
@@ -278,6 +278,11 @@ class Hierarchy:
     def regions(self) -> Hierarchy:
         """The regions themselves, without the categories that tell them apart, if any do."""
         return self if self.without is None else self.without
+
+    @property
+    def first_level(self) -> int:
+        """The level of the root region: 1, below the sum over all categories, or 0 without categories."""
+        return self.depth - self.regions.depth
 
     @property
     def depth(self) -> int:

@@ -72,7 +72,7 @@ def settled_tables(mean: Floats, variance: Floats, tree: Hierarchy, sums: Intege
     `mean` and `variance` are what is believed of each row; `sums` `[regions, sizes]` are settled over all categories:
     whole, 0 or more, adding up over the regions. The result adds up over regions and, to `sums`, over categories.
     """
-    if tree.by is None:
+    if not tree.by.columns:
         raise ValueError("expected a tree by category")
     values = np.zeros(mean.shape, dtype=np.int64)
     values[0] = sums[0]

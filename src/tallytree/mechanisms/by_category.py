@@ -41,13 +41,11 @@ ALL_SHARE = Fraction(3, 10)  # of the budget, for the sums over categories that 
 def check_by_category(neighbours: Neighbours, settings: Settings, ways: Sequence[Leaves | None]) -> None:
     """Refuse options that do not go with the data's categories."""
     categories, summed = neighbours.categories, settings.all_share is not None
-    if summed and categories is None:
+    if summed and not categories.columns:
         raise SpecError("all_share measures the sums over categories, and here there are none")
     first = settings.totals_share is not None or settings.lists_below is not None
     others = LISTS in ways or first or settings.entities_share is not None
-    if (summed or (categories is not None and categories.members_decide)) and (
-        others or BELIEFS in ways or settings.bands is not None
-    ):
+    if (summed or categories.members_decide) and (others or BELIEFS in ways or settings.bands is not None):
         raise SpecError(
             "sums over categories are measured besides the details (all_share; always where members decide a "
             "category): leave out lists, beliefs, bands, totals_share, lists_below and entities_share, which do not go "
@@ -73,7 +71,7 @@ def plan_by_category(
         raise BudgetError("the lowest level must have a share: all other levels are sums of it")
     asked = [(level, share) for level, share in enumerate(shares) if share]
     sums = [Question("at_least", level, share * all_share, summed=True) for level, share in asked]
-    view: View = "counts" if hierarchy.by is not None and hierarchy.by.members_decide else "at_least"
+    view: View = "counts" if hierarchy.by.members_decide else "at_least"
     details = [Question(view, level, share * (1 - all_share)) for level, share in asked]
     return Plan(budget, unit, (*sums, *details))
 
@@ -101,7 +99,6 @@ def believed_details(
     goes up the tree by itself.
     """
     tree = measurements.hierarchy
-    assert tree.by is not None
     count, (values, noise), (whole, whole_noise) = len(tree.by), details, sums
     level_of = tree.regions.level_of
     mean = over_categories(values, tree) / count
@@ -163,7 +160,6 @@ def root_over_all(mean: Floats, deviation: Floats, tree: Hierarchy, totals: Inte
     are. Their sum, made to fall, has the least bias. Of it goes ½ − 1/c into the mean of the two. (On three sets of
     microdata with 2, 5 and 10 categories that was the better of the two or better than both.)
     """
-    assert tree.by is not None
     top, whole = slice(1, 1 + len(tree.by)), slice(0, 1)
     parts, sums = (
         fit_monotone(mean[rows], deviation[rows], None if totals is None else totals[rows]) for rows in (top, whole)

@@ -299,7 +299,6 @@ def _from_bands(parts: Sequence[Measurement], measurements: Measurements) -> Int
 def _with_listed(leaves: Integers, measurements: Measurements) -> Integers:
     """The leaves' counts, moved as little as can be so that each region has its public total over all categories."""
     tree, listed = measurements.hierarchy, measurements.listed_totals
-    assert tree.by is not None
     assert listed is not None
     regions, kinds, sizes = tree.regions, len(tree.by), leaves.shape[1]
     by_region = leaves.reshape(kinds, -1, sizes).transpose(1, 0, 2).reshape(-1, kinds * sizes)

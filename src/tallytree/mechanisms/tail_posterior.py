@@ -73,7 +73,7 @@ def _counted(measurements: Measurements) -> Counted | None:
     tree, totals = measurements.hierarchy, measurements.known_totals
     leaves = tree.level_slice(tree.depth - 1)
     parts = [part for part in measurements.measured if part.level == tree.depth - 1 and part.view == "at_least"]
-    if tree.by is not None or len(parts) != 1 or parts[0].sizes is not None or parts[0].variance > 2 * MOST_SCALE**2:
+    if tree.by.columns or len(parts) != 1 or parts[0].sizes is not None or parts[0].variance > 2 * MOST_SCALE**2:
         return None
     values = parts[0].values.astype(np.float64)
     certain = totals is not None

@@ -106,7 +106,7 @@ class Tallytree(Mechanism):
         """
         if self.settings.bands is not None:
             self = self._set(self.settings._replace(bands=up_to(self.settings.bands, neighbours.max_size)))
-        if neighbours.categories is not None and neighbours.categories.members_decide:
+        if neighbours.categories.members_decide:
             share, way = self.settings.all_share or ALL_SHARE, self.settings.leaves or AT_LEAST
             return self._set(self.settings._replace(leaves=way, all_share=share))
         if self.settings.leaves == BELIEFS and totals is not None:
@@ -193,7 +193,7 @@ class Tallytree(Mechanism):
         Totals, where they are measured, are those of the lowest level: all others are sums of them.
         """
         divided, last = self.divided(hierarchy, shares, None, budget), hierarchy.depth - 1
-        if self.settings.all_share is not None and hierarchy.by is not None:
+        if self.settings.all_share is not None and hierarchy.by.columns:
             one_way = divided.many if isinstance(divided, EitherWay) else divided
             levels = level_shares(hierarchy, one_way, some_without=True)
             return plan_by_category(hierarchy, budget, unit, levels, self.settings.all_share)
@@ -269,7 +269,7 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, bud
     shares: regions between root and leaves borrow too, and the root, which adds up the noise of all categories, would
     come off worst with less.
     """
-    if hierarchy.by is not None:  # the sum over all categories at its root is the sum of theirs
+    if hierarchy.by.columns:  # the sum over all categories at its root is the sum of theirs
         even = priority == "balanced" and leaves not in (LISTS, BELIEFS)
         regions = hierarchy.regions
         return [0, *([1] * regions.depth if even else _by_priority(regions, priority, leaves, budget))]

@@ -76,7 +76,7 @@ def _as_beliefs(settings: Settings, measurements: Measurements) -> bool:
 def _with_sums_besides(settings: Settings, measurements: Measurements) -> Estimate:
     """The same where sums over categories were measured besides."""
     over = measurements.over_categories
-    if measurements.hierarchy.by is not None and not measurements.hierarchy.by.members_decide:
+    if not measurements.hierarchy.by.members_decide:
         measurements = _with_listed(measurements)
         known = believed_details(measurements, _measured(measurements), _measured(over))
         return _estimate(measurements, *_from_at_least(settings, measurements, known))
@@ -135,7 +135,7 @@ def _from_at_least(
     if summed:
         words = "rows are drawn to the numbers of entities that were measured; leaves borrow nothing"
         return allocate_rows(mean, deviation, tree, totals), words
-    if tree.by is not None and known is None and np.isinf(noise[0]).all():
+    if tree.by.columns and known is None and np.isinf(noise[0]).all():
         mean[0] = root_over_all(mean, deviation, tree, totals)
     levels = _borrowing_levels(tree)
     if not settings.borrow or not levels:
@@ -165,7 +165,7 @@ def _borrowing_levels(tree: Hierarchy) -> list[int]:
     regions to tell how they differ. Categories do not borrow from the sum over them: their shapes differ.
     """
     last = tree.depth - 1
-    if tree.by is None:
+    if not tree.by.columns:
         return [last] if last else []
     regions = np.diff(tree.regions.level_starts)  # of level - 1 here
     return [level for level in range(2, tree.depth) if level == last or regions[level - 1] >= FEWEST_BETWEEN]
@@ -205,7 +205,7 @@ def _borrow(
         groups,
         settled_above[:, begin:].astype(np.float64)[parents],
         groups_above,
-        kinds=1 if tree.by is None else len(tree.by),
+        kinds=len(tree.by),
         in_common=level < tree.depth - 1,
         apart_as_true=apart_as_true,
         tell=piece(tell, 0.1, 1.0),

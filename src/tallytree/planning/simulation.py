@@ -262,7 +262,7 @@ def _order_statistic(values: Floats | Integers) -> int:
 def _parts(counts: Integers, tree: Hierarchy) -> list[Integers]:
     """Counts of each of the `predicted_levels`."""
     found = [counts[tree.level_slice(level)] for level in range(tree.depth)]
-    if tree.by is not None:
+    if tree.by.columns:
         sums, regions = over_categories(counts, tree), tree.regions
         found += [sums[regions.level_slice(level)] for level in range(1, regions.depth)]
     return found
@@ -274,7 +274,7 @@ def _guaranteed(measurements: Measurements, counts: Integers, confidence: float)
     if found is None:
         return None
     lower, upper = _parts(found.lower, tree), _parts(found.upper, tree)
-    if tree.by is not None:
+    if tree.by.columns:
         sums, regions = guaranteed_sums(measurements, counts, Unions.of_margins(tree), found), tree.regions
         for ends, of_sums in ((lower, sums.lower), (upper, sums.upper)):
             over = [of_sums[: len(regions)][regions.level_slice(level)] for level in range(regions.depth)]
@@ -290,7 +290,7 @@ def _none_published(published: Integers, truth: Integers) -> float:
 
 def predicted_levels(tree: Hierarchy) -> tuple[str, ...]:
     """The levels that errors are predicted for; with categories also those of the regions over all categories."""
-    if tree.by is None:
+    if not tree.by.columns:
         return tree.levels
     return (*tree.levels, *(f"{level}, over all" for level in tree.regions.levels[1:]))
 
@@ -308,7 +308,7 @@ def _as_data(counts: Integers, tree: Hierarchy, neighbours: Neighbours) -> Group
         max_size=neighbours.max_size,
         counts=Sealed(counts),
         leaf_totals=counts.sum(axis=1) if neighbours.public_totals else None,
-        listed_totals=counts.sum(axis=1).reshape(len(tree.by), -1).sum(axis=0) if tree.by and listed else None,
+        listed_totals=counts.sum(axis=1).reshape(len(tree.by), -1).sum(axis=0) if listed else None,
         quantity_bound=neighbours.quantity_bound,
         rows_per_entity=neighbours.rows_per_entity,
         entity_column=neighbours.entity_column,
@@ -332,7 +332,7 @@ def smaller_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -
     """
     if len(hierarchy) <= most_regions:
         return hierarchy, np.arange(hierarchy.leaf_count)
-    if hierarchy.by is not None:  # the same regions of each category
+    if hierarchy.by.columns:  # the same regions of each category
         count, regions = len(hierarchy.by), hierarchy.regions
         totals = leaf_totals.reshape(count, -1).sum(axis=0)
         part, leaves = smaller_tree(regions, totals, max(2 * regions.depth, most_regions // count))

@@ -103,8 +103,7 @@ def together(table: Neighbours, spent: Budget, households: HouseholdNeighbours, 
             "the release takes the list of households with their regions as public, and the synthesis their number as "
             "private: no relation holds for both. Use the unit one_group for the synthesis."
         )
-    names = () if table.categories is None else table.categories.names
-    fixed = [] if table.categories is None else table.categories.fixed
+    names, fixed = table.categories.names, table.categories.fixed
     one_step = table.public_totals or (table.groups_listed and not fixed) or unit != "one_group"
     times = 1 if one_step else 2
     if table.public_totals and names:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.core.names import briefly
+from tallytree.domain.categories import NO_CATEGORIES
 from tallytree.domain.category_trees import over_categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.accounting import NoiseKind, cost_of
@@ -142,20 +143,20 @@ class Measurements:
         """The tree that a question about a level is about, and the level's regions there."""
         if not summed:
             return self.hierarchy, self.hierarchy.level_slice(level)
-        return self.hierarchy.regions, self.hierarchy.regions.level_slice(level - 1)
+        return self.hierarchy.regions, self.hierarchy.regions.level_slice(level - self.hierarchy.first_level)
 
     @property
     def over_categories(self) -> Measurements:
         """What was measured of the sums over all categories, as measurements of the regions without categories."""
-        parts = tuple(replace(part, level=part.level - 1, summed=False) for part in self.measured if part.summed)
-        regions = self.hierarchy.regions
+        regions, first = self.hierarchy.regions, self.hierarchy.first_level
+        parts = tuple(replace(part, level=part.level - first, summed=False) for part in self.measured if part.summed)
         totals = None
         if self.region_totals is not None:
             totals = np.asarray(over_categories(self.region_totals, self.hierarchy))
         return replace(
             self,
             hierarchy=regions,
-            neighbours=replace(self.neighbours, categories=None, groups_listed=False),
+            neighbours=replace(self.neighbours, categories=NO_CATEGORIES, groups_listed=False),
             measured=parts,
             region_totals=totals,
             settled=replace(self.settled, totals=self.listed_totals, places=None),

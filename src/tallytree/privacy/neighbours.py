@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from tallytree.core.arguments import FLAG, TEXT, expect, instance, optional, told
+from tallytree.core.arguments import FLAG, TEXT, expect, instance, told
 from tallytree.core.errors import SpecError
-from tallytree.domain.categories import Categories
+from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.options import Columns
 from tallytree.tables.sealed import check_unaltered
@@ -90,7 +90,7 @@ class Neighbours:
     entity_column: bool = False
     groups_were_split: bool = False
     rows_were_bounded: bool = field(default=False, compare=False)  # how the data came to fit, not what a neighbour is
-    categories: Categories | None = None  # what tells groups apart besides their region, and who decides it
+    categories: Categories = NO_CATEGORIES  # what tells groups apart besides their region, and who decides it
     groups_listed: bool = False  # is there a public list of groups with their regions, without their categories?
     # What a group, region and entity is. The ledger compares it by itself: see `differing_columns`.
     columns: Columns | None = field(default=None, compare=False)
@@ -100,7 +100,7 @@ class Neighbours:
         object.__setattr__(self, "columns", _columns_that_matter(self.unit, Columns.of(self.columns)))
         for flag in ("public_totals", "entity_column", "groups_were_split", "rows_were_bounded", "groups_listed"):
             expect(getattr(self, flag), FLAG, flag)
-        expect(self.categories, optional(instance(Categories)), "categories")
+        expect(self.categories, instance(Categories), "categories")
         for bound in ("max_size", "quantity_bound", "rows_per_entity"):
             value = getattr(self, bound)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -126,8 +126,7 @@ class Neighbours:
                 "would depend on another group's rows. Use one_entity, or read without rows_per_entity."
             )
         categories = group_sizes.hierarchy.by
-        by_members = categories is not None and categories.members_decide
-        if by_members and (group_sizes.public_totals or group_sizes.rows_were_bounded):
+        if categories.members_decide and (group_sizes.public_totals or group_sizes.rows_were_bounded):
             raise SpecError(
                 "members decide a category, so neither a public list of groups that has it nor a bound on rows that "
                 "are dropped goes with it: both would have to stay as they are when the category changes"
@@ -233,7 +232,7 @@ class Neighbours:
                 "the largest size cannot be measured with one_group as the privacy unit: one group can change it "
                 "altogether. State a public max_size, or protect one_entity."
             )
-        if self.categories is not None and self.categories.members_decide and not summed:
+        if self.categories.members_decide and not summed:
             if view in MOVED_BY_MEMBERS:
                 raise SpecError(
                     f"{view} cannot be measured by category where members decide it: one of them can move a group of "
@@ -249,7 +248,7 @@ class Neighbours:
         """The relation in words, for the privacy statement."""
         totals = (
             "The list of groups with their regions is public, so the number of groups in every region is known exactly."
-            if self.public_totals and self.categories is None
+            if self.public_totals and not self.categories.columns
             else "The list of groups with their regions and categories is public, so the number of groups in every "
             "region and category is known exactly."
             if self.public_totals
@@ -260,10 +259,9 @@ class Neighbours:
             else "The number of groups is private; no total is taken as known."
         )
         largest = f"Groups larger than {self.max_size} count as {self.max_size} ('{self.max_size} or more')."
-        told = "" if self.categories is None else f" {self.categories.in_words()}"
+        told = f" {self.categories.in_words()}" if self.categories.columns else ""
         if self.unit.kind == "one_group":
-            fixed = [] if self.categories is None else self.categories.fixed
-            within = "its region" if not fixed else f"its region and {' and '.join(fixed)}"
+            within = " and ".join(["its region", *self.categories.fixed])
             change = (
                 f"Neighbouring data sets differ in the contents of one group, replaced within {within}."
                 if self.public_totals
@@ -292,14 +290,13 @@ class Neighbours:
         values |= columns_to_json(self)
         if not self.groups_listed:
             del values["groups_listed"]
-        return values if self.categories is None else {**values, "categories": self.categories.to_json()}
+        return {**values, "categories": self.categories.to_json()} if self.categories.columns else values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Neighbours:
         """What `to_json` wrote."""
         facts = dict(values)
-        by = facts.get("categories")
-        categories = None if by is None else Categories.from_json(by)
+        categories = Categories.from_json(facts.get("categories", ()))
         unit = PrivacyUnit(facts["unit"], facts.pop("same_unit_as", ()))
         return cls(**{**facts, "unit": unit, "categories": categories})
 

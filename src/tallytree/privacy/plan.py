@@ -237,7 +237,7 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: b
         shares = [1] * hierarchy.depth
     if isinstance(shares, EitherWay):
         raise SpecError("there are shares for each way through a fork, and here is none")
-    if hierarchy.by is not None and some_without and isinstance(shares, Mapping | Sequence):
+    if hierarchy.by.columns and some_without and isinstance(shares, Mapping | Sequence):
         shares = _with_none_at_the_top(hierarchy, shares)
     if isinstance(shares, Mapping):
         unknown = [level for level in shares if level not in hierarchy.levels]

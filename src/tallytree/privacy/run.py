@@ -464,7 +464,7 @@ def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
     if any(not 0 <= question.level < depth for question in asked):
         raise SpecError(f"the plan asks for a level that is not there; the hierarchy has {depth}")
     summed = [question for question in asked if question.summed]
-    if any(group_sizes.hierarchy.by is None or question.level < 1 for question in summed):
+    if any(not group_sizes.hierarchy.by.columns or question.level < 1 for question in summed):
         raise SpecError("sums over categories are asked for on a level below the root of a tree by category")
     if any(question.view not in SUMMED for question in summed):
         raise SpecError(f"sums over categories are measured as {' or '.join(SUMMED)}, and no other view")

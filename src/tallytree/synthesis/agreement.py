@@ -107,21 +107,19 @@ def size_table(
     agreed = agreed_categories(schema, region, neighbours.categories, by)
     for axis, (_, places) in enumerate(agreed, start=1):
         ordered = np.take(ordered, places, axis=axis)
-    names_of = tuple(column.name for column in (neighbours.categories.columns if neighbours.categories else ()))
-    pairs = tuple((name, each.name) for name, (each, _) in zip(names_of, agreed, strict=True))
+    pairs = tuple((name, each.name) for name, (each, _) in zip(neighbours.categories.names, agreed, strict=True))
     return SizeTable(region, ordered, first_size, neighbours, budget, release_id, pairs)
 
 
 def agreed_categories(
-    schema: Schema, region: str, categories: Categories | None, by: Mapping[str, Any] | None
+    schema: Schema, region: str, categories: Categories, by: Mapping[str, Any] | None
 ) -> list[tuple[Attribute, list[int]]]:
     """For each category the attribute that has its values and, for each of the attribute's, its place among them."""
-    columns = () if categories is None else categories.columns
     given = {} if by is None else dict(by)
-    if unknown := [name for name in given if name not in [column.name for column in columns]]:
-        listed = ", ".join(column.name for column in columns) or "none"
+    if unknown := [name for name in given if name not in categories.names]:
+        listed = ", ".join(categories.names) or "none"
         raise SpecError(f"by names {told(unknown[0])}, which is no category of the release; it has {listed}")
-    found = [_agreed(schema, column, given.get(column.name, column.name)) for column in columns]
+    found = [_agreed(schema, column, given.get(column.name, column.name)) for column in categories.columns]
     taken = [region, *(attribute.name for attribute, _ in found)]
     if twice := sorted({name for name in taken if taken.count(name) > 1}):
         raise SpecError(f"the attribute {twice[0]!r} cannot stand for two of the region and the categories at once")

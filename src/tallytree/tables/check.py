@@ -36,7 +36,7 @@ def column_problems(table: Any, groups: Any, options: Options) -> list[Problem]:
     region_optional = groups is not None and not options.split and not set(have) & set(options.region)
     if not region_optional:
         wanted[1:1] = options.region
-    named = [] if options.by is None else [*options.by.names]
+    named = [*options.by.names]
     found = missing_columns("the microdata", have, wanted + (named if options.from_rows else []))
     if groups is not None:
         listed = [] if options.from_rows else named
@@ -116,7 +116,7 @@ def _spanning_problems(opened: Opened, counting: Counting) -> list[Problem]:
 def category_problems(opened: Opened, counting: Counting, *, of_groups: bool) -> list[Problem]:
     """Values that no category lists; and groups with rows in several categories. The values themselves are not told."""
     by = counting.options.by
-    if by is None:
+    if not by.columns:
         return []
 
     def query() -> Any:
@@ -155,9 +155,8 @@ def _empty_problems(opened: Opened, counting: Counting) -> list[Problem]:
         both = listed.left_join(sizes, [listed[name] == sizes[name] for name in _group_keys(options)])
         return both.agg(empty_group=_count(sizes["size"].fill_null(0) < 1))
 
-    names = () if options.by is None else options.by.names
     counts = _one_row(opened, "Looking for groups without rows", query)
-    return problems_in(counts, columns=columns_text(names), **_words(options))
+    return problems_in(counts, columns=columns_text(options.by.names), **_words(options))
 
 
 def groups_problems(opened: Opened, counting: Counting) -> list[Problem]:

@@ -54,7 +54,7 @@ def group_sizes(
     counts = as_counts(cells, options, hierarchy.leaf_count)
     listed = options.with_groups and options.from_rows
     return GroupSizes(
-        hierarchy=hierarchy if options.by is None else by_category(hierarchy, options.by),
+        hierarchy=by_category(hierarchy, options.by),
         max_size=options.max_size,
         counts=Sealed(counts),
         leaf_totals=counts.sum(axis=1) if options.first_size == 0 else None,
@@ -75,7 +75,7 @@ def as_counts(cells: Any, options: Options, leaf_count: int) -> Integers:
     """The counts `[leaves, sizes]` of the query's result, which must be free of trouble; leaves are by category."""
     first = options.first_size
     leaf, size, groups = (_numbers(cells, name) for name in ("leaf", "size", "groups"))
-    if options.by is not None:  # the leaves of a tree by category are those of the regions, category by category
+    if options.by.columns:  # the leaves of a tree by category are those of the regions, category by category
         leaf, leaf_count = _numbers(cells, "category") * leaf_count + leaf, len(options.by) * leaf_count
     counts = np.zeros((leaf_count, options.max_size + 1 - first), dtype=np.int64)
     counted = size >= first  # without a public list a group whose quantities sum to 0 is not known to exist
@@ -111,6 +111,11 @@ class Counting:
         """The region columns' names within the query."""
         return [f"region_{at}" for at in range(len(self.options.region))]
 
+    @property
+    def category(self) -> tuple[str, ...]:
+        """The column that tells categories apart within the query; no column for a single cell, which all are in."""
+        return ("category",) if self.options.by.columns else ()
+
     def query(self, key: str | None) -> Any:
         """Counts of groups by (leaf, size), and how many of them are in any trouble.
 
@@ -129,7 +134,7 @@ class Counting:
         rows = self.weighed(self.needed(self.rows, region=self.region_in_rows))
         if options.from_rows:
             rows = self.categorised(rows)
-        elif options.by is not None:  # the public list has them
+        else:  # the public list has them
             rows = rows.drop(*[name for name in rows.columns if name.startswith("category_")])
         if self.region_in_rows or self.groups is None:
             rows = place(sql, rows, self.keys, self.region_names if self.region_in_rows else [])
@@ -149,9 +154,9 @@ class Counting:
         size = sql.least(found["size"], options.max_size).cast("int64")
         if options.with_groups and options.from_rows:
             size = sql.greatest(size, options.first_size)
-        told = {} if options.by is None else {"category": found.category}
-        cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.ifelse(1, 0), **told)
-        return cells.group_by("leaf", "size", *told).agg(groups=cells.count(), trouble=cells.trouble.sum())
+        by = {name: found[name] for name in self.category}
+        cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.ifelse(1, 0), **by)
+        return cells.group_by("leaf", "size", *by).agg(groups=cells.count(), trouble=cells.trouble.sum())
 
     # ---------------------------------------------------------------- rows
 
@@ -165,7 +170,7 @@ class Counting:
             columns[QUANTITY] = table[options.quantity]
         if not of_groups and options.entity is not None:
             columns[ENTITY] = table[options.entity]
-        if options.by is not None and set(options.by.names) <= set(table.columns):
+        if set(options.by.names) <= set(table.columns):
             columns |= {f"category_{at}": table[name] for at, name in enumerate(options.by.names)}
         return table.select(**columns)
 
@@ -175,7 +180,7 @@ class Counting:
         Values are compared as text. The queries after it see places and no values.
         """
         by = self.options.by
-        if by is None or "category_0" not in rows.columns:
+        if "category_0" not in rows.columns:
             return rows
         codes = [self.category_code(rows, at) for at in range(len(by.columns))]
         whole, known = codes[0], codes[0] >= 0
@@ -187,7 +192,6 @@ class Counting:
 
     def category_code(self, rows: Any, at: int) -> Any:
         """The place of a row's value among those of one category; NOWHERE, or the stated other value, if none."""
-        assert self.options.by is not None
         column, value = self.options.by.columns[at], rows[f"category_{at}"]
         if not value.type().is_string():
             value = value.cast("string")
@@ -234,8 +238,7 @@ class Counting:
         one_each = options.quantity is None and "kept" not in rows.columns
         sums = {"size": rows.count() if one_each else _kept_weight(rows).sum()}
         sums |= {"bad": rows.bad.max()} if "bad" in rows.columns else {}
-        if options.by is not None:
-            sums |= {"category": rows.category.max(), "first_category": rows.category.min()}
+        sums |= self._categories_of(rows)
         spans = bool(options.region) and not options.split
         if options.split:
             found = rows.group_by(GROUP, "leaf").agg(**sums)
@@ -262,8 +265,8 @@ class Counting:
             pairs["bad"] = rows.bad, whole
         if "leaf" in rows.columns and not options.split:
             pairs["own"] = rows.leaf, none
-        if options.by is not None:
-            pairs["category"] = (rows.category, none) if options.from_rows else (none, listed.category)
+        for name in self.category:
+            pairs[name] = (rows[name], none) if options.from_rows else (none, listed[name])
         above, below = ({name: pair[at] for name, pair in pairs.items()} for at in (0, 1))
         return rows.select(**above).union(listed.select(**below))
 
@@ -273,8 +276,7 @@ class Counting:
         sums = {"size": both.weight.sum(), "listings": both.listings.sum()}
         sums |= {"own_size": both.own_weight.sum()} if options.from_rows else {}
         sums |= {"bad": both.bad.max()} if "bad" in both.columns else {}
-        if options.by is not None:
-            sums |= {"category": both.category.max(), "first_category": both.category.min()}
+        sums |= self._categories_of(both)
         if options.split:
             found = both.group_by(GROUP, "leaf").agg(**sums)
         else:
@@ -286,12 +288,16 @@ class Counting:
             trouble = trouble | elsewhere.fill_null(False)
         return found.mutate(trouble=trouble | (found.own_size < 1) if options.from_rows else trouble)
 
+    def _categories_of(self, rows: Any) -> dict[str, Any]:
+        """The last and the first category of a group's rows, which must be the same."""
+        return {"category": rows.category.max(), "first_category": rows.category.min()} if self.category else {}
+
     def _trouble(self, found: Any) -> Any:
         """Is there no group, a bad row, or not one category that is known?"""
         trouble = is_missing(found[GROUP])
         if "bad" in found.columns:
             trouble = trouble | (found.bad > 0)
-        if self.options.by is None:
+        if not self.category:
             return trouble
         unknown = found.first_category.fill_null(NOWHERE) < 0
         return trouble | unknown | (found.category != found.first_category)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tallytree.core.errors import SpecError
-from tallytree.domain.categories import Categories
+from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.domain.hierarchy import Hierarchy
 
 WHOLE_FLOATS = 2**53  # quantities below this are exact in every engine's floating point
@@ -55,7 +55,7 @@ class Options:
     entity: str | None = None
     rows_per_entity: int | None = None
     regions_are_public: bool = False
-    by: Categories | None = None  # categories that tell groups apart, besides their region
+    by: Categories = NO_CATEGORIES  # that tell groups apart, besides their region
     categories_listed: bool = True  # with a groups table: are they in it? If not, they are in the rows
     name: str | None = None  # of the data set, for the ledger
     files: tuple[str, ...] = ()  # where the rows are, if they are in files
@@ -68,12 +68,12 @@ class Options:
     @property
     def first_size(self) -> int:
         """The smallest size that is counted: 0 where a public list has all that is told apart."""
-        return 0 if self.with_groups and (self.by is None or self.categories_listed) else 1
+        return 0 if self.with_groups and self.categories_listed else 1
 
     @property
     def from_rows(self) -> bool:
-        """Are categories in the rows, the same in all rows of a group?"""
-        return self.by is not None and not (self.with_groups and self.categories_listed)
+        """Is the category of a group in its rows, the same in all of them?"""
+        return not (self.with_groups and self.categories_listed)
 
     @property
     def split(self) -> bool:
@@ -96,11 +96,10 @@ class Options:
         columns: dict[str, Any] = {"group": self.group}
         columns |= {f"region[{number}]": column for number, column in enumerate(self.region)}
         optional = {"quantity": self.quantity, "entity": self.entity}
-        if self.by is not None:
-            columns |= {f"by[{number}]": name for number, name in enumerate(self.by.names)}
+        columns |= {f"by[{number}]": name for number, name in enumerate(self.by.names)}
         _check_columns(columns | {option: column for option, column in optional.items() if column is not None})
         self._check_regions()
-        if self.by is not None and self.by.members_decide and self.rows_per_entity is not None:
+        if self.by.members_decide and self.rows_per_entity is not None:
             raise SpecError(
                 "rows_per_entity drops rows by lots that see a row's category, and a category that members decide "
                 "changes with another entity: which rows are kept would too. Leave one of the two out"

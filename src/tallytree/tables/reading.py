@@ -16,7 +16,7 @@ from tallytree.core.arguments import FLAG, TEXT, expecting, optional
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
-from tallytree.domain.categories import Categories
+from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.address import Source
@@ -79,9 +79,7 @@ def read(
     the groups table, or in the rows and the same in all rows of a group. With a groups table that does not have them
     the number of groups is public by region, and not by category; each group on the list then has an entity at least.
     """
-    categories = None if by is None else Categories.of(by, decided_by)
-    if by is None and decided_by is not None:
-        raise SpecError("decided_by says who decides the categories of `by`, and there are none")
+    categories = Categories.of(by, decided_by)
     options = Options(
         group=group,
         region=region_columns(region),
@@ -112,7 +110,7 @@ def read(
         if rows_per_entity is not None:
             check_engine(rows.backend.name)
         listed = None if groups is None else open_groups(groups, groups_table, rows, connect)
-        if categories is not None and listed is not None:
+        if listed is not None:
             options = replace(options, categories_listed=_are_listed(categories, listed.table.columns))
         raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
         regions = _hierarchy(rows if listed is None else listed, options)
@@ -144,7 +142,7 @@ def read_groups(
     hierarchy: Hierarchy | None = None,
     table: str | None = None,
     on_spanning_group: str = "error",
-    by: Categories | None = None,
+    by: Categories = NO_CATEGORIES,
     memory_limit: str | None = None,
 ) -> tuple[Hierarchy, Integers]:
     """The hierarchy and the public number of groups in each of its leaves, from a groups table as `read` takes it.
@@ -155,10 +153,8 @@ def read_groups(
     with workspace(memory_limit) as connect:
         listed = open_groups(groups, table, Opened(connect(), None), connect)
         raise_any(missing_columns("the groups table", listed.table.columns, [options.group, *options.region]))
-        if by is not None and _are_listed(by, listed.table.columns):
-            options = replace(options, by=by)
-        else:
-            by = None
+        by = by if _are_listed(by, listed.table.columns) else NO_CATEGORIES
+        options = replace(options, by=by)
         regions = _hierarchy(listed, options)
         keys = region_keys(regions, options.region) if options.region else None
         counting = Counting(listed.sql, listed.table, listed.table, options, keys)
@@ -167,13 +163,13 @@ def read_groups(
         def by_leaf() -> Any:
             rows = counting.categorised(counting.needed(listed.table, of_groups=True, region=True))
             rows = place(listed.sql, rows, keys, counting.region_names)
-            return rows.group_by("leaf", *(["category"] if by is not None else [])).agg(groups=rows.count())
+            return rows.group_by("leaf", *counting.category).agg(groups=rows.count())
 
         counted = listed.fetch("Counting the groups", by_leaf)
     leaf, count = (counted[name].to_numpy(zero_copy_only=False).astype(np.int64) for name in ("leaf", "groups"))
-    if by is not None:
+    if by.columns:
         leaf = leaf + counted["category"].to_numpy(zero_copy_only=False).astype(np.int64) * regions.leaf_count
-        regions = by_category(regions, by)
+    regions = by_category(regions, by)
     totals = np.zeros(regions.leaf_count, dtype=np.int64)
     totals[leaf] = count
     return regions, totals
@@ -200,12 +196,12 @@ def _are_listed(categories: Categories, columns: Sequence[str]) -> bool:
             "the groups table is public, so nobody can change what it says by coming or going: a category that members "
             "decide cannot be in it. Say decided_by = 'group', or have the column in the rows alone"
         )
-    return bool(there)
+    return len(there) == len(categories.names)
 
 
 def refuse_too_many(regions: Hierarchy, options: Options) -> None:
     """Refuse more cells than the machine's memory holds, before they are counted."""
-    cells = (options.max_size + 1) * (1 if options.by is None else len(options.by)) * len(regions)
+    cells = (options.max_size + 1) * len(options.by) * len(regions)
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

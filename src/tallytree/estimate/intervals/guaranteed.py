@@ -177,8 +177,8 @@ def most_entities(measurements: Measurements) -> Integers:
 
 def _measured_sums(measurements: Measurements) -> Measurements | None:
     """What was measured of sums over all categories, if it bounds them."""
-    over = measurements.over_categories if measurements.hierarchy.by is not None else None
-    return over if over is not None and over.measured and no_guarantee(over) is None else None
+    over = measurements.over_categories
+    return over if over.measured and no_guarantee(over) is None else None
 
 
 def _entity_sums(measurements: Measurements, unions: Unions, error: float) -> Ends:

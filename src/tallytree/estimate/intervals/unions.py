@@ -62,7 +62,7 @@ class Unions:
     @classmethod
     def of_margins(cls, tree: Hierarchy) -> Unions:
         """The sums over categories that a table has beside the tree's rows, margin by margin; none without."""
-        if tree.by is None:
+        if not tree.by.columns:
             return cls.of_regions([])
         regions, rows = np.arange(len(tree.regions)), rows_of(tree)
         each = [rows[:, list(margin.cells)] for margin in margins(tree.by)]
@@ -110,7 +110,7 @@ class Unions:
         inside and one outside, so a node is needed at it or below it.
         """
         families = np.diff(tree.child_starts)
-        if tree.by is not None:
+        if tree.by.columns:
             families[0] = 0  # the sum over all categories is no region, and known less well than its parts
         parents = tree.parents[self.rows]
         alike = self._repeat(np.where(families[parents] > 0, parents, -1 - np.arange(len(parents))))

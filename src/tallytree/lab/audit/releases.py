@@ -35,7 +35,6 @@ from tallytree.lab.audit.worlds import (
     PEOPLE,
     QUANTITIES,
     SEVERAL_ROWS,
-    VALUES,
     Kind,
     Pair,
     State,
@@ -113,7 +112,7 @@ class Setting:
         together = {"chain", "largest"} & views or ("sorted_sizes" in views and self.totals != "public")
         if self.one_region or together or row.name == "pgsr-hierarchical-tables":
             return 1
-        cells = (MAX_SIZE + 1) * (1 if self.kind.decided_by is None else len(VALUES))  # of a region
+        cells = (MAX_SIZE + 1) * len(self.kind.categories)  # of a region
         return GADGETS if row.most_cells is None else (row.most_cells // cells - 2) // 6 * 2
 
     def arguments(self, depth: int) -> dict[str, Any]:
@@ -401,8 +400,7 @@ class Distinguisher:
         scores, numbers = np.zeros(self._gadgets), []
         for part, one, two in zip(output.measured, here.measured, there.measured, strict=True):
             ratios = _by_region(log_ratios(part, one, two), output, part)
-            by = output.hierarchy.by
-            categories = 1 if by is None or part.summed or part.level == 0 else len(by)
+            categories = 1 if part.summed or part.level == 0 else len(output.hierarchy.by)
             if len(ratios) < categories * self._gadgets:
                 continue  # these regions are about all gadgets together
             scores += ratios.reshape(categories, self._gadgets, -1).sum(axis=(0, 2))
@@ -454,7 +452,7 @@ def spec(setting: Setting, states: int, *, ledger: bool = True) -> str:
         return repr(value).replace("'", '"')
 
     hierarchy = tree(states, one_region=setting.one_region, kind=setting.kind)
-    by, levels = setting.kind.categories, list(region_table(states, one_region=setting.one_region))
+    levels = list(region_table(states, one_region=setting.one_region))
     arguments = setting.arguments(hierarchy.depth)
     budget = {key: value for key, value in setting.budget.to_json().items() if value is not None}
     sections: dict[str, dict[str, Any]] = {
@@ -467,7 +465,7 @@ def spec(setting: Setting, states: int, *, ledger: bool = True) -> str:
         },
         **{
             f"by.{column.name}": {"values": column.values, "decided_by": column.decided_by}
-            for column in (() if by is None else by.columns)
+            for column in setting.kind.categories.columns
         },
         "privacy": {"unit": setting.unit, "ledger": "ledger.db" if ledger else False, **budget},
         "release": {

@@ -66,9 +66,9 @@ class Kind:
     decided_by: Literal["group", "members"] | None = None  # who decides the category, if there is one
 
     @property
-    def categories(self) -> Categories | None:
+    def categories(self) -> Categories:
         """The categories, if there are any."""
-        return None if self.decided_by is None else Categories.of({CATEGORY: list(VALUES)}, self.decided_by)
+        return Categories.of(self.decided_by and {CATEGORY: list(VALUES)}, self.decided_by)
 
     def reading(self) -> dict[str, Any]:
         """The options of `read`, and of a spec's [data]."""
@@ -203,8 +203,7 @@ def random_pair(kind: Kind, unit: str, totals: Totals, *seed: object, states: in
 def leaf_counts(state: State, kind: Kind, *, public_totals: bool, one_region: bool = False) -> Integers:
     """[categories, counties, sizes] of one state, or with one county if it is a single region: group by group."""
     first = 0 if public_totals else 1
-    cells = 1 if kind.decided_by is None else len(VALUES)
-    counts = np.zeros((cells, 2, MAX_SIZE + 1 - first), np.int64)
+    counts = np.zeros((len(kind.categories), 2, MAX_SIZE + 1 - first), np.int64)
     for group in state:
         if group.size >= first:
             counts[group.category, group.county, group.size - first] += 1
@@ -216,7 +215,7 @@ def tree(states: int, *, one_region: bool = False, kind: Kind = PEOPLE) -> Hiera
     """The hierarchy of one state, of one as a single region, or of many below a nation; by category if there is one."""
     table = region_table(states, one_region=one_region)
     regions = Hierarchy.from_levels(table, list(table))
-    return regions if kind.categories is None else by_category(regions, kind.categories)
+    return by_category(regions, kind.categories)
 
 
 def region_table(states: int, *, one_region: bool = False) -> dict[str, list[str]]:

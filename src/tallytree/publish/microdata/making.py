@@ -295,11 +295,7 @@ def released_sizes(
 ) -> SizeTable:
     """The leaves of a release as the values of a household attribute."""
     tree, measurements = release.hierarchy, release.measurements
-    counts = release.counts[tree.level_slice(tree.depth - 1)]
-    if tree.by is not None:
-        values = [len(column.values) for column in tree.by.columns]
-        by_region = np.moveaxis(on_level(release.counts, tree, tree.depth - 1), 0, 1)
-        counts = by_region.reshape(len(by_region), *values, -1)
+    by_region = np.moveaxis(on_level(release.counts, tree, tree.depth - 1), 0, 1)
     leaves = tree.regions.level_slice(tree.regions.depth - 1)
     return size_table(
         schema,
@@ -307,7 +303,7 @@ def released_sizes(
         by=by,
         ids=tree.regions.ids[leaves],
         names=tree.regions.names[leaves],
-        counts=counts,
+        counts=by_region.reshape(len(by_region), *(len(column.values) for column in tree.by.columns), -1),
         first_size=measurements.first_size,
         neighbours=measurements.neighbours,
         budget=measurements.budget,

@@ -155,9 +155,8 @@ class SynthesisChecks:
         shape = [schema.attribute(name).codes for name in (agreed["region"], *(name for _, name in by))]
         counts = np.array([int(row[-1]) for row in _csv_rows(self.folder / SIZES)[1:]], np.int64)
         neighbours = Neighbours.from_json(agreed["release_neighbours"])
-        columns = () if neighbours.categories is None else neighbours.categories.columns
         if [(name, schema.attribute(other).codes) for name, other in by] != [
-            (column.name, len(column.values)) for column in columns
+            (column.name, len(column.values)) for column in neighbours.categories.columns
         ]:
             raise ReleaseError(f"{PRIVACY}, agreement: its categories are not those of the release")
         first, last = agreed["first_size"], agreed["last_size"]

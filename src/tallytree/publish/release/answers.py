@@ -184,7 +184,7 @@ class _Answering:
             if what == "counts" and area.name == scope.area and area.regions == scope.regions:
                 return bars.recommended("areas", area.kind) or "guaranteed"
         level = tree.regions.levels[max(int(tree.regions.level_of[region]) for region in scope.regions)]
-        summed = tree.by is not None and ALL in scope.values
+        summed = ALL in scope.values
         return bars.recommended(what, f"{level}, {tree.levels[0]}" if summed else level) or "guaranteed"
 
     # ---------------------------------------------------------------- released
@@ -236,8 +236,8 @@ class _Answering:
     @cached_property
     def _over_all(self) -> MeasuredView | None:
         """What was measured of the sums over all categories, if that was."""
-        over = self.release.measurements.over_categories if self.release.hierarchy.by is not None else None
-        return None if over is None or not over.measured or no_linear(over) is not None else MeasuredView.of(over)
+        over = self.release.measurements.over_categories
+        return None if not over.measured or no_linear(over) is not None else MeasuredView.of(over)
 
     @cached_property
     def _cells(self) -> Intervals:

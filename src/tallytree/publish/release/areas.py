@@ -105,7 +105,7 @@ def areas_to_publish(sources: Mapping[str, Any] | None, tree: Hierarchy, sizes: 
 
 def check_number(areas: int, sizes: int, tree: Hierarchy) -> None:
     """Refuse more areas than are written, or computed in a bearable time."""
-    slots = 1 if tree.by is None else len(tree.by) + len(margins(tree.by))
+    slots = len(tree.by) + len(margins(tree.by))
     times = "" if slots == 1 else f" times {slots} for categories"
     if areas * slots * sizes > MOST_CELLS:
         raise SpecError(

@@ -284,7 +284,7 @@ class ReleaseContents:
 
     def _laid_out(self, block: range) -> Any:
         """The places of a block as rows of arrays that are laid out."""
-        if self.hierarchy.by is None:
+        if not self.rows.categories:
             return slice(block.start, block.stop)
         return self.rows.order[block.start : block.stop]
 

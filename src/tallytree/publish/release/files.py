@@ -206,7 +206,7 @@ def cells_of(
         problems += [] if some else _missing(seen, places, sizes)
     elif intervals is not None:
         _fill_left_out(ends, seen, places, intervals["left_out_at_most"])
-    if tree.by is not None:  # the tree's root is the first of the sums, which has the rows
+    if tree.by.columns:  # the tree's root is the first of the sums, which has the rows
         for values in (counts, *ends.values()):
             values[0] = values[len(tree)]
     return Cells(counts[: len(tree)], ends, problems, counts)

@@ -192,8 +192,7 @@ def _tree(path: Path, facts: dict[str, Any], regions: Hierarchy | None) -> Hiera
 
 def tree_by_category(facts: dict[str, Any], regions: Hierarchy) -> Hierarchy:
     """The regions, by the categories that the facts speak of, if they do."""
-    by = Neighbours.from_json(facts["neighbours"]).categories
-    return regions if by is None else by_category(regions, by)
+    return by_category(regions, Neighbours.from_json(facts["neighbours"]).categories)
 
 
 def _read(file: ParquetRows, facts: dict[str, Any], tree: Hierarchy) -> Measurements:
@@ -249,7 +248,7 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
     measured = []
     for part in facts["measured"]:
         summed = part.get("summed", False)
-        if summed is not False and (summed is not True or hierarchy.by is None or part["level"] < 1):
+        if summed is not False and (summed is not True or not hierarchy.by.columns or part["level"] < 1):
             raise ReleaseError("it has a sum over categories where there are none")
         (_, regions), band = shell.regions_of(part["level"], summed), _band(part, shell.max_size)
         shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"], band))

@@ -39,7 +39,7 @@ class TableRows:
     @property
     def categories(self) -> Keys:
         """The columns of categories; none without."""
-        return () if self.tree.by is None else self.tree.by.names
+        return self.tree.by.names
 
     def __len__(self) -> int:
         """How many rows the table has for each size."""
@@ -48,8 +48,6 @@ class TableRows:
     @property
     def laid_out(self) -> int:
         """How many rows an array that is laid out has."""
-        if self.tree.by is None:
-            return len(self.tree)
         return len(self.tree) + len(margins(self.tree.by)) * len(self.tree.regions)
 
     def lay_out(self, values: NDArray[Any], sums: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -57,7 +55,7 @@ class TableRows:
 
         The tree's root is the sum over all categories of the root region: where both are given, the sum's counts.
         """
-        if self.tree.by is None:
+        if self.tree.first_level == 0:
             return values
         below = margin_sums(values, self.tree) if sums is None else sums
         found = np.concatenate([values, below])
@@ -67,8 +65,6 @@ class TableRows:
     @cached_property
     def order(self) -> Integers:
         """The table's rows, as rows of arrays that are laid out."""
-        if self.tree.by is None:
-            return np.arange(len(self.tree))
         regions, count = len(self.tree.regions), len(margins(self.tree.by))
         sums = len(self.tree) + np.arange(count * regions).reshape(count, regions).T
         return np.hstack([sums, rows_of(self.tree)]).ravel()
@@ -78,10 +74,8 @@ class TableRows:
         """The laid-out rows of every level: those by category, and with categories the sums on their own."""
         tree = self.tree
         found = {name: np.arange(len(tree))[tree.level_slice(level)] for level, name in enumerate(tree.levels)}
-        if tree.by is None:
-            return found
         regions = tree.regions
-        for level, name in enumerate(regions.levels):
+        for level, name in enumerate(regions.levels if tree.by.columns else ()):
             starts = len(tree) + len(regions) * np.arange(len(margins(tree.by)))
             rows = np.arange(len(regions))[regions.level_slice(level)]
             found[f"{name}, {tree.levels[0]}"] = (starts[:, np.newaxis] + rows).ravel()
@@ -90,8 +84,6 @@ class TableRows:
     @cached_property
     def values(self) -> list[Keys]:
         """What stands in the columns of categories in the rows of one region, in the table's order."""
-        if self.tree.by is None:
-            return [()]
         return [*(margin.values for margin in margins(self.tree.by)), *self.tree.by.cells]
 
     def level_of(self, row: int) -> str:
@@ -128,8 +120,6 @@ class TableRows:
 
         region = found(table["region"], self.tree.regions.ids[among.start : among.stop])
         region = np.where(region < 0, -1, region + among.start)
-        if self.tree.by is None:
-            return region, region
         codes, known = np.zeros(len(region), np.int64), region >= 0
         radix = [len({cell[at] for cell in self.values}) for at in range(len(self.categories))]
         texts = [list(dict.fromkeys(cell[at] for cell in self.values)) for at in range(len(self.categories))]
@@ -151,8 +141,6 @@ class TableRows:
     def where(self, row: int) -> str:
         """A laid-out row in words."""
         tree = self.tree
-        if tree.by is None:
-            return f"region {tree.ids[row]!r}"
         if row < len(tree):
             return f"region {tree.ids[row]!r}"
         margin, region = divmod(row - len(tree), len(tree.regions))

@@ -48,15 +48,15 @@ class Scope:
 
     def rows(self, tree: Hierarchy) -> tuple[int, ...]:
         """The rows of the tree that add up to it, none within another."""
-        if tree.by is None or (self.over_all and self.regions == (0,)):
-            return self.regions
+        if self.over_all and self.regions == (0,):
+            return (0,)
         found: list[int] = rows_of(tree)[np.ix_(self.regions, _cells(self.values, tree.by))].ravel().tolist()
         return tuple(sorted(found))
 
     def table_row(self, tree: Hierarchy) -> int | None:
         """The row of the released table that it is, as `TableRows` lays them out; None if it is none."""
-        if len(self.regions) > 1 or tree.by is None:
-            return self.regions[0] if len(self.regions) == 1 else None
+        if len(self.regions) > 1:
+            return None
         for place, margin in enumerate(margins(tree.by)):
             if margin.values == self.values:
                 return len(tree) + place * len(tree.regions) + self.regions[0]
@@ -64,7 +64,7 @@ class Scope:
 
     def by(self, tree: Hierarchy) -> dict[str, str]:
         """The values by the categories' names."""
-        return dict(zip(() if tree.by is None else tree.by.names, self.values, strict=True))
+        return dict(zip(tree.by.names, self.values, strict=True))
 
 
 def area_scopes(areas: Sequence[Area], tree: Hierarchy) -> list[Scope]:
@@ -81,14 +81,12 @@ def unions_of(scopes: Sequence[Scope], tree: Hierarchy) -> Unions:
 # -------------------------------------------------------------------- categories
 
 
-def read_by(by: object, categories: Categories | None) -> tuple[str, ...]:
+def read_by(by: object, categories: Categories) -> tuple[str, ...]:
     """A value of each category, "all" for one that is not named."""
     if by is not None and not isinstance(by, Mapping):
         raise SpecError(f'by is {told(by)}; expected a value for each category that is meant: {{"tenure": "rented"}}')
-    if categories is None:
-        if by:
-            raise SpecError("this release has no categories, so by cannot name any")
-        return ()
+    if by and not categories.columns:
+        raise SpecError("this release has no categories, so by cannot name any")
     given = dict(by or {})
     if unknown := [name for name in given if name not in categories.names]:
         raise SpecError(f"there is no category {told(unknown[0])}; {did_you_mean(str(unknown[0]), categories.names)}")
@@ -102,11 +100,10 @@ def read_by(by: object, categories: Categories | None) -> tuple[str, ...]:
     return tuple(values)
 
 
-def values_of(category: str, categories: Categories | None) -> tuple[str, ...]:
+def values_of(category: str, categories: Categories) -> tuple[str, ...]:
     """The values of a category, and "all" for their sum."""
     read_by({category: ALL}, categories)
-    columns = () if categories is None else categories.columns
-    return next((*column.values, ALL) for column in columns if column.name == category)
+    return next((*column.values, ALL) for column in categories.columns if column.name == category)
 
 
 def _cells(values: Sequence[str], categories: Categories) -> list[int]:
@@ -118,15 +115,14 @@ def _cells(values: Sequence[str], categories: Categories) -> list[int]:
     ]
 
 
-def values_in_words(values: Sequence[str], categories: Categories | None) -> str:
+def values_in_words(values: Sequence[str], categories: Categories) -> str:
     """What comes after the place in a sentence: nothing where all values are meant.
 
     >>> by = Categories.of({"tenure": ["owned", "rented"]}, "group")
     >>> values_in_words(["rented"], by), values_in_words(["all"], by)
     (' with tenure rented', '')
     """
-    names = () if categories is None else categories.names
-    told = [f"{name} {value}" for name, value in zip(names, values, strict=True) if value != ALL]
+    told = [f"{name} {value}" for name, value in zip(categories.names, values, strict=True) if value != ALL]
     return f" with {listed(told)}" if told else ""
 
 
@@ -192,7 +188,7 @@ def places(regions: Sequence[int], hierarchy: Hierarchy) -> str:
 
 def row_in_words(row: int, tree: Hierarchy) -> str:
     """A row of the tree for a sentence: its region, with its category if it is of one."""
-    if tree.by is None or row == 0:
+    if not tree.by.columns or row == 0:
         return places([row], tree)
     level = int(tree.level_of[row])
     regions, rows = tree.regions.level_slice(level - 1), tree.level_slice(level)

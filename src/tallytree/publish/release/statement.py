@@ -136,7 +136,7 @@ def measured_first(measurements: Measurements) -> list[str]:
             )
         if part.view == "totals":
             level = measurements.hierarchy.levels[part.level]
-            where = "region" if measurements.hierarchy.by is None else "region and category"
+            where = "region and category" if measurements.hierarchy.by.columns else "region"
             facts.append(f"the number of groups in every {where} of level {level!r} was measured {paid}")
     if measurements.settled.totals is not None:
         facts.append("measured numbers of groups were made to add up, and the counts keep the result")
@@ -171,7 +171,7 @@ def public_facts(measurements: Measurements) -> list[str]:
     if measurements.regions_declared_public:
         facts[0] += " (taken from the microdata, whose list of regions the data holder declared public)"
     if measurements.neighbours.public_totals:
-        named = "" if measurements.hierarchy.by is None else " and categories"
+        named = " and categories" if measurements.hierarchy.by.columns else ""
         facts.append(
             f"the list of groups with their regions{named} (declared public by the data holder), hence every region's "
             "number of groups"
@@ -181,8 +181,7 @@ def public_facts(measurements: Measurements) -> list[str]:
             "the list of groups with their regions (declared public by the data holder), hence every region's number "
             "of groups over all categories"
         )
-    if measurements.hierarchy.by is not None:
-        facts += [f"the values of {name}" for name in measurements.hierarchy.by.names]
+    facts += [f"the values of {name}" for name in measurements.hierarchy.by.names]
     if measurements.neighbours.quantity_bound > 1:
         facts.append(f"the bound on one row's quantity, {measurements.neighbours.quantity_bound}")
     if measurements.neighbours.truncated:
@@ -301,7 +300,7 @@ def _measurements_resource(release: ReleaseContents, listed: str) -> dict[str, A
         else "; a list of a band of sizes holds what each group has of its size within it: min(size, last) − "
         "min(size, first − 1)"
     )
-    by = "" if release.hierarchy.by is None else BY_CATEGORY
+    by = BY_CATEGORY if release.hierarchy.by.columns else ""
     fields = [
         {"name": "measurement", "type": "string", "description": BY_REGION},
         {"name": "region", "type": "string", "description": f"id of the region, as in {listed}{by}"},

@@ -98,7 +98,7 @@ class Cells:
         release, tree = self.release, self.release.hierarchy
 
         def prefix(what: str, level: str, values: tuple[str, ...]) -> str:
-            summed = tree.by is not None and ALL in values
+            summed = ALL in values
             kind = release.error_bars.recommended(what, f"{level}, {tree.levels[0]}" if summed else level)
             return "typical_" if kind == "typical" else ""
 

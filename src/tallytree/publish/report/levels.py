@@ -112,14 +112,14 @@ def spendings(release: ReleaseContents, words: Words) -> list[Spending]:
         )
         for part in measurements.measured
     ]
-    reached = {part.level if tree.by is None else max(part.level - 1, 0) for part in measurements.measured}
+    reached = {max(part.level - tree.first_level, 0) for part in measurements.measured}
     without = [name for level, name in enumerate(tree.regions.levels) if level not in reached]
     return [*asked, *(Spending(name, NOT_ASKED, "0 %", bar(0, 1), "–", "–") for name in without)]
 
 
 def _level(release: ReleaseContents, part: Measurement) -> str:
     tree = release.hierarchy
-    if tree.by is None:
+    if not tree.by.columns:
         return tree.levels[part.level]
     name = tree.regions.levels[max(part.level - 1, 0)]
     over = part.level == 0 or part.summed

@@ -38,7 +38,7 @@ def plan_page(report: PlanReport, *, title: str, words: Words | None = None) -> 
             "splits": [_shares(report, found, split) for split in splits],
             "divided": report.hierarchy.levels,
             "traded": [_traded(report, found, level) for level in report.levels],
-            "by_category": report.hierarchy.by is not None,
+            "by_category": bool(report.hierarchy.by.columns),
             "replicates": f"{report.replicates:,}",
             "warnings": report.warnings,
             "reach_share": percent(REACH_SHARE).replace(".0", ""),
