@@ -11,8 +11,8 @@ import pytest
 
 import tallytree as tt
 from tallytree.core import charts
-from tallytree.core.names import visible
-from tallytree.core.notebook import briefly, table
+from tallytree.core.names import briefly, visible
+from tallytree.core.notebook import table
 from tallytree.lab.results import Results
 from tallytree.lab.truth import Truth
 from tallytree.publish.verify import Check, Verification

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from tallytree.core.names import briefly as briefly
 from tallytree.core.names import quoted as quoted
 from tallytree.core.names import shortened as shortened
 from tallytree.core.names import visible

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any, Literal, NamedTuple, get_args
 
 from tallytree.core.arguments import expect, instance, several, told
@@ -165,10 +166,15 @@ class Categories:
 
     def __len__(self) -> int:
         """How many cells there are."""
-        found = 1
-        for column in self.columns:
-            found *= len(column.values)
-        return found
+        return prod(len(column.values) for column in self.columns)
+
+    def places_of(self, values: Sequence[str]) -> tuple[int, ...]:
+        """The places of the cells with these values; "all" stands for any value."""
+        return tuple(
+            place
+            for place, cell in enumerate(self.cells)
+            if all(value in (ALL, own) for value, own in zip(values, cell, strict=True))
+        )
 
     def in_words(self) -> str:
         """What is public of them and who decides them, for the privacy statement."""
@@ -241,11 +247,4 @@ def margins(categories: Categories) -> tuple[Margin, ...]:
     if len(categories.columns) == 2:
         one, two = categories.columns
         wanted += [(value, ALL) for value in one.values] + [(ALL, value) for value in two.values]
-    return tuple(
-        Margin(values, tuple(place for place, cell in enumerate(categories.cells) if _within(cell, values)))
-        for values in wanted
-    )
-
-
-def _within(cell: tuple[str, ...], values: tuple[str, ...]) -> bool:
-    return all(value in (ALL, mine) for mine, value in zip(cell, values, strict=True))
+    return tuple(Margin(values, categories.places_of(values)) for values in wanted)

@@ -68,9 +68,7 @@ def levels_in_words(tree: Hierarchy) -> str:
     >>> levels_in_words(by_category(tree, Categories.of({"tenure": ["owned", "rented"]}, "group")))
     'total 1 → state 2, by tenure (2 values)'
     """
-    regions = tree.regions
-    counts = np.diff(regions.level_starts)
-    told = " → ".join(f"{visible(level)} {count:,}" for level, count in zip(regions.levels, counts, strict=True))
+    told = tree.regions.counts_in_words()
     by = [f"{visible(column.name)} ({len(column.values)} values)" for column in tree.by.columns]
     return f"{told}, by {' and '.join(by)}" if by else told
 
@@ -79,8 +77,7 @@ def over_categories(values: NDArray[Any], tree: Hierarchy) -> NDArray[Any]:
     """Sums `[regions, …]` over all categories, of values `[rows of the tree, …]`."""
     if tree.regions is tree:
         return values
-    levels = [on_level(values, tree, level).sum(axis=0) for level in range(tree.first_level, tree.depth)]
-    return np.concatenate(levels)
+    return np.concatenate([on_level(values, tree, level).sum(axis=0) for level in range(tree.first_level, tree.depth)])
 
 
 def on_level(values: NDArray[Any], tree: Hierarchy, level: int) -> NDArray[Any]:

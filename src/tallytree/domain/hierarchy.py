@@ -270,9 +270,12 @@ class Hierarchy:
         return len(self.names)
 
     def __repr__(self) -> str:
+        return f"Hierarchy({self.counts_in_words()})"
+
+    def counts_in_words(self) -> str:
+        """How many regions each level has."""
         counts = np.diff(self.level_starts)
-        parts = (f"{visible(level)} {count:,}" for level, count in zip(self.levels, counts, strict=True))
-        return f"Hierarchy({' → '.join(parts)})"
+        return " → ".join(f"{visible(level)} {count:,}" for level, count in zip(self.levels, counts, strict=True))
 
     @property
     def regions(self) -> Hierarchy:
@@ -478,8 +481,8 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 # -------------------------------------------------------------------- large region tables
 #
-# Where the regions of a large table go in the tree is found with whole columns, without a path for each leaf: a table of
-# 8 million leaves takes seconds so, and its texts are kept once. Whatever is out of the ordinary (an empty cell, a leaf
+# Where the regions of a large table go in the tree is found with whole columns, without a path for each leaf: one of 8
+# million leaves takes seconds so, and its texts are kept once. Whatever is out of the ordinary (an empty cell, a leaf
 # that is there twice, texts with blanks around them) is left to the functions above, which read row by row.
 
 

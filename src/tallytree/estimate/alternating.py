@@ -30,7 +30,7 @@ import numpy as np
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.kernels import blocks, in_threads, kernel
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import (
     Weights,

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.kernels import in_threads, kernel, part_of_kernels
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.layout import tiles

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.lab.nation import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least
 from tallytree.domain.long_table import region_blocks

@@ -13,7 +13,7 @@ import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.demo.country import SHARES, county_codes
 from tallytree.domain.categories import Categories
 from tallytree.domain.hierarchy import Hierarchy

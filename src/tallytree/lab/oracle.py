@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.least_squares import LEAST_VARIANCE, added_up
 from tallytree.lab.truth import Truth

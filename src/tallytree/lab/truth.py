@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from tallytree.core.arrays import Integers
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.categories import Categories
 from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy

@@ -16,7 +16,7 @@ import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.alternating import VALUE_LIMIT

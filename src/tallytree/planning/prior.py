@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tallytree.core.arguments import told
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.public_table import numbers, public_table, text_columns
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.noise.keystream import Keystream

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.category_trees import by_category, over_categories
 from tallytree.domain.hierarchy import Hierarchy

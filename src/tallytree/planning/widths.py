@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.guaranteed import FEWEST_SIZES, WINDOW_PART
 from tallytree.estimate.intervals.interval import checked_level

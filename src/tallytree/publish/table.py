@@ -16,7 +16,7 @@ from typing import Any
 
 from tallytree.core.arrays import Integers
 from tallytree.core.kernels import in_threads
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.long_table import for_spreadsheets, region_blocks
 from tallytree.publish.statement import resource

@@ -19,8 +19,7 @@ import numpy as np
 from tallytree.core.arguments import told
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.names import did_you_mean
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly, did_you_mean
 from tallytree.domain.categories import Categories, Category
 from tallytree.domain.schema import Attribute, Schema
 from tallytree.privacy.budget import Budget

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.synthesis.models.model import Measured, MeasuredCell, squared_noise_quantile
 from tallytree.synthesis.workload import Workload, is_sum_of

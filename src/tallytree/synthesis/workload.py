@@ -14,7 +14,7 @@ from typing import Any
 
 from tallytree.core.arguments import expect, instance, several
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.schema import SIZE, Marginal, Schema, check_all
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.tables.contingency import check_size

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tallytree.core.arguments import told
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.estimate.checks import integer_table
 from tallytree.privacy.measurements import Measurements
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import kernel
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.estimate.least_squares import TreeVariances
 from tallytree.privacy.accounting import NoiseKind
 

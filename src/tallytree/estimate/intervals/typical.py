@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.kernels import blocks, in_threads, kernel
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.category_trees import on_level
 from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups

@@ -32,7 +32,7 @@ import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.audit.releases import BUDGETS, UNITS, Setting, settings, spec

@@ -21,7 +21,7 @@ import optax  # type: ignore[import-untyped]
 
 from tallytree.core.arrays import Floats
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
 from tallytree.synthesis.models.mixture import Mixture

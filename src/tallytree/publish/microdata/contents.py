@@ -9,7 +9,7 @@ from typing import Any
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.household_neighbours import HouseholdNeighbours

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tallytree.core.arrays import Integers
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import entities, size_label
 from tallytree.mechanisms import Mechanism

@@ -12,7 +12,7 @@ import numpy as np
 from tallytree.core.arguments import told
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, Tell, nobody, piece, silent
 from tallytree.core.progress import in_percent as in_percent_done
 from tallytree.domain.hierarchy import Hierarchy

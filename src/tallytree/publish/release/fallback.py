@@ -17,7 +17,7 @@ from typing import Any
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.progress import Tell, nobody
 from tallytree.domain.category_trees import over_categories
 from tallytree.estimate.checks import check_estimate

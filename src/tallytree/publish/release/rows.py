@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.categories import ALL, margins
 from tallytree.domain.category_trees import margin_sums, rows_of
 from tallytree.domain.hierarchy import Hierarchy

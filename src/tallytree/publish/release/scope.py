@@ -50,7 +50,7 @@ class Scope:
         """The rows of the tree that add up to it, none within another."""
         if self.over_all and self.regions == (0,):
             return (0,)
-        found: list[int] = rows_of(tree)[np.ix_(self.regions, _cells(self.values, tree.by))].ravel().tolist()
+        found: list[int] = rows_of(tree)[np.ix_(self.regions, tree.by.places_of(self.values))].ravel().tolist()
         return tuple(sorted(found))
 
     def table_row(self, tree: Hierarchy) -> int | None:
@@ -104,15 +104,6 @@ def values_of(category: str, categories: Categories) -> tuple[str, ...]:
     """The values of a category, and "all" for their sum."""
     read_by({category: ALL}, categories)
     return next((*column.values, ALL) for column in categories.columns if column.name == category)
-
-
-def _cells(values: Sequence[str], categories: Categories) -> list[int]:
-    """The places of the cells with these values."""
-    return [
-        place
-        for place, cell in enumerate(categories.cells)
-        if all(value in (ALL, own) for value, own in zip(values, cell, strict=True))
-    ]
 
 
 def values_in_words(values: Sequence[str], categories: Categories) -> str:

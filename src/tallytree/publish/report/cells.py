@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tallytree.core.arrays import Integers
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.categories import ALL
 from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.contents import ReleaseContents

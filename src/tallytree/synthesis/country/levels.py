@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.schema import SIZE, Attribute, Schema
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.schema import Marginal, Schema

@@ -16,7 +16,7 @@ import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.schema import Marginal
 from tallytree.synthesis.models.model import Measured, MeasuredCell, Model

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.notebook import briefly
+from tallytree.core.names import briefly
 from tallytree.domain.schema import Counted, Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
 from tallytree.synthesis.models.containing import rates
