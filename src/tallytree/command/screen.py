@@ -237,7 +237,7 @@ def _error_bars(release: Release) -> str:
     kinds = {"guaranteed": bars.guaranteed, "typical": bars.typical}
     given = " and ".join(kind for kind, found in kinds.items() if found is not None)
     text = f"{given} intervals at {in_percent(bars.confidence)} for every count" if given else "none are possible"
-    text = f"{text}. {bars.no_guaranteed or bars.no_typical}".rstrip(" .")
+    text = f"{text}. {next(iter(bars.missing.values()), '')}".rstrip(" .")
     levels = bars.reach.get("counts", {}) if given else {}
     if levels:
         told = []

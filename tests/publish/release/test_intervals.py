@@ -93,7 +93,7 @@ def test_typical_intervals_exist_for_every_mechanism_that_can_be_released(tmp_pa
         made = release(data, budget=Budget(epsilon=2), unit=one_entity(), mechanism=name)
         if name == "pgsr-hierarchical-tables" and made.error_bars.typical is None:
             assert (
-                "cannot estimate from fresh noise" in made.error_bars.no_typical
+                "cannot estimate from fresh noise" in made.error_bars.missing["typical"]
             )  # one of the paper's domains is empty
         else:
             assert made.error_bars.typical is not None, name
@@ -245,11 +245,11 @@ def test_an_estimator_that_fails_on_fresh_noise_does_not_lose_the_release(tmp_pa
     def fail(*_, **__):
         raise SpecError("a domain is empty")
 
-    monkeypatch.setattr(release_intervals, "replicated", fail)
+    monkeypatch.setattr("tallytree.estimate.intervals.typical.typical", fail)
     made = released()
     assert made.table()["typical_upper"].null_count == made.counts.size
     assert made.table()["upper"].null_count == 0
-    assert "cannot estimate from fresh noise (a domain is empty)" in made.error_bars.no_typical
+    assert "cannot estimate from fresh noise (a domain is empty)" in made.error_bars.missing["typical"]
     made.save(tmp_path / "release")
     assert verify(tmp_path / "release").faults == ()
     assert Release.load(tmp_path / "release").table().equals(made.table(), check_metadata=True)
@@ -335,8 +335,7 @@ def test_a_changed_confidence_is_found_in_one_file_and_in_all(folder):
     lying = replace(
         bars,
         confidence=0.99,
-        guaranteed=replace(bars.guaranteed, level=0.99),
-        typical=replace(bars.typical, level=0.99),
+        of={**bars.of, "counts": {kind: replace(one, level=0.99) for kind, one in bars.of["counts"].items()}},
     )
     replace(made, error_bars=lying).save(folder, replace=True)
     assert {remade("counts.parquet"), remade("entities.parquet")} <= set(failed(verify(folder)))
@@ -371,7 +370,9 @@ def test_columns_that_are_not_promised_or_not_there_are_found(folder):
 
 def test_a_false_excuse_for_empty_columns_is_found(folder):
     made = Release.load(folder)
-    lying = replace(made.error_bars, guaranteed=None, no_guaranteed="No interval is possible.")
+    bars = made.error_bars
+    typical = {what: {"typical": kinds["typical"]} for what, kinds in bars.of.items()}
+    lying = replace(bars, of=typical, missing={"guaranteed": "No interval is possible."})
     replace(made, error_bars=lying).save(folder, replace=True)
     assert any("intervals.guaranteed is 'No interval is possible.'" in fault for fault in verify(folder).faults)
     edit(folder, "privacy.json", lambda value: value["intervals"].update(typical="The dog ate them."))

@@ -149,7 +149,9 @@ def test_a_release_by_category_comes_back_and_keeps_its_promises(tmp_path):
     made.save(tmp_path / "release")
     again = Release.load(tmp_path / "release")
     assert np.array_equal(again.all_counts, made.all_counts)
-    assert np.array_equal(again.error_bars.entities_guaranteed.upper, made.error_bars.entities_guaranteed.upper)
+    assert np.array_equal(
+        again.error_bars.of["entities"]["guaranteed"].upper, made.error_bars.of["entities"]["guaranteed"].upper
+    )
     assert verify(tmp_path / "release").faults == ()
 
 
@@ -246,8 +248,8 @@ def test_one_part_and_several_hold_the_same(with_typical, tmp_path, monkeypatch)
     some = one.counts > 0
     for name, ends in one.error_bars.columns.items():
         assert np.array_equal(ends[some], other.error_bars.columns[name][some])
-    for name, ends in one.error_bars.entity_columns.items():
-        assert np.array_equal(ends, other.error_bars.entity_columns[name])
+    for name, ends in one.error_bars.columns_of("entities").items():
+        assert np.array_equal(ends, other.error_bars.columns_of("entities")[name])
 
 
 TYPICAL_FORGERIES = {
@@ -511,7 +513,9 @@ def test_the_upper_levels_are_read_without_the_others(made, original, most):
     assert upper.hierarchy.levels == made.hierarchy.levels[: upper.hierarchy.depth]
     assert rows < len(made.hierarchy)
     assert np.array_equal(upper.counts, made.counts[:rows])
-    assert np.array_equal(upper.error_bars.entities_guaranteed.lower, made.error_bars.entities_guaranteed.lower[:rows])
+    assert np.array_equal(
+        upper.error_bars.of["entities"]["guaranteed"].lower, made.error_bars.of["entities"]["guaranteed"].lower[:rows]
+    )
 
 
 def query(folder, *options):

@@ -32,7 +32,7 @@ from tallytree.estimate.intervals.linear import LinearSum, MeasuredView, no_guar
 from tallytree.estimate.intervals.one_sided_bounds import at_least_bounds
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.error_bars import guaranteed_rows, replicated, typical_rows
+from tallytree.publish.release.error_bars import NoReplicatesError, guaranteed_rows, replicated, typical_rows
 from tallytree.publish.release.queries import Ends, Query, ResolvedQuery, Sizes, Sum, resolve, sizes_in
 from tallytree.publish.release.scope import By, Regions, Scope, row_in_words, unions_of
 from tallytree.publish.release.truncation import truncation
@@ -245,9 +245,7 @@ class _Answering:
         stored = self.release.error_bars.guaranteed
         if self.release.partial and stored is not None and stored.level == self.confidence:
             return stored
-        found = guaranteed_rows(self.release.measurements, self.release.counts, self.confidence)
-        assert found is not None  # asked for only where there is a guarantee
-        return found
+        return guaranteed_rows(self.release.measurements, self.release.counts, self.confidence)
 
     def _sums(self, question: ResolvedQuery) -> list[LinearSum]:
         """The unbiased estimates of a question's sums, all from the same measurements."""
@@ -427,8 +425,8 @@ class _Answering:
                 functions=self._functions,
                 progress=self.progress,
             )
-        except Exception as error:  # of public values alone
-            return f"There is no typical interval: {release.mechanism} cannot estimate from fresh noise ({error})."
+        except NoReplicatesError as error:
+            return f"There is no typical interval: {error}."
 
     def _typical(self, number: int, released: float | None, notes: list[str]) -> Ends | None:
         question, stored = self.questions[number], self.release.error_bars.typical

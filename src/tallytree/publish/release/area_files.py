@@ -23,12 +23,7 @@ from tallytree.publish.folder import UNUSABLE, reason
 from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular
 from tallytree.publish.release.areas import MOST_CELLS, Area, check_number
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.error_bars import (
-    GUARANTEED,
-    TYPICAL,
-    AreaBars,
-    ErrorBars,
-)
+from tallytree.publish.release.error_bars import COLUMNS, ErrorBars, intervals_in
 
 AREAS, AREAS_CSV, LEAVES = "areas.parquet", "areas.csv", "area_leaves.csv"
 AREA_FILES = (AREAS, AREAS_CSV, LEAVES)
@@ -106,14 +101,8 @@ def with_area_bars(
     if rows.num_rows != shape[0] * shape[1]:
         raise SpecError(f"{AREAS} does not have a row for each area and size")
 
-    def found(given: Intervals | None, kind: Kind, names: tuple[str, str]) -> Intervals | None:
-        if given is None:
-            return None
-        lower, upper = (pc.fill_null(rows[name], -1).to_numpy().reshape(shape) for name in names)
-        return Intervals(lower, upper, bars.confidence, kind)
-
-    of_areas = AreaBars(found(bars.guaranteed, "guaranteed", GUARANTEED), found(bars.typical, "typical", TYPICAL))
-    return replace(bars, of_areas=of_areas)
+    ends = {name: pc.fill_null(rows[name], -1).to_numpy().reshape(shape) for name in COLUMNS[bars.which]}
+    return replace(bars, of={**bars.of, "areas": intervals_in(ends, bars.of["counts"], bars.confidence)})
 
 
 def _joined(file: ParquetRows) -> Any:

@@ -214,8 +214,7 @@ class ReleaseContents:
 
     def _ends(self, what: Literal["counts", "entities"]) -> tuple[Measure, ...]:
         bars = self.error_bars
-        texts = bars.describe() if what == "counts" else bars.describe_entities(self.sizes[-1])
-        found = bars.columns if what == "counts" else bars.entity_columns
+        texts, found = bars.describe(what, self.sizes[-1]), bars.columns_of(what)
         unit = GROUPS if what == "counts" else ENTITIES
         return tuple(
             Measure(name, text, unit, found[name] is not None, bars.confidence) for name, text in texts.items()
@@ -248,7 +247,7 @@ class ReleaseContents:
     def _entity_rows(self, block: range, zeros: bool) -> dict[str, Any]:
         del zeros  # every region has a row
         some = self._laid_out(block)
-        counts, ends = self.all_counts[some], self.error_bars.entity_columns
+        counts, ends = self.all_counts[some], self.error_bars.columns_of("entities")
         return {
             **self.rows.keys(np.arange(block.start, block.stop)),
             "entities": entities(counts, self.sizes.start),
@@ -262,7 +261,7 @@ class ReleaseContents:
         scopes, slots = area_scopes(self.areas, self.hierarchy)[block.start : block.stop], len(self.rows.values)
         counts = unions_of(scopes, self.hierarchy).add_up(self.counts)
         cells, places, sizes = self._cells(block, counts, zeros)
-        ends = self.error_bars.area_columns
+        ends = self.error_bars.columns_of("areas")
         some = slice(block.start, block.stop)
         area, scope = pa.array(places // slots), pa.array(places - block.start)
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -11,7 +11,7 @@ import numpy as np
 
 from tallytree.core.arguments import told
 from tallytree.core.arrays import Integers
-from tallytree.core.errors import SpecError
+from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, Tell, nobody, piece, silent
 from tallytree.core.progress import in_percent as in_percent_done
@@ -32,108 +32,94 @@ if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
 
 Which = Literal["all", "guaranteed", "none"]
+What = Literal["counts", "entities", "areas"]
 Reach = Mapping[str, Mapping[str, Mapping[Kind, int]]]  # by what the numbers are of, level and kind of interval
 
 CONFIDENCE = 0.95
-GUARANTEED, TYPICAL = ("lower", "upper"), ("typical_lower", "typical_upper")
-COLUMNS: dict[str, tuple[str, ...]] = {"all": (*GUARANTEED, *TYPICAL), "guaranteed": GUARANTEED, "none": ()}
+KINDS: dict[Which, tuple[Kind, ...]] = {"all": ("guaranteed", "typical"), "guaranteed": ("guaranteed",), "none": ()}
+ENDS: dict[Kind, tuple[str, str]] = {"guaranteed": ("lower", "upper"), "typical": ("typical_lower", "typical_upper")}
+COLUMNS = {which: [name for kind in kinds for name in ENDS[kind]] for which, kinds in KINDS.items()}
 OF_COUNTS = 0.7  # what part of the work on guaranteed intervals is on those of counts
 LONG_WAIT = 60  # seconds; whoever waits longer for typical intervals is told
 
 
-@dataclass(frozen=True, eq=False)
-class AreaBars:
-    """Intervals `[areas, sizes]` of the areas that are published with a release."""
-
-    guaranteed: Intervals | None = None
-    typical: Intervals | None = None
-
-    __repr__ = briefly
+class NoReplicatesError(ReleaseError):
+    """A mechanism fails on fresh noise, so that there are no typical intervals."""
 
 
 @dataclass(frozen=True, eq=False)
 class ErrorBars:
-    """Guaranteed and typical intervals of all counts at one level of confidence.
+    """Guaranteed and typical intervals of a release at one level of confidence.
 
-    Where a kind was asked for and is not there, its columns are empty and `no_guaranteed` or `no_typical` says why.
+    Those of counts are `[rows, sizes]` and those of numbers of entities `[rows]`, laid out as `TableRows` says; those
+    of published areas are `[areas, sizes]`. Where a kind was asked for and is not there, its columns are empty and
+    `missing` says why.
     """
 
     which: Which = "none"
     confidence: float = CONFIDENCE
-    guaranteed: Intervals | None = None
-    typical: Intervals | None = None
-    no_guaranteed: str = ""
-    no_typical: str = ""
+    of: Mapping[What, Mapping[Kind, Intervals]] = field(default_factory=dict)
+    missing: Mapping[Kind, str] = field(default_factory=dict)
     truncation: str = ""  # what was left out before counting, if anything may have been
-    of_areas: AreaBars = AreaBars()
-    entities_guaranteed: Intervals | None = None  # of each row's number of entities, `[rows]`
-    entities_typical: Intervals | None = None
-    reach: Reach = field(default_factory=dict)  # of each level and kind of interval; releases of 0.3.0 do not state it
+    reach: Reach = field(default_factory=dict)  # of each level and kind of interval
 
     __repr__ = briefly
+
+    @property
+    def guaranteed(self) -> Intervals | None:
+        """The guaranteed intervals of counts."""
+        return self.of.get("counts", {}).get("guaranteed")
+
+    @property
+    def typical(self) -> Intervals | None:
+        """The typical intervals of counts."""
+        return self.of.get("counts", {}).get("typical")
 
     def recommended(self, what: str, level: str) -> Kind | None:
         """The kind of interval to use for the counts, entities or areas (`what`) of a level; None if there is none."""
         stated = self.reach.get(what, {}).get(level)
         if stated is not None:
             return recommended(stated)
-        return "guaranteed" if self.guaranteed is not None else "typical" if self.typical is not None else None
+        return next(iter(self.of.get("counts", {})), None)
 
     @property
     def columns(self) -> dict[str, Integers | None]:
-        """For every column that a release with these error bars has: `[rows, sizes]`, laid out as `TableRows` says.
+        """The columns of the table of counts that have ends of intervals; None for an empty one."""
+        return self.columns_of("counts")
 
-        None for an empty one.
-        """
-        return self._columns(self.guaranteed, self.typical)
-
-    @property
-    def area_columns(self) -> dict[str, Integers | None]:
-        """`[areas, sizes]` for the same columns."""
-        return self._columns(self.of_areas.guaranteed, self.of_areas.typical)
-
-    @property
-    def entity_columns(self) -> dict[str, Integers | None]:
-        """The same columns for the numbers of entities, `[rows]`, laid out in the same way."""
-        return self._columns(self.entities_guaranteed, self.entities_typical)
-
-    def _columns(self, guaranteed: Intervals | None, typical: Intervals | None) -> dict[str, Integers | None]:
-        ends = {}
-        for names, found in ((GUARANTEED, guaranteed), (TYPICAL, typical)):
-            ends[names[0]] = None if found is None else found.lower
-            ends[names[1]] = None if found is None else found.upper
-        return {name: ends[name] for name in COLUMNS[self.which]}
-
-    def describe(self) -> dict[str, str]:
-        """One sentence for each column: what it promises, and where it does not hold."""
-        return {name: text for name, text in self._sentences("counts").items() if name in COLUMNS[self.which]}
-
-    def describe_entities(self, max_size: int) -> dict[str, str]:
-        """One sentence for each column of the intervals of numbers of entities."""
-        what = f"true number of entities, no more than {max_size} of each group,"
-        sentences = self._sentences("entities", what, "region")
-        return {name: text for name, text in sentences.items() if name in COLUMNS[self.which]}
-
-    def _sentences(self, of: str, what: str = "true count", each: str = "cell") -> dict[str, str]:
-        percent = in_percent(self.confidence)
-        true = f"{what} {AS_TRUNCATED}" if self.truncation else what
-        after = f". {self.truncation}" if self.truncation else ""
-        sure = (
-            f"for any truth the interval from lower to upper holds the {true} with a probability of at least "
-            f"{percent} over the noise, each {each} by itself and not all together{after}"
-        )
-        likely = (
-            f"for data like the released ones the interval from typical_lower to typical_upper holds the {true} "
-            f"with a probability of about {percent} over the noise, each {each} by itself and not all together; it "
-            "fails where the release smoothed something away, such as ten groups of one odd size in one small region"
-            f"{after}"
-        )
-        sure, likely = (f"{text}{self._use(of, kind)}" for text, kind in ((sure, "guaranteed"), (likely, "typical")))
+    def columns_of(self, what: What) -> dict[str, Integers | None]:
+        """The same columns of the table of counts, entities or areas."""
+        found = self.of.get(what, {})
         return {
-            "lower": self.no_guaranteed or f"lower end of the guaranteed interval: {sure}",
-            "upper": self.no_guaranteed or f"upper end of the guaranteed interval: {sure}",
-            "typical_lower": self.no_typical or f"lower end of the typical interval: {likely}",
-            "typical_upper": self.no_typical or f"upper end of the typical interval: {likely}",
+            name: None if kind not in found else end
+            for kind in KINDS[self.which]
+            for name, end in zip(ENDS[kind], _ends(found.get(kind)), strict=True)
+        }
+
+    def describe(self, what: What = "counts", max_size: int = 0) -> dict[str, str]:
+        """One sentence for each column: what it promises, and where it does not hold."""
+        number, each = "true count", "cell"
+        if what == "entities":
+            number, each = f"true number of entities, no more than {max_size} of each group,", "region"
+        percent, number = in_percent(self.confidence), f"{number} {AS_TRUNCATED}" if self.truncation else number
+        after = f". {self.truncation}" if self.truncation else ""
+        sentences: dict[Kind, str] = {
+            "guaranteed": (
+                f"for any truth the interval from lower to upper holds the {number} with a probability of at least "
+                f"{percent} over the noise, each {each} by itself and not all together{after}"
+            ),
+            "typical": (
+                f"for data like the released ones the interval from typical_lower to typical_upper holds the {number} "
+                f"with a probability of about {percent} over the noise, each {each} by itself and not all together; it "
+                "fails where the release smoothed something away, such as ten groups of one odd size in one small "
+                f"region{after}"
+            ),
+        }
+        return {
+            name: self.missing.get(kind)
+            or f"{end} end of the {kind} interval: {sentences[kind]}{self._use(what, kind)}"
+            for kind in KINDS[self.which]
+            for name, end in zip(ENDS[kind], ("lower", "upper"), strict=True)
         }
 
     def _use(self, of: str, kind: str) -> str:
@@ -155,7 +141,7 @@ class ErrorBars:
             found[name] = {
                 column: int(values[places][zero].max(initial=0))
                 for column, values in self.columns.items()
-                if values is not None and column in (GUARANTEED[1], TYPICAL[1])
+                if values is not None and column in [upper for _, upper in ENDS.values()]
             }
         return found
 
@@ -163,15 +149,24 @@ class ErrorBars:
 NO_ERROR_BARS = ErrorBars()
 
 
+def _ends(found: Intervals | None) -> tuple[Any, Any]:
+    return (None, None) if found is None else (found.lower, found.upper)
+
+
+def intervals_in(columns: Mapping[str, Integers], kinds: Iterable[Kind], level: float) -> dict[Kind, Intervals]:
+    """The intervals of some kinds whose ends are in the columns of a table."""
+    return {kind: Intervals(columns[ENDS[kind][0]], columns[ENDS[kind][1]], level, kind) for kind in kinds}
+
+
 def reach_by_level(
     bars: ErrorBars, counts: Integers, measurements: Measurements, areas: Sequence[Area] = ()
 ) -> dict[str, dict[str, dict[Kind, int]]]:
     """How far the intervals of counts, entities and areas reach from these numbers (`level_reach`), level by level."""
-    rows, first = TableRows(measurements.hierarchy), measurements.first_size
+    rows = TableRows(measurements.hierarchy)
     numbers = rows.lay_out(counts)
-    found = {
-        "counts": _reach((bars.guaranteed, bars.typical), numbers, rows.levels),
-        "entities": _reach((bars.entities_guaranteed, bars.entities_typical), entities(numbers, first), rows.levels),
+    values: dict[What, tuple[Integers, Mapping[str, Any]]] = {
+        "counts": (numbers, rows.levels),
+        "entities": (entities(numbers, measurements.first_size), rows.levels),
     }
     if areas:
         slots = len(rows.values)
@@ -179,17 +174,13 @@ def reach_by_level(
         for number, area in enumerate(areas):
             places.setdefault(area.kind, []).extend(range(number * slots, (number + 1) * slots))
         scopes = area_scopes(areas, measurements.hierarchy)
-        sums = unions_of(scopes, measurements.hierarchy).add_up(counts)
-        found["areas"] = _reach((bars.of_areas.guaranteed, bars.of_areas.typical), sums, places)
-    return found
-
-
-def _reach(
-    both: Sequence[Intervals | None], numbers: Integers, levels: Mapping[str, Any]
-) -> dict[str, dict[Kind, int]]:
+        values["areas"] = unions_of(scopes, measurements.hierarchy).add_up(counts), places
     return {
-        name: {one.kind: level_reach(one, numbers, np.asarray(rows)) for one in both if one is not None}
-        for name, rows in levels.items()
+        what: {
+            level: {kind: level_reach(one, own, np.asarray(places)) for kind, one in bars.of.get(what, {}).items()}
+            for level, places in levels.items()
+        }
+        for what, (own, levels) in values.items()
     }
 
 
@@ -220,84 +211,87 @@ def error_bars(
     long. An estimate that fails on fresh noise leaves the typical columns empty; the release itself stands. Typical
     ones come first: their replicates take most of the memory, and guaranteed ones are not there yet.
     """
-    bars = ErrorBars(which, confidence, truncation=truncation(measurements.neighbours))
-    if which == "all":
-        bars = with_typical(bars, measurements, counts, mechanism, areas=areas, seconds=seconds, progress=progress)
-    if which == "none":
-        return bars
-    bars = _with_guaranteed(bars, measurements, counts, areas, progress)
-    return replace(bars, reach=reach_by_level(bars, counts, measurements, areas))
+    scopes = area_scopes(areas, measurements.hierarchy)
+    found: dict[Kind, dict[What, Intervals]] = {}
+    missing: dict[Kind, str] = {}
+    if "typical" in KINDS[which]:
+        try:
+            found["typical"] = _typical(
+                measurements, counts, mechanism, scopes, confidence=confidence, seconds=seconds, progress=progress
+            )
+        except NoReplicatesError as error:  # the release itself stands
+            missing["typical"] = f"there are no typical intervals: {error}"
+    if "guaranteed" in KINDS[which]:
+        if why_not := no_guarantee(measurements):
+            missing["guaranteed"] = why_not
+        else:
+            found["guaranteed"] = _guaranteed(measurements, counts, scopes, confidence, progress)
+    of: dict[What, dict[Kind, Intervals]] = {
+        what: {kind: found[kind][what] for kind in KINDS[which] if kind in found} for what in get_args(What)
+    }
+    bars = ErrorBars(which, confidence, of, missing, truncation(measurements.neighbours))
+    return bars if which == "none" else replace(bars, reach=reach_by_level(bars, counts, measurements, areas))
 
 
-def _with_guaranteed(
-    bars: ErrorBars, measurements: Measurements, counts: Integers, areas: Sequence[Area], progress: Progress
-) -> ErrorBars:
-    tell, scopes = in_percent_done("guaranteed intervals", progress), area_scopes(areas, measurements.hierarchy)
-    sure = guaranteed_rows(measurements, counts, bars.confidence, piece(tell, 0.0, OF_COUNTS))
+def _guaranteed(
+    measurements: Measurements, counts: Integers, scopes: Sequence[Scope], confidence: float, progress: Progress
+) -> dict[What, Intervals]:
+    """Guaranteed intervals, where there is a guarantee."""
+    tell, tree = in_percent_done("guaranteed intervals", progress), measurements.hierarchy
+    rows = guaranteed_rows(measurements, counts, confidence, piece(tell, 0.0, OF_COUNTS))
     tell(OF_COUNTS)
-    return replace(
-        bars,
-        guaranteed=sure,
-        no_guaranteed=no_guarantee(measurements) or "",
-        of_areas=replace(bars.of_areas, guaranteed=guaranteed_areas(measurements, counts, scopes, sure)),
-        entities_guaranteed=guaranteed_entity_rows(measurements, counts, bars.confidence),
+    of_areas = guaranteed_sums(measurements, counts, unions_of(scopes, tree), rows)
+    one, sums = (
+        guaranteed_entities(measurements, counts, unions, level=confidence)
+        for unions in (None, Unions.of_margins(tree))
     )
+    assert one is not None  # as there is a guarantee
+    assert sums is not None
+    return {
+        "counts": rows,
+        "entities": _lay_out(one, sums, tree),
+        "areas": as_in_the_table(of_areas, scopes, rows, tree),
+    }
 
 
-def with_typical(
-    bars: ErrorBars,
+def _typical(
     measurements: Measurements,
     counts: Integers,
     mechanism: Mechanism,
+    scopes: Sequence[Scope],
     *,
-    areas: Sequence[Area] = (),
-    seconds: float = 0.0,
-    progress: Progress = silent,
-) -> ErrorBars:
-    """The error bars with typical intervals, or with why there are none."""
-    tree, scopes = measurements.hierarchy, area_scopes(areas, measurements.hierarchy)
+    confidence: float,
+    seconds: float,
+    progress: Progress,
+) -> dict[What, Intervals]:
+    """Typical intervals, all from the same replicates."""
+    tree = measurements.hierarchy
     of_entities = partial(entities, first_size=measurements.first_size)
     of_areas, of_margins = unions_of(scopes, tree), Unions.of_margins(tree)
-    try:
-        likely = replicated(
-            measurements,
-            counts,
-            mechanism,
-            confidence=bars.confidence,
-            functions=[of_areas.add_up, of_entities, lambda found: of_margins.add_up(of_entities(found))],
-            seconds=seconds,
-            progress=progress,
-        )
-    except Exception as error:  # of public values alone; whatever a solver raises, the release stands
-        unable = f"there are no typical intervals: {mechanism.name} cannot estimate from fresh noise ({error})"
-        return replace(bars, no_typical=unable)
-    typical, most, numbers = typical_rows(likely, measurements), most_entities(measurements), of_entities(counts)
+    likely = replicated(
+        measurements,
+        counts,
+        mechanism,
+        confidence=confidence,
+        functions=[of_areas.add_up, of_entities, lambda found: of_margins.add_up(of_entities(found))],
+        seconds=seconds,
+        progress=progress,
+    )
+    rows, most, numbers = typical_rows(likely, measurements), most_entities(measurements), of_entities(counts)
     found = likely.around(of_areas.add_up(counts), likely.deviations[0], of_areas.limits(likely.most)[:, np.newaxis])
     sums = likely.around(of_margins.add_up(numbers), likely.deviations[2], of_margins.limits(most))
-    return replace(
-        bars,
-        typical=typical,
-        of_areas=replace(bars.of_areas, typical=as_in_the_table(found, scopes, typical, tree)),
-        entities_typical=_lay_out(likely.around(numbers, likely.deviations[1], most), sums, tree),
-    )
+    return {
+        "counts": rows,
+        "entities": _lay_out(likely.around(numbers, likely.deviations[1], most), sums, tree),
+        "areas": as_in_the_table(found, scopes, rows, tree),
+    }
 
 
-def guaranteed_rows(
-    measurements: Measurements, counts: Integers, confidence: float, tell: Tell = nobody
-) -> Intervals | None:
-    """Guaranteed intervals of all rows of the table, sums over categories among them."""
+def guaranteed_rows(measurements: Measurements, counts: Integers, confidence: float, tell: Tell = nobody) -> Intervals:
+    """Guaranteed intervals of all rows of the table, sums over categories among them; where there is a guarantee."""
     found, tree = guaranteed(measurements, counts, level=confidence, tell=tell), measurements.hierarchy
-    if found is None:
-        return None
+    assert found is not None
     return _lay_out(found, guaranteed_sums(measurements, counts, Unions.of_margins(tree), found), tree)
-
-
-def guaranteed_entity_rows(measurements: Measurements, counts: Integers, confidence: float) -> Intervals | None:
-    """Guaranteed intervals of the numbers of entities of all rows, sums over categories among them."""
-    tree = measurements.hierarchy
-    found = guaranteed_entities(measurements, counts, level=confidence)
-    sums = guaranteed_entities(measurements, counts, Unions.of_margins(tree), level=confidence)
-    return None if found is None or sums is None else _lay_out(found, sums, tree)
 
 
 def typical_rows(likely: Typical, measurements: Measurements) -> Intervals:
@@ -311,16 +305,6 @@ def typical_rows(likely: Typical, measurements: Measurements) -> Intervals:
         most=sums.limits(likely.most),
     )
     return _lay_out(likely.intervals, of_sums.intervals, tree)
-
-
-def guaranteed_areas(
-    measurements: Measurements, counts: Integers, scopes: Sequence[Scope], rows: Intervals | None
-) -> Intervals | None:
-    """Guaranteed intervals of the areas that `scopes` are about, given those of all rows of the table."""
-    if rows is None:
-        return None
-    tree = measurements.hierarchy
-    return as_in_the_table(guaranteed_sums(measurements, counts, unions_of(scopes, tree), rows), scopes, rows, tree)
 
 
 def as_in_the_table(found: Intervals, scopes: Sequence[Scope], rows: Intervals, tree: Hierarchy) -> Intervals:
@@ -359,16 +343,19 @@ def replicated(
         progress(replace(stage, about=long, seconds_left=left))
 
     step(Stage(STAGE, 0, REPLICATES))  # what plays the truth takes an estimate too
-    return typical(
-        measurements,
-        counts,
-        mechanism.estimate,
-        level=confidence,
-        functions=functions,
-        settle=mechanism.settle,
-        played=mechanism.played(measurements, counts),
-        progress=step,
-    )
+    try:
+        return typical(
+            measurements,
+            counts,
+            mechanism.estimate,
+            level=confidence,
+            functions=functions,
+            settle=mechanism.settle,
+            played=mechanism.played(measurements, counts),
+            progress=step,
+        )
+    except Exception as error:  # of public values alone, whatever a solver raises
+        raise NoReplicatesError(f"{mechanism.name} cannot estimate from fresh noise ({error})") from error
 
 
 def in_percent(confidence: float) -> str:

@@ -16,7 +16,7 @@ from tallytree.core.errors import ReleaseError
 from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, in_percent, silent
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level
+from tallytree.estimate.intervals.interval import Kind, checked_level
 from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.publish.folder import (
     MANIFEST,
@@ -35,12 +35,13 @@ from tallytree.publish.release.area_files import read_published, with_area_bars,
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import (
     COLUMNS,
-    GUARANTEED,
+    ENDS,
+    KINDS,
     NO_ERROR_BARS,
-    TYPICAL,
     ErrorBars,
     Reach,
     checked_which,
+    intervals_in,
 )
 from tallytree.publish.release.fallback import Fallback
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
@@ -217,16 +218,9 @@ def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: s
     if intervals is None:
         return replace(NO_ERROR_BARS, truncation=told)
     which, confidence = checked_which(intervals["which"]), checked_level(intervals["confidence"])
-
-    def found(kind: Kind, names: tuple[str, str]) -> tuple[Intervals | None, str]:
-        given = intervals.get(kind, "")
-        if given != "given":
-            return None, given
-        return Intervals(cells.ends[names[0]], cells.ends[names[1]], confidence, kind), ""
-
-    (guaranteed, no_guaranteed), (typical, no_typical) = found("guaranteed", GUARANTEED), found("typical", TYPICAL)
-    bars = ErrorBars(which, confidence, guaranteed, typical, no_guaranteed, no_typical, told)
-    return replace(bars, reach=_checked_reach(intervals["reach"]))
+    missing = {kind: intervals.get(kind, "") for kind in KINDS[which] if intervals.get(kind, "") != "given"}
+    found = intervals_in(cells.ends, [kind for kind in KINDS[which] if kind not in missing], confidence)
+    return ErrorBars(which, confidence, {"counts": found}, missing, told, _checked_reach(intervals["reach"]))
 
 
 def _checked_reach(stated: Any) -> Reach:
@@ -269,21 +263,14 @@ def with_entity_rows(bars: ErrorBars, pieces: Pieces, rows: TableRows) -> ErrorB
         for values in ends.values():
             values[0] = values[len(rows.tree)]
 
-    def found(given: Intervals | None, kind: Kind, names: tuple[str, str]) -> Intervals | None:
-        return None if given is None else Intervals(ends[names[0]], ends[names[1]], bars.confidence, kind)
-
-    return replace(
-        bars,
-        entities_guaranteed=found(bars.guaranteed, "guaranteed", GUARANTEED),
-        entities_typical=found(bars.typical, "typical", TYPICAL),
-    )
+    return replace(bars, of={**bars.of, "entities": intervals_in(ends, bars.of.get("counts", {}), bars.confidence)})
 
 
 def _fill_left_out(
     ends: dict[str, Integers], seen: NDArray[np.bool_], places: TableRows, at_most: Mapping[str, Mapping[str, int]]
 ) -> None:
     for name, rows in places.levels.items():
-        for lower, upper in (GUARANTEED, TYPICAL):
+        for lower, upper in ENDS.values():
             if upper in ends and upper in at_most.get(name, {}):
                 left_out = ~seen[rows]
                 for column, value in ((lower, 0), (upper, at_most[name][upper])):

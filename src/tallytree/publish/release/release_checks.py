@@ -109,15 +109,11 @@ class ReleaseChecks:
             what: {level: {**found.reach[what][level], **kinds} for level, kinds in levels.items()}
             for what, levels in bars.reach.items()
         }
-        return replace(
-            bars,
-            which="all",
-            typical=found.typical,
-            no_typical=found.no_typical,
-            of_areas=replace(bars.of_areas, typical=found.of_areas.typical),
-            entities_typical=found.entities_typical,
-            reach=reach,
-        )
+        of = {
+            what: {kind: (bars if kind == "guaranteed" else found).of[what][kind] for kind in kinds}
+            for what, kinds in found.of.items()
+        }
+        return replace(bars, which="all", of=of, missing={**found.missing, **bars.missing}, reach=reach)
 
     # ---------------------------------------------------------------- independent checks
 

@@ -13,7 +13,7 @@ from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import Kind
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import capped_sizes, cut_off
-from tallytree.publish.release.error_bars import GUARANTEED, TYPICAL, in_percent
+from tallytree.publish.release.error_bars import ENDS, in_percent
 from tallytree.publish.release.scope import Scope
 from tallytree.publish.release.statement import public_totals
 from tallytree.publish.release.truncation import truncation
@@ -52,7 +52,7 @@ def html(release: ReleaseContents, release_id: str | None) -> str:
         "truncated": truncation(measurements.neighbours),
         "id": release_id or "none yet: save(…) gives it one",
     }
-    ends = [(kind, names) for kind, names in _ends(release).items() if names[0] in release.error_bars.columns]
+    ends = [(kind, ENDS[kind]) for kind in release.error_bars.of.get("counts", {})]
     percent = in_percent(release.error_bars.confidence)
     headers = ["size", f"groups in {shortened(top)}", *(f"{kind} at {percent}" for kind, _ in ends)]
     rows = [
@@ -100,12 +100,6 @@ def _facts(release: ReleaseContents) -> dict[str, str]:
     }
 
 
-def _ends(release: ReleaseContents) -> dict[str, tuple[str, str]]:
-    bars = release.error_bars
-    found = {"guaranteed": (bars.guaranteed, GUARANTEED), "typical": (bars.typical, TYPICAL)}
-    return {kind: names for kind, (given, names) in found.items() if given is not None}
-
-
 def _recommended(release: ReleaseContents, row: int) -> Kind | None:
     return release.error_bars.recommended("counts", release.rows.level_of(row))
 
@@ -128,7 +122,7 @@ def _of_bars(release: ReleaseContents) -> str:
 def _bars(release: ReleaseContents, region: int) -> tuple[list[dict[str, Any]], str]:
     """A bar for each size."""
     kind = _recommended(release, region)
-    given = release.error_bars.typical if kind == "typical" else release.error_bars.guaranteed
+    given = None if kind is None else release.error_bars.of["counts"][kind]
     rows: list[dict[str, Any]] = []
     for cell, size in enumerate(release.sizes):
         label = f"{size}+" if size == release.sizes[-1] else str(size)

@@ -16,6 +16,7 @@ from tallytree.privacy.measurements import Measurement, Measurements, Passed
 from tallytree.privacy.plan import Band, Question, shares_at_sizes
 from tallytree.publish.release.contents import LEFT_OUT, MARKED, SUMS, ReleaseContents
 from tallytree.publish.release.entities import entity_description
+from tallytree.publish.release.error_bars import KINDS
 from tallytree.publish.release.partition import REGIONS, REGIONS_CSV
 from tallytree.publish.release.region_table import region_table
 from tallytree.publish.release.truncation import truncation
@@ -230,8 +231,7 @@ def intervals_statement(release: ReleaseContents) -> dict[str, Any]:
     stated: dict[str, Any] = {
         "which": bars.which,
         "confidence": bars.confidence,
-        "guaranteed": bars.no_guaranteed or "given",
-        **({"typical": bars.no_typical or "given"} if bars.which == "all" else {}),
+        **{kind: bars.missing.get(kind, "given") for kind in KINDS[bars.which]},
         "columns": bars.describe(),
     }
     if bars.reach:

@@ -88,7 +88,7 @@ class Cells:
         order = self.release.rows.order
         return {
             name: found[order].reshape(shape)
-            for name, found in self.release.error_bars.entity_columns.items()
+            for name, found in self.release.error_bars.columns_of("entities").items()
             if found is not None
         }
 

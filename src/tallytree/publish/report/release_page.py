@@ -172,7 +172,7 @@ def _no_bars(release: ReleaseContents) -> str:
     bars = release.error_bars
     if bars.which == "none":
         return "This release was made without error bars; tallytree query computes them for any question."
-    return bars.no_guaranteed or bars.no_typical
+    return next(iter(bars.missing.values()), "")
 
 
 # -------------------------------------------------------------------- rows of charts
