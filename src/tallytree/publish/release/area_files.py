@@ -17,7 +17,6 @@ import numpy as np
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import for_a_spreadsheet, from_a_spreadsheet
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals.interval import Intervals, Kind
 from tallytree.estimate.intervals.unions import largest_regions
 from tallytree.publish.folder import UNUSABLE, reason
 from tallytree.publish.reading import MOST_TEXT, ParquetRows, check_regular
