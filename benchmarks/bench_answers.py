@@ -19,8 +19,8 @@ import numpy as np
 
 from tallytree.domain.schema import Attribute, Schema
 from tallytree.lab.households import DOMAINS
+from tallytree.lab.rivals.hgem import expected_counts, queries_of
 from tallytree.synthesis.models.mixture import Mixture
-from tallytree.synthesis.models.products import expected_counts, queries_of
 from tallytree.synthesis.workload import Workload, sampled_sets
 
 BATCH = 256

@@ -379,8 +379,6 @@ PARTICIPLE_MODULES = {
 }
 REPEATED_NAMES = {
     "asking",
-    "contents",
-    "files",
     "households",
     "levels",
     "making",

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tallytree.privacy.run import measure as measure
     from tallytree.publish.microdata.making import synthesize as synthesize
     from tallytree.publish.microdata.population import population_files as population_files
-    from tallytree.publish.microdata.value import Synthesis as Synthesis
+    from tallytree.publish.microdata.synthesis import Synthesis as Synthesis
     from tallytree.publish.release.answer import Answer as Answer
     from tallytree.publish.release.making import release as release
     from tallytree.publish.release.making import resume as resume
@@ -110,7 +110,7 @@ _HOME = {
     "resume": "publish.release.making",
     "load_measurements": "publish.release.measurements_file",
     "save_measurements": "publish.release.measurements_file",
-    "Synthesis": "publish.microdata.value",
+    "Synthesis": "publish.microdata.synthesis",
     "synthesize": "publish.microdata.making",
     "population_files": "publish.microdata.population",
     "verify": "publish.verify",

@@ -15,7 +15,7 @@ from tallytree.core.disk import JsonLines
 from tallytree.privacy.journal import Journal
 from tallytree.publish import folder as publishing
 from tallytree.publish.folder import claimed
-from tallytree.publish.microdata import files
+from tallytree.publish.microdata import synthesis as files
 from tallytree.publish.run_folder import RunFolder
 from tests.command.test_synthesize import LEDGERED, folder  # noqa: F401
 
@@ -237,7 +237,7 @@ def test_a_disk_that_is_full_at_a_round_stops_before_the_round_is_begun_and_lose
     assert len(spendings(ledgered)) == 1
 
 
-@pytest.mark.parametrize("where", [(files, "write_json"), (publishing, "sync"), (files, "write_report")])
+@pytest.mark.parametrize("where", [(files, "write_json"), (publishing, "sync"), (files, "write_accuracy")])
 def test_a_disk_that_is_full_while_households_are_written_says_how_to_go_on(ledgered, typed, stopped, where):
     text = stopped(*where, full, code=2)
     assert "No space left on device" in text

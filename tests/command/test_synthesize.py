@@ -34,7 +34,7 @@ main()
 
 KILLED_WHILE_WRITING = """
 import os, signal
-import tallytree.publish.microdata.files as microdata
+import tallytree.publish.microdata.synthesis as microdata
 
 microdata.data_package = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 from tallytree.command.main import main

@@ -12,7 +12,7 @@ from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
 from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.publish.folder import REPORT, put_report, write_whole
-from tallytree.publish.microdata.files import is_microdata
+from tallytree.publish.microdata.synthesis import is_microdata
 from tallytree.publish.release.excerpt import read_upper
 from tallytree.publish.release.value import Release
 from tallytree.publish.report.page import MOST_CELLS, Page

@@ -37,7 +37,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan
 from tallytree.publish.folder import MANIFEST, claimed, place_of, refuse_existing, try_names
 from tallytree.publish.microdata.making import check, check_public, synthesize
-from tallytree.publish.microdata.value import Synthesis
+from tallytree.publish.microdata.synthesis import Synthesis
 from tallytree.publish.release.areas import areas_to_publish
 from tallytree.publish.release.making import decided, release, resume
 from tallytree.publish.release.partition import file_names

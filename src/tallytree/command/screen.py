@@ -37,10 +37,9 @@ from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.chain import Entry
 from tallytree.privacy.neighbours import Neighbours, columns_in_words
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
-from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS
 from tallytree.publish.microdata.making import Ready
-from tallytree.publish.microdata.statement import in_words, left_out_before
-from tallytree.publish.microdata.value import Synthesis
+from tallytree.publish.microdata.synthesis import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS, Synthesis
+from tallytree.publish.microdata.synthesis_statement import describe_guarantee
 from tallytree.publish.release.area_files import AREA_FILES
 from tallytree.publish.release.entities import capped_sizes
 from tallytree.publish.release.error_bars import in_percent
@@ -299,16 +298,14 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
     """A synthesis at a glance: what was asked, which questions can be trusted, what is promised."""
     with (directory / QUESTIONS).open(encoding="utf-8", newline="") as file:
         asked = list(csv.DictReader(file))
-    both, table = synthesis.together, synthesis.table
+    table = synthesis.table
     known = "public" if synthesis.neighbours.number_is_public else "with noise"
     rows = {
         "asked": _rounds_in_words(synthesis),
         **_unasked(synthesis),
-        "privacy": in_words(
-            synthesis.budget, synthesis.neighbours, both, ledgered=True, same_data_as=synthesis.same_data_as
-        ),
+        "privacy": describe_guarantee(synthesis, notes=False),
         "ledger": _of_ledger(synthesis.ledgered),
-        "oversize": left_out_before(synthesis) or synthesis.truncation,
+        "oversize": synthesis.truncation_note or synthesis.truncation,
     }
     if table is not None:
         rows["agrees"] = f"with the released table: as many households for every {', '.join(table.attributes)} and size"

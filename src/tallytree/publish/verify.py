@@ -176,7 +176,7 @@ def _checked_id(text: str) -> str:
 
 
 def _opened(folder: Path, progress: Progress, *, typical: bool) -> ReleaseChecks | SynthesisChecks:
-    from tallytree.publish.microdata.files import is_microdata
+    from tallytree.publish.microdata.synthesis import is_microdata
 
     if is_microdata(folder):
         from tallytree.publish.microdata.synthesis_checks import SynthesisChecks

@@ -12,7 +12,7 @@ import pytest
 
 from tallytree import Budget, Marginal, ReleaseError, Synthesis, synthesize, verify
 from tallytree.publish.folder import digest, write_json
-from tallytree.publish.microdata import files as microdata
+from tallytree.publish.microdata import synthesis as microdata
 from tests.synthesis.made_up import made_up, released_sizes
 
 HOMES = made_up()

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
+from tallytree.lab.rivals.hgem import expected_counts, queries_of
 from tallytree.lab.rivals.mwem import Histogram
 from tallytree.synthesis.models import containing, mixture
 from tallytree.synthesis.models.mixture import Mixture
-from tallytree.synthesis.models.products import expected_counts, queries_of
 from tallytree.synthesis.workload import all_sets
 from tests.oracles.synthesis import expected_table, histogram_chances, mixture_chances
 from tests.synthesis.helpers import every_table, schema_of

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats
 from tallytree.core.errors import SpecError
@@ -26,7 +28,6 @@ from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
 from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.models.model import MeasuredCell, SyntheticHouseholds, Wanted, check_number
-from tallytree.synthesis.models.products import Queries, expected_counts, queries_of
 from tallytree.synthesis.models.public_stream import PublicStream
 from tallytree.synthesis.models.slots import IMPOSSIBLE, masked
 from tallytree.synthesis.workload import Workload
@@ -34,6 +35,7 @@ from tallytree.synthesis.workload import Workload
 LAYERS = (256, 512)
 NOISE = 128  # numbers in a row of noise
 LEAST_ROOM = 16  # lists of queries are padded to 16, 32, 64 …
+WIDTH = 3  # attributes of each side that a row of indices has room for; more if a cell needs them
 NEWEST_COUNTS = 0.5  # of the smoothed error: the newest cell's part
 
 Weights = dict[str, Any]
@@ -254,3 +256,69 @@ def _average(late: Weights | None, newest: Weights, averaging: float) -> Weights
     if late is None:
         return newest
     return {name: averaging * late[name] + (1 - averaging) * newest[name] for name in newest}
+
+
+# -------------------------------------------------------------------- single cells (HQR's f_q)
+
+# Each cell is a row of indices into the chances, so that any list of about the same length runs through the same
+# compiled code.
+
+
+class Queries(NamedTuple):
+    """Cells as indices.
+
+    `household` and `person` [queries, width] point into all attributes' chances in a row, the place after them being
+    1; `sizes` [queries, 0 … most persons] is 1 where the number of persons counts; `of_persons` and `has_person`
+    [queries] say what is counted.
+    """
+
+    household: NDArray[np.int32]
+    person: NDArray[np.int32]
+    sizes: NDArray[np.float32]
+    of_persons: NDArray[np.float32]
+    has_person: NDArray[np.float32]
+
+
+def queries_of(schema: Schema, cells: Sequence[tuple[Marginal, tuple[int, ...]]], room: int | None = None) -> Queries:
+    """The cells as indices, followed by empty rows up to `room`."""
+    starts = {}
+    ends = {}
+    for side, attributes in (("household", schema.household), ("person", schema.person)):
+        places = [0, *accumulate(attribute.codes for attribute in attributes)]
+        starts.update({attribute.name: place for attribute, place in zip(attributes, places, strict=False)})
+        ends[side] = places[-1]
+    room = len(cells) if room is None else room
+    width = max([WIDTH, *(max(len(marginal.household), len(marginal.person)) for marginal, _ in cells)])
+    household = np.full((room, width), ends["household"], dtype=np.int32)
+    person = np.full((room, width), ends["person"], dtype=np.int32)
+    sizes = np.ones((room, schema.max_persons + 1), dtype=np.float32)
+    of_persons, has_person = np.zeros(room, dtype=np.float32), np.zeros(room, dtype=np.float32)
+    for row, (marginal, cell) in enumerate(cells):
+        codes = list(cell)
+        if marginal.size:
+            sizes[row] = np.arange(schema.max_persons + 1) == codes.pop(0)
+        for column, name in enumerate(marginal.household):
+            household[row, column] = starts[name] + codes[column]
+        for column, name in enumerate(marginal.person):
+            person[row, column] = starts[name] + codes[len(marginal.household) + column]
+        of_persons[row], has_person[row] = marginal.of == "persons", bool(marginal.person)
+    return Queries(household, person, sizes, of_persons, has_person)
+
+
+def expected_counts(queries: Queries, weights: Any, sizes: Any, household: Any, person: Any) -> Any:
+    """[queries]: the expected count of each cell per household.
+
+    `household` [components, all codes and a 1] and `person` [components, most persons, all codes and a 1].
+    """
+    homes, chances = household[:, queries.household[:, 0]], person[:, :, queries.person[:, 0]]
+    for column in range(1, queries.household.shape[1]):
+        homes = homes * household[:, queries.household[:, column]]
+        chances = chances * person[:, :, queries.person[:, column]]
+    nobody, number = 1.0, 0.0
+    total = sizes[:, 0, None] * queries.sizes[:, 0] * (1 - queries.of_persons) * (1 - queries.has_person)
+    for place in range(chances.shape[1]):
+        nobody = nobody * (1 - chances[:, place])
+        number = number + chances[:, place]
+        rate = queries.of_persons * number + (1 - queries.of_persons) * (1 - nobody)
+        total = total + sizes[:, place + 1, None] * queries.sizes[:, place + 1] * rate
+    return weights @ (homes * total)

@@ -23,8 +23,7 @@ from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables, check_households, number_of, with_levels
 from tallytree.publish.folder import MANIFEST, digest
-from tallytree.publish.microdata.files import ID, PERSON
-from tallytree.publish.microdata.value import Synthesis
+from tallytree.publish.microdata.synthesis import ID, PERSON, Synthesis
 from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import RunFolder, folder_of, telling_what_was_spent
 from tallytree.synthesis.agreement import SizeTable, size_table

@@ -30,18 +30,16 @@ from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
-from tallytree.publish.microdata.contents import SynthesisContents
-from tallytree.publish.microdata.files import (
+from tallytree.publish.microdata.synthesis import (
     HOUSEHOLDS,
     PERSONS,
     REGIONS,
     SCHEMA,
     SIZES,
     measured_columns,
-    workload_of,
     write_microdata,
 )
-from tallytree.publish.microdata.statement import BROKEN
+from tallytree.publish.microdata.synthesis_statement import BROKEN, SynthesisContents
 from tallytree.publish.reading import MOST_ROWS, MOST_TEXT, ParquetRows, all_rows, check_regular, check_room, read_json
 from tallytree.publish.statement import LEDGER, Assumption, software
 from tallytree.synthesis.agreement import SizeTable
@@ -51,6 +49,7 @@ from tallytree.synthesis.methods.asking import LEAST_VARIANCE, NUMBER, Fitted, R
 from tallytree.synthesis.models.keeping import part
 from tallytree.synthesis.models.model import Codes, Measured, Model, SyntheticHouseholds
 from tallytree.synthesis.models.sampling import CHUNK
+from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import NOT_CUT, OnBrokenRules
 from tallytree.tables.rule_checks import broken
 
@@ -81,6 +80,11 @@ class SynthesisChecks:
         self.remade = self._remade()
         self._faults: list[str] = []  # of households, found while they are written again
         self._sizes: Integers = np.zeros(0, np.int64)  # households by the attributes of the released table and size
+
+    @property
+    def _redrawn(self) -> Any:
+        """How many households were drawn again for the rules, as stated."""
+        return self.statement.get("structure", {}).get("drawn_again", 0)
 
     @property
     def same_software(self) -> bool:
@@ -129,7 +133,7 @@ class SynthesisChecks:
         same_data = tuple(map(_text, statement["same_data_as"]))
         kept = statement.get("structure", {}).get("broken_in_the_data", BROKEN["keep"])
         return StoredSynthesis(
-            workload=workload_of(statement, schema),
+            workload=Workload(schema, tuple(map(Marginal.from_json, statement["workload"]))),
             fitted=Fitted(cast(Model, None), number, measured, tuple(records)),
             made_by=chosen,
             options=asdict(chosen.options(statement["method"]["options"])),
@@ -194,11 +198,12 @@ class SynthesisChecks:
 
     def _households(self) -> Iterator[SyntheticHouseholds]:
         """The households, a group of rows at a time, counted and checked on the way."""
-        table, names = self.remade.table, [each.name for each in self.schema.household]
-        again = self.statement.get("structure", {}).get("drawn_again", 0)
-        by = [] if table is None else [names.index(name) for name in table.attributes]
-        shape = [self.schema.household[place].codes for place in by]
-        self._sizes, rules = np.zeros((*shape, self.schema.max_persons + 1), np.int64), Counter[str]()
+        schema, table = self.schema, self.remade.table
+        columns = {each.name: place for place, each in enumerate(schema.household)}
+        by = [] if table is None else [columns[name] for name in table.attributes]
+        shape = [schema.household[place].codes for place in by]
+        self._sizes, rules = np.zeros((*shape, schema.max_persons + 1), np.int64), Counter[str]()
+        redrawn = self._redrawn
         with (
             ParquetRows(self.folder / HOUSEHOLDS, most=MOST_ROWS) as homes,
             ParquetRows(self.folder / PERSONS, most=MOST_ROWS) as people,
@@ -207,19 +212,17 @@ class SynthesisChecks:
             if len(homes.groups) != len(people.groups):
                 raise ReleaseError(f"{HOUSEHOLDS} and {PERSONS} are not divided into the same groups of rows")
             for group in homes.groups:
-                chunk = _chunk(homes.group(group), people.group(group), self.schema)
-                np.add.at(self._sizes, (*(chunk.household[:, place] for place in by), chunk.sizes), 1)
-                if table is not None and table.levels is not None:
-                    for attribute, of_leaf in table.levels.added.items():
-                        if np.any(
-                            chunk.household[:, names.index(attribute.name)] != of_leaf[chunk.household[:, by[0]]]
-                        ):
-                            self._faults.append(f"a household is in another {attribute.name} than its leaf region is")
-                if self.schema.structure is not None:
-                    for rule in broken(part(chunk, self.schema, np.arange(len(chunk.sizes)))[0]):
+                chunk = _chunk(homes.group(group), people.group(group), schema)
+                np.add.at(self._sizes, (*chunk.household[:, by].T, chunk.sizes), 1)
+                levels = {} if table is None or table.levels is None else table.levels.added
+                for attribute, of_leaf in levels.items():
+                    if (chunk.household[:, columns[attribute.name]] != of_leaf[chunk.household[:, by[0]]]).any():
+                        self._faults.append(f"a household is in another {attribute.name} than its leaf region is")
+                if schema.structure is not None:
+                    for rule in broken(part(chunk, schema, np.arange(len(chunk.sizes)))[0]):
                         rules[rule.words] += int(rule.households.sum())
-                yield chunk._replace(redrawn=again)
-                again = 0
+                yield chunk._replace(redrawn=redrawn)
+                redrawn = 0
         self._faults += [f"{number:,} households break the rule: {words}" for words, number in rules.items() if number]
 
     # ---------------------------------------------------------------- independent checks
@@ -245,12 +248,9 @@ class SynthesisChecks:
     def count_faults(self, *, same: bool) -> Iterator[str]:
         """What is wrong with the households: broken rules, and numbers that are not the released ones."""
         yield from self._faults[:MOST_FAULTS]
-        again, number = (
-            self.statement.get("structure", {}).get("drawn_again", 0),
-            self.statement["synthetic_households"],
-        )
-        if isinstance(again, bool) or not 0 <= again <= number:
-            yield f"{again!r} of {number:,} households cannot have been drawn again"
+        number = self.statement["synthetic_households"]
+        if isinstance(self._redrawn, bool) or not 0 <= self._redrawn <= number:
+            yield f"{self._redrawn!r} of {number:,} households cannot have been drawn again"
         if (table := self.remade.table) is None:
             return
         drawn = self._sizes[..., table.first_size : table.last_size + 1].copy()
@@ -258,9 +258,9 @@ class SynthesisChecks:
         if self._sizes[..., : table.first_size].any():
             yield "there are households of sizes that were not released"
         for *codes, size in np.argwhere(drawn != table.counts)[:MOST_FAULTS]:
-            values = [
+            values = (
                 self.schema.attribute(name).values[code] for name, code in zip(table.attributes, codes, strict=True)
-            ]
+            )
             cell = (*codes, size)
             yield (
                 f"{', '.join(values)}, size {table.first_size + size}: {drawn[cell]:,} synthetic households, and "

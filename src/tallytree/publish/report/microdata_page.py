@@ -14,7 +14,7 @@ from tallytree.core.numbers import exact_number
 from tallytree.domain.schema import SIZE, Schema
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest, reason
-from tallytree.publish.microdata.files import ANSWERS, HOUSEHOLDS, ID, PERSON, PERSONS, QUESTIONS, SCHEMA
+from tallytree.publish.microdata.synthesis import ANSWERS, HOUSEHOLDS, ID, PERSON, PERSONS, QUESTIONS, SCHEMA
 from tallytree.publish.reading import MOST_ROWS, ParquetRows, all_rows, opened, read_json
 from tallytree.publish.report.bars import bar
 from tallytree.publish.report.page import Page, rendered

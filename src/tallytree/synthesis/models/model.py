@@ -106,6 +106,14 @@ class SyntheticHouseholds(NamedTuple):
     offsets: Integers
     redrawn: int = 0
 
+    @classmethod
+    def of_sizes(cls, schema: Schema, sizes: Codes) -> SyntheticHouseholds:
+        """Households of these sizes, without values yet."""
+        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        household = np.empty((len(sizes), len(schema.household)), np.int32)
+        person = np.empty((int(offsets[-1]), len(schema.person)), np.int32)
+        return cls(sizes, household, person, offsets)
+
 
 class Wanted(NamedTuple):
     """Which households to draw: `counts[i]` of them with the code `codes[name][i]` of each household attribute named

@@ -53,10 +53,7 @@ class Block(NamedTuple):
         place = np.argsort(source.words(len(sizes)), kind="stable")
         moved = np.empty(len(sizes), np.int32)
         moved[place] = sizes
-        offsets = np.concatenate([[0], np.cumsum(moved, dtype=np.int64)])
-        household = np.empty((len(sizes), len(schema.household)), np.int32)
-        person = np.empty((int(offsets[-1]), len(schema.person)), np.int32)
-        return cls(SyntheticHouseholds(moved, household, person, offsets), place)
+        return cls(SyntheticHouseholds.of_sizes(schema, moved), place)
 
     def set_household(self, column: int, codes: Integers) -> None:
         """An attribute of all households."""

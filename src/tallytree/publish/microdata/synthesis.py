@@ -1,0 +1,336 @@
+"""`Synthesis`: a model of private households that households are drawn from, with its files and its errors.
+
+Households are drawn and written a chunk at a time into a directory beside its place, which is renamed when complete.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import product
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallytree.core.arrays import Floats, Integers
+from tallytree.core.charts import inline, stacked_bar
+from tallytree.core.notebook import page, paragraph, quoted, table
+from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
+from tallytree.privacy.budget import as_decimal
+from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, place_of, write_json, write_whole
+from tallytree.publish.microdata.synthesis_statement import SynthesisContents, data_package, privacy_statement
+from tallytree.publish.run_folder import RunFolder, warned_if_not_recorded
+from tallytree.publish.statement import guarantee
+from tallytree.synthesis.models.model import SyntheticHouseholds
+from tallytree.synthesis.models.sampling import Tally
+from tallytree.synthesis.trust import Evidence, TableAccuracy, noise_reach, table_accuracies
+
+HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
+QUESTIONS, ANSWERS, SCHEMA, SIZES = "questions.csv", "answers.parquet", "schema.json", "size_table.csv"
+REGIONS = "regions.csv"
+FILES = (HOUSEHOLDS, PERSONS, QUESTIONS, ANSWERS, SCHEMA, MEASUREMENTS, PRIVACY, PACKAGE)
+QUESTION_NUMBERS = tuple(field.name for field in fields(TableAccuracy) if field.name != "table")
+QUESTION_COLUMNS = (
+    "question",
+    "table",
+    "counts",
+    "household_attributes",
+    "person_attributes",
+    "by_size",
+    *QUESTION_NUMBERS,
+)
+MOST_ANSWERS = 2_000_000  # cells; tables beyond them have their row of questions, but no rows of answers
+ID, PERSON = "household_id", "person"
+
+
+class Synthesis(SynthesisContents):
+    """A model of private households with all it was made from. Everything in it is public.
+
+    `number` is how many households `draw` and `save` give if not told otherwise.
+    """
+
+    def __repr__(self) -> str:
+        schema = self.schema
+        attributes = f"{len(schema.household)} + {len(schema.person)} attributes, at most {schema.max_persons} persons"
+        parts = f"{self.number:,} households", attributes, self.method, str(self.budget)
+        return f"Synthesis({', '.join([quoted(self.title), *parts])})"
+
+    def _repr_html_(self) -> str:
+        schema, records = self.schema, self.fitted.rounds
+        facts = {
+            "households": f"{self.number:,} synthetic ones for {self.fitted.number:,} real ones"
+            + ("" if self.neighbours.number_is_public else " (measured with noise)"),
+            "of households": _list_attributes(schema.household),
+            "of persons": f"{_list_attributes(schema.person)}; at most {schema.max_persons} in a household",
+            "workload": f"{len(self.workload):,} tables with {self.workload.queries:,} counts",
+            "method": self.method,
+            "privacy": guarantee(self.budget),
+            "protects": self.neighbours.describe(),
+            "truncated": self.truncation if self.truncated else "",
+        }
+        rows = [
+            (
+                record.words,
+                "published exactly" if record.kind == "public" else "lost" if record.lost else record.kind,
+                as_decimal(record.rho),
+                "" if record.noise is None else f"{record.noise:,.1f}",
+            )
+            for record in records
+        ]
+        headers = ("asked", "how", "ρ", "noise on one count (standard deviation)")
+        asked = table(headers, rows, right=(2, 3), rest="fitted.rounds has all of them")
+        spent = {f"{place}: {record.words}": float(record.rho) for place, record in enumerate(records, 1) if record.rho}
+        bar = inline(lambda: stacked_bar(spent, rest="")) if spent else ""
+        return page(
+            self.title, facts, asked, paragraph("What each question took of ρ, in their order:" if bar else ""), bar
+        )
+
+    def questions(self) -> list[TableAccuracy]:
+        """The errors of the model's own answers, estimated from the measurements; `save` has those of its files."""
+        answers = [self.fitted.number * table for table in self.fitted.model.answers_all(self.workload)]
+        return table_accuracies(self.workload, answers, self.evidence)
+
+    def save(
+        self,
+        directory: str | PathLike[str],
+        *,
+        number: int | None = None,
+        replace: bool = False,
+        progress: Progress = silent,
+    ) -> str:
+        """Draw households and write the directory, whole or not at all; returns its id, as `Release.save` does."""
+        target = place_of(Path(directory))
+        saved = write_microdata(self, target, number=number, replace=replace, progress=progress)
+        if self.receipt is not None:
+            with warned_if_not_recorded(target, self.receipt):
+                self.receipt.record(saved)
+        if self.folder is not None and RunFolder(self.folder).unnamed:
+            RunFolder(self.folder).finish()
+        return saved
+
+
+def _list_attributes(attributes: tuple[Attribute, ...]) -> str:
+    return ", ".join(f"{each.name} ({each.codes})" for each in attributes) or "none"
+
+
+def is_microdata(folder: Path) -> bool:
+    """Does the directory hold synthetic households, rather than a release of group sizes?"""
+    return any((folder / name).exists() for name in (HOUSEHOLDS, PERSONS, SCHEMA))
+
+
+def write_microdata(
+    synthesis: SynthesisContents,
+    target: Path,
+    *,
+    number: int | None,
+    replace: bool,
+    progress: Progress,
+) -> str:
+    """Write all files and return the directory's id."""
+
+    def fill(folder: Path) -> list[str]:
+        tally, drawn, again = _write_households(synthesis, folder, number, progress)
+        # A synthetic household stands for so many real ones, and for one where they agree with a released table.
+        factor = synthesis.fitted.number / drawn if synthesis.table is None and drawn else 1.0
+        written = write_accuracy(tally, factor, synthesis.evidence, folder)
+        _write_measurements(synthesis, folder / MEASUREMENTS)
+        write_json(folder / SCHEMA, synthesis.schema.to_json())
+        left_out = synthesis.workload.queries - written
+        statement = privacy_statement(synthesis, number=drawn, left_out=left_out, drawn_again=again)
+        write_json(folder / PRIVACY, statement)
+        write_json(folder / PACKAGE, data_package(synthesis))
+        return [*FILES, *_write_released_table(synthesis, folder)]
+
+    named = (lambda _: None) if synthesis.folder is None else RunFolder(synthesis.folder).keep_id
+    return write_whole(target, fill, replace=replace, named=named)
+
+
+# -------------------------------------------------------------------- households and persons
+
+
+def as_tables(chunk: SyntheticHouseholds, schema: Schema, first_id: int = 1) -> tuple[Any, Any]:
+    """A chunk of codes as two Arrow tables with labels, households numbered from `first_id` on."""
+    import pyarrow as pa
+
+    def labels(codes: NDArray[Any], attributes: tuple[Attribute, ...]) -> dict[str, Any]:
+        return {
+            each.name: pa.DictionaryArray.from_arrays(
+                pa.array(np.ascontiguousarray(codes[:, place]), pa.int32()), pa.array(each.values, pa.string())
+            )
+            for place, each in enumerate(attributes)
+        }
+
+    ids = np.arange(first_id, first_id + len(chunk.sizes), dtype=np.int64)
+    persons = np.arange(len(chunk.person)) - np.repeat(chunk.offsets[:-1], chunk.sizes) + 1
+    return (
+        pa.table({ID: ids, **labels(chunk.household, schema.household), SIZE: pa.array(chunk.sizes, pa.int32())}),
+        pa.table(
+            {
+                ID: np.repeat(ids, chunk.sizes),
+                PERSON: persons.astype(np.int32),
+                **labels(chunk.person, schema.person),
+            }
+        ),
+    )
+
+
+def _write_households(
+    synthesis: SynthesisContents, folder: Path, number: int | None, progress: Progress
+) -> tuple[Tally, int, int]:
+    """Draw and write chunk by chunk, one row group each, and count the workload's tables on the way.
+
+    Returns the counts, how many households there are and how many of them were drawn again for the rules.
+    """
+    import pyarrow.parquet as pq
+
+    schema = synthesis.schema
+    homes, people = as_tables(SyntheticHouseholds.of_sizes(schema, np.zeros(0, np.int32)), schema)
+    tally, written, again = Tally(synthesis.workload), 0, 0
+    total = synthesis.number if number is None else number
+    with (
+        pq.ParquetWriter(folder / HOUSEHOLDS, homes.schema) as home_file,
+        pq.ParquetWriter(folder / PERSONS, people.schema) as person_file,
+    ):
+        for chunk in synthesis.draw(number):
+            for file, rows in zip((home_file, person_file), as_tables(chunk, schema, written + 1), strict=True):
+                file.write_table(rows, row_group_size=max(1, rows.num_rows))
+            tally.add(chunk)
+            written += len(chunk.sizes)
+            again += chunk.redrawn
+            progress(Stage("writing households", written, total))
+    return tally, written, again
+
+
+# -------------------------------------------------------------------- errors
+
+
+def write_accuracy(tally: Tally, factor: float, evidence: Evidence, folder: Path) -> int:
+    """Questions and answers of counted tables; returns how many answers were written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    scaled = [factor * counts for counts in tally.counts]
+    accuracies = table_accuracies(tally.workload, scaled, evidence)
+    _write_csv(folder / QUESTIONS, QUESTION_COLUMNS, map(_question_row, range(1, len(accuracies) + 1), accuracies))
+    kinds = [("question", pa.int32()), ("cell", pa.int64()), ("values", pa.string()), ("synthetic", pa.int64())]
+    schema = pa.schema([*kinds, *((name, pa.float64()) for name in ("answer", "measured", "noise", "error_at_most"))])
+    written = 0
+    with pq.ParquetWriter(folder / ANSWERS, schema) as file:
+        for place, (marginal, counts) in enumerate(zip(tally.workload, tally.counts, strict=True), start=1):
+            if written + counts.size > MOST_ANSWERS:
+                break
+            file.write_table(pa.table(_answer_columns(place, marginal, counts.ravel(), factor, evidence), schema))
+            written += counts.size
+    return written
+
+
+def _question_row(place: int, accuracy: TableAccuracy) -> list[str]:
+    """A row of questions.csv; an empty cell is not known."""
+    table = accuracy.table
+    numbers = [getattr(accuracy, name) for name in QUESTION_NUMBERS]
+    return [
+        str(place),
+        table.describe(),
+        table.of,
+        join_names([*table.household, *(f"{role}.{name}" for role, name in table.roles)]),
+        join_names(table.person),
+        "yes" if table.size else "no",
+        *("" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value) for value in numbers),
+    ]
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Names in one cell, spaces between them; one with a space in it is quoted: `csv.reader([cell], delimiter=" ")`.
+
+    >>> print(join_names(["area", "own income"]))
+    area "own income"
+    """
+    text = io.StringIO()
+    csv.writer(text, delimiter=" ", lineterminator="").writerow(names)
+    return text.getvalue()
+
+
+def _answer_columns(
+    place: int, marginal: Marginal, counts: Integers, factor: float, evidence: Evidence
+) -> dict[str, Any]:
+    """The rows of answers.parquet for one table: each cell with its values in words, in the order of the flat table."""
+    import pyarrow as pa
+
+    schema, known, answer = evidence.schema, evidence.known(marginal), factor * counts
+    measured = np.zeros(counts.size) if known is None else known.values.ravel()
+    variance = np.full(counts.size, np.inf) if known is None else known.variance.ravel()
+    with np.errstate(invalid="ignore"):
+        reach = np.abs(answer - measured) + noise_reach(variance)
+
+    def where_measured(numbers: Floats) -> Any:
+        return pa.array(numbers, mask=~np.isfinite(variance))
+
+    axes = [[f"{number} {SIZE}" for number in range(schema.max_persons + 1)]] if marginal.size else []
+    axes += [list(schema.attribute(name).values) for name in marginal.attributes]
+    return {
+        "question": np.full(counts.size, place, np.int32),
+        "cell": np.arange(counts.size),
+        "values": ["; ".join(values) for values in product(*axes)],
+        "synthetic": counts,
+        "answer": answer,
+        "measured": where_measured(measured),
+        "noise": where_measured(np.sqrt(variance)),
+        "error_at_most": where_measured(reach),
+    }
+
+
+# -------------------------------------------------------------------- measurements, and the released table
+
+
+def measured_columns() -> Any:
+    """The columns of the file of measurements."""
+    import pyarrow as pa
+
+    kinds = {"measurement": pa.int32(), "cell": pa.int64(), "value": pa.int64(), "variance": pa.float64()}
+    return pa.schema(list(kinds.items()))
+
+
+def _write_measurements(synthesis: SynthesisContents, path: Path) -> None:
+    """First the noisy counts in the order of the statement's `measured`, then what was `published_exactly`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    noisy = [part.counts(synthesis.schema) for part in synthesis.fitted.measured]
+    exact = [(np.arange(counts.size), counts.ravel(), np.zeros(counts.size)) for counts in synthesis.exact.values()]
+    with pq.ParquetWriter(path, measured_columns()) as file:
+        for place, (cells, values, variance) in enumerate([*noisy, *exact], start=1):
+            columns = [np.full(len(cells), place, np.int32), cells, np.rint(values).astype(np.int64), variance]
+            file.write_table(pa.table([pa.array(column) for column in columns], schema=measured_columns()))
+
+
+def _write_released_table(synthesis: SynthesisContents, folder: Path) -> Iterator[str]:
+    """The table that the households agree with and, if they have its levels, each leaf with the regions it lies in."""
+    released, schema = synthesis.table, synthesis.schema
+    if released is None:
+        return
+    values = [schema.attribute(name).values for name in released.attributes]
+    rows = product(*values, range(released.first_size, released.last_size + 1))
+    header = ["region", *(category for category, _ in released.by), "size", "count"]
+    counts = released.counts.ravel().tolist()
+    _write_csv(folder / SIZES, header, ([*row, count] for row, count in zip(rows, counts, strict=True)))
+    yield SIZES
+    if released.levels is None:
+        return
+    above = zip(released.levels.attributes, released.levels.of_leaf, strict=True)
+    columns = [[attribute.values[code] for code in codes.tolist()] for attribute, codes in above]
+    header = [attribute.name for attribute in released.levels.attributes]
+    _write_csv(folder / REGIONS, header, zip(*columns, strict=True))
+    yield REGIONS
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
