@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 from tallytree.domain.schema import Attribute, Schema
-from tallytree.lab.households import DOMAINS
+from tallytree.lab.datasets import DOMAINS
 from tallytree.lab.rivals.hgem import expected_counts, queries_of
 from tallytree.synthesis.models.mixture import Mixture
 from tallytree.synthesis.workload import Workload, sampled_sets

@@ -30,7 +30,7 @@ from experiments.omniscient import omniscient_errors
 from tallytree.core import charts
 from tallytree.core.charts import COLORS
 from tallytree.lab import Results, Truth, compare, plots
-from tallytree.lab.audit.shared_noise import estimate_with_shared_noise
+from tallytree.lab.audit.planted import estimate_with_shared_noise
 from tallytree.lab.datasets import make
 from tallytree.lab.metrics import level_errors
 from tallytree.lab.truth import seeded_measurements

@@ -16,8 +16,8 @@ import numpy as np
 from tallytree.core.errors import SpecError
 from tallytree.domain.categories import Categories
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.lab.households import Tables
-from tallytree.lab.plain import read_counts, region_columns, text_table, truth_of_cells, whole_numbers
+from tallytree.lab.counts_files import read_counts, region_columns, text_table, truth_of_cells, whole_numbers
+from tallytree.lab.datasets import Tables
 from tallytree.lab.truth import Truth
 
 __all__ = ["LOADERS", "REGION_TABLES", "TWO_TABLES", "load", "load_regions", "load_tables", "read_counts"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import tallytree as tt
 from tallytree.core import charts
 from tallytree.lab import compare, plots
-from tallytree.lab.audit.as_printed import CHAIN_AS_PRINTED
+from tallytree.lab.audit.planted import CHAIN_AS_PRINTED
 from tallytree.lab.datasets import make
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"

@@ -76,7 +76,7 @@ ENDING_LOOPS = {
     "estimate.matching.runs_by_size": (1, "runs that were counted are found again"),
     "estimate.matching._largest": (4, "Hoare's selection: each turn leaves a place behind"),
     "estimate.relaxation._level_for": (1, "Newton's method on a convex sum of pieces, in whole numbers, from above"),
-    "lab.rivals.chebyshev.move": (1, "a range of whole numbers is halved: 64 turns"),
+    "lab.rivals.topdown.move": (1, "a range of whole numbers is halved: 64 turns"),
     "lab.rivals.cost_tables._split": (1, "a range of whole numbers is halved: 64 turns"),
     "lab.rivals.cost_tables._steps": (1, "a range of places is halved"),
     "privacy.noise.inversion._look_up": (1, "a range of places is halved"),
@@ -203,7 +203,7 @@ def test_a_release_can_only_be_drawn_with_cryptographic_randomness():
         "lab.audit.border",
     }
     # The audit's planted defects are seeded too. Its recorder stands in for the noise on made-up tables, in `injected`.
-    audited = {"lab.audit.planted", "lab.audit.shared_noise", "lab.audit.border"}
+    audited = {"lab.audit.planted", "lab.audit.border"}
     assert users("measure_with") == {"lab.truth", *audited}
     assert users("seeded") == {"lab.microdata", *audited}
     assert calls(lambda call: any(word.arg == "randomness" for word in call.keywords)) == {

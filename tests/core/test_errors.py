@@ -49,7 +49,7 @@ CLASSES = exception_classes()
 
 def example(kind):
     """An error of a class, made as the package makes it."""
-    from tallytree.lab.columns import UnclearLevels, UnclearSizes
+    from tallytree.lab.counts_files import UnclearLevels, UnclearSizes
     from tallytree.publish.release.fallback import NotEstimated
     from tallytree.publish.run_folder import RunState, SpentError
     from tallytree.tables.problems import InputProblems, problem

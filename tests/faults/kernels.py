@@ -36,9 +36,8 @@ from tallytree.estimate.posterior import Counted, Lists, count_posterior, list_p
 from tallytree.estimate.shrinkage import shrink_rows
 from tallytree.estimate.simplex import nearest_with_total
 from tallytree.estimate.transport import nearest_table, settled_tables
-from tallytree.lab.rivals.chebyshev import chebyshev_down
 from tallytree.lab.rivals.cost_tables import table_estimate
-from tallytree.lab.rivals.topdown import blue_down, top_down
+from tallytree.lab.rivals.topdown import blue_down, chebyshev_down, top_down
 from tests.faults.isolated import run_cases
 from tests.faults.tally import Tally
 from tests.oracles import joint as joint_oracle

@@ -10,7 +10,7 @@ import pytest
 
 from tallytree import Budget, Hierarchy, SpecError, one_entity, one_group
 from tallytree.lab import Truth
-from tallytree.lab.audit.as_printed import CHAIN_AS_PRINTED, real_epsilon, real_epsilon_from_the_front
+from tallytree.lab.audit.planted import CHAIN_AS_PRINTED, real_epsilon, real_epsilon_from_the_front
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours

@@ -10,8 +10,16 @@ import pytest
 from scipy.stats import beta, norm
 
 from tallytree import Budget, SpecError, one_entity
-from tallytree.lab.audit.bounds import bound_of_events, lower_bound, rate_at_least, rate_at_most
-from tallytree.lab.audit.loss import exact_epsilon, exact_loss, least_epsilon, log_ratios
+from tallytree.lab.audit.bounds import (
+    bound_of_events,
+    exact_epsilon,
+    exact_loss,
+    least_epsilon,
+    log_ratios,
+    lower_bound,
+    rate_at_least,
+    rate_at_most,
+)
 from tallytree.lab.audit.worlds import PEOPLE, group_sizes, pairs, tree
 from tallytree.lab.truth import measured_without_noise, seeded
 from tallytree.privacy.plan import every_level

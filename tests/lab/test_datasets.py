@@ -9,9 +9,9 @@ import pytest
 import tallytree as tt
 from tallytree.core.errors import SpecError
 from tallytree.domain.category_trees import over_categories
+from tallytree.lab.blocks import HOUSEHOLDS_AT_A_TIME
 from tallytree.lab.datasets import DATASETS, DOMAINS, make, make_households, write_people
 from tallytree.lab.nation import SHARES
-from tallytree.lab.people import HOUSEHOLDS_AT_A_TIME
 
 SMALL = {"census": {}, "taxi": {"zones": 28}, "race": {}, "people": {}, "blocks": {}}
 SCALE = {"census": 0.01, "taxi": 0.01, "race": 0.01, "people": 0.0002, "blocks": 0.0005}

@@ -7,9 +7,8 @@ import pytest
 from pyarrow import csv
 
 from tallytree.core.errors import SpecError
-from tallytree.lab.columns import UnclearLevels, UnclearSizes
+from tallytree.lab.counts_files import UnclearLevels, UnclearSizes, read_counts
 from tallytree.lab.datasets import make
-from tallytree.lab.plain import read_counts
 
 
 def written(tmp_path, text, name="counts.csv"):

@@ -9,7 +9,7 @@ from experiments.named_files import load
 from tallytree import Budget, SpecError, one_entity
 from tallytree.domain.histogram import at_least
 from tallytree.lab import Truth
-from tallytree.lab.audit.shared_noise import estimate_with_shared_noise, shared_noise_measurements
+from tallytree.lab.audit.planted import estimate_with_shared_noise, shared_noise_measurements
 from tallytree.lab.metrics import level_errors
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
-from tallytree.lab.households import DOMAINS
+from tallytree.lab.datasets import DOMAINS
 from tallytree.synthesis.workload import MOST_TABLES, Workload, all_sets, default_workload, named, sampled_sets
 from tests.synthesis.helpers import schema_of
 

@@ -28,9 +28,8 @@ from tallytree.lab.audit.border import PUBLISHED
 from tallytree.lab.audit.running import audit
 from tallytree.lab.audit.verdicts import WARNING as AUDIT_WARNING
 from tallytree.lab.audit.verdicts import Audit, BorderRow, Row
-from tallytree.lab.columns import UnclearLevels, UnclearSizes
+from tallytree.lab.counts_files import UnclearLevels, UnclearSizes, read_counts
 from tallytree.lab.datasets import DATASETS, make
-from tallytree.lab.plain import read_counts
 from tallytree.lab.plots import save_with_plots
 from tallytree.lab.results import WARNING, Results
 from tallytree.lab.runner import compare

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.lab.households import DOMAINS, make_households
+from tallytree.lab.datasets import DOMAINS, make_households
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit

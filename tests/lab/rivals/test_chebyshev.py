@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Hierarchy, SpecError
-from tallytree.lab.rivals.chebyshev import chebyshev_down, move
-from tallytree.lab.rivals.topdown import top_down
+from tallytree.lab.rivals.topdown import chebyshev_down, move, top_down
 from tests.oracles.trees import even_tree, is_feasible, noisy_counts, random_tree, two_sided_geometric
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
-from tallytree.lab.households import DOMAINS
+from tallytree.lab.datasets import DOMAINS
 from tallytree.lab.rivals.mwem import Histogram
 from tallytree.synthesis.models.model import MeasuredCell
 from tallytree.synthesis.models.public_stream import PublicStream

@@ -4,6 +4,20 @@ Each is a way in which noise, sensitivities, budgets or the selection of rows ha
 could in ours. Everything but the defect is what a release runs, and the distinguishers are those of the audit: none
 knows the defect that it looks for. Noise is seeded, so that a planted defect is caught every time or never; another
 `seed` shows how often.
+
+Two of them are the noise of published papers: `CHAIN_AS_PRINTED` and `shared_noise_measurements` are used by themselves
+too. The PGSR paper gives each number of a level's chain noise for one change by one entity (Section 9.2.2), but one
+entity changes as many numbers as the level has regions. So with a stated ε over L levels the real loss is (ε / L) · Σ
+|R_ℓ|, and it is larger still on the paper's own counts from the front, which all shift when a group appears or
+vanishes. The same noise is what `pgsr-chain` adds under the honest budget with shares in proportion to |R_ℓ|: that is
+the plan made here, so an account of it shows the real ε.
+
+The code that Kuo and others published seeds its generator anew for every region, always with the same number. Their
+proof needs independent noise (levels compose in sequence, regions in parallel): with shared noise the difference of two
+regions' measurements is exact, and nothing is protected. It also changes the errors. Noise that is the same in all
+leaves adds up on the way to the root in proportion to their number, not to its square root; and noise that is the same
+above and below makes a parent agree with its children's mistakes. The paper's table comes out with shared noise and
+not with independent noise, so the former is here to compare with. It takes a `Truth`, which is public or made up.
 """
 
 from __future__ import annotations
@@ -17,20 +31,21 @@ from statistics import median
 import numpy as np
 
 from tallytree.core.arrays import Integers
-from tallytree.lab.audit.as_printed import CHAIN_AS_PRINTED
-from tallytree.lab.audit.bounds import CONFIDENCE, lower_bound
+from tallytree.core.errors import SpecError
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.lab.audit.bounds import CONFIDENCE, lower_bound, total_log_ratio
 from tallytree.lab.audit.household_rounds import CASES, EPSILON, halved_selection
-from tallytree.lab.audit.loss import total_log_ratio
 from tallytree.lab.audit.releases import BUDGETS, Setting, sampled, worst_pairs
 from tallytree.lab.audit.verdicts import Row, stated
 from tallytree.lab.audit.worlds import MAX_SIZE, PEOPLE, QUANTITIES, Kind, pairs, tree
-from tallytree.lab.truth import SeededWords, measured_without_noise, seeded
-from tallytree.mechanisms import Mechanism
-from tallytree.privacy.budget import Budget
+from tallytree.lab.truth import SeededWords, Truth, measured_without_noise, seeded
+from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism
+from tallytree.mechanisms.pgsr import chain
+from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.neighbours import one_entity
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, one_entity
 from tallytree.privacy.noise.randomness import Randomness
-from tallytree.privacy.plan import Plan, every_level
+from tallytree.privacy.plan import Plan, Shares, every_level
 from tallytree.privacy.run import measure_with
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
@@ -234,3 +249,102 @@ def _bound_by_likelihood(
 
 def _halved_selection(seed: Seed, runs: int, delta: float, confidence: float) -> float:
     return lower_bound(*halved_selection(runs, *seed), delta=delta, confidence=confidence).epsilon
+
+
+# -------------------------------------------------------------------- the noise of the PGSR paper as printed
+
+
+def real_epsilon(stated: Budget, hierarchy: Hierarchy) -> Fraction:
+    """The ε that the paper's noise spends where it states `stated`, on survival counts: for either privacy unit."""
+    return _stated_epsilon(stated) * len(hierarchy) / hierarchy.depth
+
+
+def real_epsilon_from_the_front(stated: Budget, hierarchy: Hierarchy, neighbours: Neighbours) -> Fraction:
+    """The same on the paper's counts from the front.
+
+    Where groups persist with a size-0 cell, they tell as much as survival counts. Where a group of size 1 can vanish,
+    all counts from its cell to the end of the chain change by one: K·|R_ℓ| of them, against noise for the `at_least`
+    sensitivity of one region.
+    """
+    persistent = real_epsilon(stated, hierarchy)
+    if neighbours.public_totals:
+        return persistent
+    all_of_them = neighbours.max_size * neighbours.rows_per_entity
+    return persistent * Fraction(all_of_them, neighbours.sensitivity("at_least").l1)
+
+
+@dataclass(frozen=True)
+class AsPrinted(Mechanism):
+    """`pgsr-chain` with the paper's noise. Its budget is the stated one; its plan's is the one that is really spent."""
+
+    def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
+        """Noise of scale L / ε (times the quantity bound) on every level, charged with what it really costs."""
+        if shares is not None:
+            raise SpecError(f"{self.name} divides its stated budget equally over the levels, as the paper does")
+        spent = Budget(epsilon=real_epsilon(budget, hierarchy))
+        return every_level("chain", hierarchy, spent, unit, np.diff(hierarchy.level_starts).tolist())
+
+
+def as_printed(measurements: Measurements) -> Estimate:
+    """M_c^ch; the certificate gives the ε that was stated and the ε that was spent."""
+    hierarchy = measurements.hierarchy
+    spent = measurements.budget.amount
+    stated = spent * hierarchy.depth / len(hierarchy)
+    words = (
+        f"NOT PRIVATE as stated: the paper states ε = {as_decimal(stated)}, its noise spends ε = {as_decimal(spent)}"
+    )
+    return Estimate(chain(measurements).counts, words)
+
+
+def _stated_epsilon(stated: Budget) -> Fraction:
+    if stated.currency != "epsilon":
+        raise SpecError("the paper's chain has Laplace noise: give its stated budget as epsilon, without delta")
+    return stated.amount
+
+
+CHAIN_AS_PRINTED = AsPrinted(
+    name="pgsr-chain-as-printed",
+    symbol="M_c^ch as printed",
+    paper=MECHANISMS["pgsr-chain"].paper,
+    view="chain",
+    estimate=as_printed,
+    keeps=MECHANISMS["pgsr-chain"].keeps,
+    cost="less than the time of drawing the noise; spends many times the ε that it states",
+    use="showing what the paper's figures rest on",
+    refused="it spends more privacy than it states",
+)
+
+
+# -------------------------------------------------------------------- noise shared by regions and levels
+
+
+NOT_PRIVATE = "NOT PRIVATE: every region of every level was measured with the same noise"
+
+
+def shared_noise_measurements(truth: Truth, plan: Plan, *seed: object) -> Measurements:
+    """NOT PRIVATE: the plan's `at_least` questions, answered with one and the same noise in every region.
+
+    Levels with equal shares of the budget have the same vector; with unequal ones, vectors from the same random words.
+    """
+    if any(question.view != "at_least" for question in plan.questions):
+        raise SpecError("only `at_least` measurements have as many numbers in every region, so only they share noise")
+
+    def laplace(scale: Fraction, count: int) -> Integers:
+        return np.resize(seeded(*seed).laplace(scale, truth.max_size), count)
+
+    def gaussian(variance: Fraction, count: int) -> Integers:
+        return np.resize(seeded(*seed).gaussian(variance, truth.max_size), count)
+
+    shared = replace(
+        seeded(*seed), name="shared by regions and levels: NOT PRIVATE", laplace=laplace, gaussian=gaussian
+    )
+    return measure_with(shared, truth.group_sizes(), plan)
+
+
+def estimate_with_shared_noise(
+    truth: Truth, mechanism: Mechanism, budget: Budget, *seed: object, unit: PrivacyUnit | None = None
+) -> Estimate:
+    """NOT PRIVATE, and its certificate says so: what a mechanism makes of measurements that share their noise."""
+    plan = mechanism.plan(truth.hierarchy, budget, one_entity() if unit is None else unit)
+    found = mechanism.estimate(shared_noise_measurements(truth, plan, *seed))
+    return replace(found, certificate=f"{NOT_PRIVATE}; {found.certificate}")

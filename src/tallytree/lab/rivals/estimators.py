@@ -20,9 +20,8 @@ from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import counts_from_at_least
 from tallytree.lab.rivals import solvers
-from tallytree.lab.rivals.chebyshev import chebyshev_down
 from tallytree.lab.rivals.cost_tables import MOST_ENTRIES, paper_reach, table_entries, table_estimate, too_large
-from tallytree.lab.rivals.topdown import blue_down, top_down
+from tallytree.lab.rivals.topdown import blue_down, chebyshev_down, top_down
 from tallytree.mechanisms.mechanism import ALL_TOTALS, PGSR, Estimate, Mechanism, precisions, sizes_of, terms
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.measurements import Measurements
