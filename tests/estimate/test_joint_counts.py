@@ -12,7 +12,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.joint_tables import joint_counts
 from tallytree.estimate.simplex import simplex_threshold, whole_simplex
 from tallytree.lab.truth import Truth, seeded_measurements
-from tallytree.mechanisms.joint import joint_counts as joint_counts_mechanism
+from tallytree.mechanisms.pgsr import joint_counts as joint_counts_mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_group
 from tallytree.privacy.plan import every_level

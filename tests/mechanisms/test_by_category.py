@@ -10,8 +10,8 @@ from tallytree.domain.category_trees import by_category, on_level
 from tallytree.domain.histogram import earth_movers_distance
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
-from tallytree.mechanisms.by_category import believed_details
-from tallytree.mechanisms.topdown_estimate import _measured
+from tallytree.mechanisms.measured_leaves import noisy_values
+from tallytree.mechanisms.topdown_estimate import estimate_details
 from tallytree.privacy import Budget
 from tallytree.privacy.run import measure_with
 from tallytree.tables import GroupSizes, Sealed
@@ -39,7 +39,7 @@ def test_at_the_root_details_and_sums_together_are_least_squares_over_both():
     private, _, plan = prepared("group", all_share="0.4")
     measurements, tree = measure_with(seeded(5), private, plan), private.hierarchy
     over = measurements.over_categories
-    mean, variance = believed_details(measurements, _measured(measurements), _measured(over))
+    mean, variance = estimate_details(measurements, noisy_values(measurements), noisy_values(over))
     margins = []
     for part in measurements.measured:
         values = part.values.astype(float)
@@ -59,7 +59,7 @@ def test_variances_are_those_that_noise_shows():
     for seed in range(400):
         measurements = measure_with(seeded(seed), private, plan)
         over = measurements.over_categories
-        mean, variance = believed_details(measurements, _measured(measurements), _measured(over))
+        mean, variance = estimate_details(measurements, noisy_values(measurements), noisy_values(over))
         draws.append(mean)
     ratio = np.var(draws, axis=0) / variance
     assert 0.9 < ratio.mean() < 1.1  # 400 seeds, fixed

@@ -12,8 +12,8 @@ from tallytree.estimate.least_squares import subtree_estimates
 from tallytree.lab import Truth
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.mechanisms.tail_posterior import sharpened
-from tallytree.mechanisms.topdown_estimate import _measured, _weigh
+from tallytree.mechanisms.measured_leaves import noisy_values, sharpened
+from tallytree.mechanisms.topdown_estimate import _weigh
 from tallytree.privacy.neighbours import Neighbours
 
 TREE = tt.Hierarchy.from_levels(
@@ -37,7 +37,7 @@ def measured(truth, epsilon, run=0, shares=(0, 0, 1)):
 
 
 def known(measurements) -> tuple[np.ndarray, np.ndarray]:
-    return subtree_estimates(*_measured(measurements), TREE)
+    return subtree_estimates(*noisy_values(measurements), TREE)
 
 
 @pytest.mark.parametrize("public", [True, False])

@@ -28,7 +28,7 @@ from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.registry import Registry
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.mechanisms import count_of_counts, joint, pgsr, tallytree
+from tallytree.mechanisms import count_of_counts, pgsr, tallytree
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism, check_range
 from tallytree.privacy.budget import Budget
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 MECHANISMS: Registry[Mechanism] = Registry(
-    {row.name: row for family in (tallytree, pgsr, joint, count_of_counts) for row in family.ROWS}, "rivals.estimators"
+    {row.name: row for family in (tallytree, pgsr, count_of_counts) for row in family.ROWS}, "rivals.estimators"
 )
 
 NEAREST: dict[View, str] = {"counts": "pgsr-hierarchical-dp", "at_least": "pgsr-cumulative-dp"}

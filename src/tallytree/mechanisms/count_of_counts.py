@@ -9,12 +9,12 @@ largest size can be (footnote 6).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from math import ceil, sqrt
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -26,8 +26,8 @@ from tallytree.estimate.isotonic import counts_of, non_decreasing_in_place, non_
 from tallytree.estimate.matching import SPREAD_RANGE, matched
 from tallytree.estimate.nearest import nearest_consistent
 from tallytree.estimate.simplex import nearest_with_total
-from tallytree.mechanisms.mechanism import Estimate, Mechanism, precisions
-from tallytree.privacy.budget import Budget, exact
+from tallytree.mechanisms.mechanism import Estimate, Optioned, precisions, read_share
+from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurement, Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question, Shares, level_shares
@@ -68,8 +68,7 @@ def _views(methods: Sequence[str]) -> str:
     return ", ".join(f"{view} ({', '.join(names)})" for view, names in named.items())
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """The options of the count-of-counts mechanisms; each takes some of them."""
 
     methods: tuple[str, ...] | None = None  # from the top level down; None: chosen from public facts
@@ -78,48 +77,34 @@ class Settings:
     totals_share: Fraction | None = None  # of the budget, for private totals
     largest_share: Fraction | None = None  # of the budget, for a largest size that is not public
 
-    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
-        """Those of the named options that have a value, in plain ones."""
-        changed = {f.name: getattr(self, f.name) for f in fields(self) if f.name in names}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
-        return {
-            name: str(value) if isinstance(value, Fraction) else value
-            for name, value in plain.items()
-            if value is not None
-        }
-
     @property
     def aside(self) -> Fraction:
         """What is set aside for totals and the largest size."""
         return (self.totals_share or Fraction(0)) + (self.largest_share or Fraction(0))
 
 
+_USUAL, _NAIVE = Settings(), Settings(method="naive")
+
+
 @dataclass(frozen=True)
-class CountOfCounts(Mechanism):
+class CountOfCounts(Optioned):
     """A mechanism with a method for each level that it measures."""
 
-    estimate: partial[Estimate]
     keeps: str = "regions add up; every region's total where it is public or was measured first"
     keeps_totals: bool = True
-    takes: tuple[str, ...] = ()  # options
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = _USUAL
 
-    def configured(self, options: Mapping[str, Any]) -> CountOfCounts:
-        """The mechanism with these options; wrong ones are refused."""
-        if unknown := [name for name in options if name not in self.takes]:
-            raise SpecError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(self.takes)}")
-        changed = {name: _checked(name, value) for name, value in options.items() if value is not None}
-        return self._set(replace(self.settings, **changed))
+    @staticmethod
+    def read_option(option: str, value: Any) -> Any:
+        """An option's value as the settings have it, or a SpecError."""
+        return _checked(option, value)
 
-    def _set(self, settings: Settings) -> CountOfCounts:
-        if settings.aside >= 1:
+    def set(self, **changed: Any) -> Self:
+        """The mechanism with some of its settings changed."""
+        found = super().set(**changed)
+        if found.settings.aside >= 1:
             raise SpecError("totals_share and largest_share leave nothing of the budget for the sizes themselves")
-        return replace(self, settings=settings, estimate=partial(self.estimate.func, settings))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options in plain values, as `configured` takes them."""
-        return self.settings.to_json(self.takes)
+        return found
 
     @property
     def _methods(self) -> tuple[str, ...]:
@@ -188,7 +173,7 @@ class Matching(CountOfCounts):
         if self.settings.methods is not None:
             return self
         methods = methods_for(hierarchy, totals, neighbours.max_size)
-        return self._set(replace(self.settings, methods=methods))
+        return self.set(methods=methods)
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
         """Each level's method decides what is measured there."""
@@ -382,10 +367,7 @@ def _largest(measurements: Measurements) -> int | None:
 def _checked(option: str, value: Any) -> Any:
     """An option's value, as `Settings` holds it."""
     if option in ("totals_share", "largest_share"):
-        share = exact(value, option)
-        if not 0 < share < 1:
-            raise SpecError(f"{option} must lie between 0 and 1, not {value!r}")
-        return share
+        return read_share(option, value)
     if option == "merge":
         if value not in ("weighted", "plain"):
             raise SpecError(f"merge must be weighted or plain, not {value!r}")
@@ -401,15 +383,13 @@ def _checked(option: str, value: Any) -> Any:
     return tuple(value) if option == "methods" else value
 
 
-_NAIVE = Settings(method="naive")
-
 ROWS = (
     Matching(
         name="coc-matching",
         symbol="Hc×Hc×… with matching",
         paper=f"{_COC}, Sections 4 and 5",
         view="at_least",
-        estimate=partial(by_matching, Settings()),
+        estimate=partial(by_matching, _USUAL),
         cost="a few times the time of drawing the noise; regions' own estimates are optimal, all together are not",
         use="very sparse sizes, or a method of its own for each level (methods)",
         takes=("methods", "merge", "totals_share", "largest_share"),
@@ -419,7 +399,7 @@ ROWS = (
         symbol="BU",
         paper=f"{_COC}, Section 6.2.2",
         view="at_least",
-        estimate=partial(by_leaves, Settings()),
+        estimate=partial(by_leaves, _USUAL),
         cost="a few times the time of drawing the leaves' noise; each leaf's estimate is optimal",
         use="where well-populated leaves matter and upper levels do not: errors add up on the way",
         takes=("method", "totals_share", "largest_share"),

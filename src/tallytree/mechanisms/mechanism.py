@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from importlib.util import find_spec
 from math import sqrt
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from tallytree.estimate.alternating import VALUE_LIMIT
 from tallytree.estimate.checks import SUM_LIMIT
 from tallytree.estimate.least_squares import LEAST_VARIANCE
 from tallytree.privacy.accounting import NOISE_FOR, scale_for
-from tallytree.privacy.budget import Budget
+from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question, Shares, divided, every_level
@@ -153,6 +154,54 @@ class Mechanism:
                     f"{self.name} is for at most {self.most_cells:,} cells (regions × sizes), and these are {cells:,}; "
                     "use pgsr-hierarchical-dp, pgsr-cumulative-dp or auto"
                 )
+
+
+@dataclass(frozen=True)
+class Optioned(Mechanism):
+    """A mechanism with options: `settings`, a NamedTuple, has their values, and `estimate` takes it first."""
+
+    estimate: partial[Estimate]
+    settings: Any = None
+    takes: tuple[str, ...] = ()  # the names of its options
+
+    @staticmethod
+    def read_option(option: str, value: Any) -> Any:
+        """An option's value as the settings have it, or a SpecError."""
+        raise NotImplementedError
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options in plain values, as `configured` takes them."""
+        given = {name: _plain(getattr(self.settings, name)) for name in self.takes}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def configured(self, options: Mapping[str, Any]) -> Mechanism:
+        """The mechanism with these options; wrong ones are refused."""
+        if unknown := [name for name in options if name not in self.takes]:
+            raise SpecError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(self.takes)}")
+        return self.set(**{name: self.read_option(name, value) for name, value in options.items() if value is not None})
+
+    def set(self, **changed: Any) -> Self:
+        """The mechanism with some of its settings changed."""
+        settings = self.settings._replace(**changed)
+        return replace(self, settings=settings, estimate=partial(self.estimate.func, settings))
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON has it."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, Fraction) else value
+
+
+def read_share(option: str, value: Any) -> Fraction:
+    """A share of the budget that an option sets aside."""
+    share = exact(value, option)
+    if not 0 < share < 1:
+        raise SpecError(f"{option} must lie between 0 and 1, not {value!r}")
+    return share
 
 
 def _asked(plan: Plan) -> Iterator[Question]:

@@ -14,20 +14,19 @@ and a long sparse tail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import BudgetError, SpecError
 from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms.budget_allocation import balanced_shares, hardly_noisy
-from tallytree.mechanisms.by_category import ALL_SHARE, check_by_category, plan_by_category
-from tallytree.mechanisms.leaf_totals import measured_totals, places_for
-from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism
+from tallytree.mechanisms.measured_leaves import measured_totals, places_for
+from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, Optioned
 from tallytree.mechanisms.settings import (
     AT_LEAST,
     BELIEFS,
@@ -35,28 +34,33 @@ from tallytree.mechanisms.settings import (
     LISTS,
     MOST_STATES,
     SIZES_PER_GROUP,
+    Division,
+    Leaves,
     Settings,
+    divisions,
     read_option,
+    up_to,
     way_of_leaves,
 )
-from tallytree.mechanisms.size_bands import Division, Leaves, divisions, up_to
 from tallytree.mechanisms.topdown_estimate import estimate_from_the_top, played
 from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import Measurements, Settled
-from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import EitherWay, Fork, Plan, Question, Shares, level_shares, priority_shares
 
+ALL_SHARE = Fraction(3, 10)  # of the budget, for the sums over categories that members decide
+USUAL = Settings()
 FIRST_SHARE = Fraction(1, 50)  # of the budget, to find out whether there are
 
 
 @dataclass(frozen=True)
-class Tallytree(Mechanism):
+class Tallytree(Optioned):
     """Measured where it is worth it, settled from the top."""
 
     keeps_listed: ClassVar[bool] = True
 
-    estimate: partial[Estimate]
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = USUAL
+    read_option = staticmethod(read_option)
 
     @property
     def divides_itself(self) -> bool:
@@ -75,25 +79,6 @@ class Tallytree(Mechanism):
             return "sorted sizes of the lowest level; at_least on upper levels that have a share"
         return "at_least, on every level that has a share"
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options in plain values, as `configured` takes them."""
-        given = self.settings._asdict()
-        plain = {name: str(value) if isinstance(value, Fraction) else value for name, value in given.items()}
-        if self.settings.bands is not None:
-            plain["bands"] = [band.to_json() for band in self.settings.bands]
-        return {name: value for name, value in plain.items() if value is not None}
-
-    def configured(self, options: Mapping[str, Any]) -> Tallytree:
-        """The mechanism with these options; wrong ones are refused."""
-        if unknown := [name for name in options if name not in Settings._fields]:
-            raise SpecError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(Settings._fields)}")
-        changed = {name: read_option(name, value) for name, value in options.items() if value is not None}
-        return self._set(self.settings._replace(**changed))
-
-    def _set(self, settings: Settings) -> Tallytree:
-        return replace(self, settings=settings, estimate=partial(self.estimate.func, settings))
-
     def suited_to(self, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None) -> Tallytree:
         """With the way that leaves are measured decided: lists where a leaf has less than 1/4 group per size.
 
@@ -105,10 +90,10 @@ class Tallytree(Mechanism):
         measured first, and the same rule goes by them.
         """
         if self.settings.bands is not None:
-            self = self._set(self.settings._replace(bands=up_to(self.settings.bands, neighbours.max_size)))
+            self = self.set(bands=up_to(self.settings.bands, neighbours.max_size))
         if neighbours.categories.members_decide:
             share, way = self.settings.all_share or ALL_SHARE, self.settings.leaves or AT_LEAST
-            return self._set(self.settings._replace(leaves=way, all_share=share))
+            return self.set(leaves=way, all_share=share)
         if self.settings.leaves == BELIEFS and totals is not None:
             most = int(totals[hierarchy.level_slice(hierarchy.depth - 1)].max())
             if most * neighbours.max_size > MOST_STATES:
@@ -120,18 +105,16 @@ class Tallytree(Mechanism):
             return self
         besides = self.settings.entities_share is not None or self.settings.all_share is not None
         if besides or neighbours.groups_listed:  # which only at_least counts agree with
-            return self._set(self.settings._replace(leaves=AT_LEAST))
+            return self.set(leaves=AT_LEAST)
         if totals is not None:
             leaves = hierarchy.level_slice(hierarchy.depth - 1)
             groups = float(totals[leaves].mean())
-            return self._set(
-                self.settings._replace(leaves=way_of_leaves(groups, int(totals[leaves].max()), neighbours.max_size))
-            )
+            return self.set(leaves=way_of_leaves(groups, int(totals[leaves].max()), neighbours.max_size))
         if self.settings.lists_below is None:
             if self.settings.bands is not None or neighbours.max_size < FEWEST_SIZES:
-                return self._set(self.settings._replace(leaves=AT_LEAST))
-            self = self._set(self.settings._replace(lists_below=Fraction(neighbours.max_size, SIZES_PER_GROUP)))
-        return self._set(self.settings._replace(totals_share=self.settings.totals_share or FIRST_SHARE))
+                return self.set(leaves=AT_LEAST)
+            self = self.set(lists_below=Fraction(neighbours.max_size, SIZES_PER_GROUP))
+        return self.set(totals_share=self.settings.totals_share or FIRST_SHARE)
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
         """Refuse what cannot be released, from public facts alone: before anything is spent."""
@@ -289,13 +272,52 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, bud
     return balanced_shares(hierarchy, budget)
 
 
+def check_by_category(neighbours: Neighbours, settings: Settings, ways: Sequence[Leaves | None]) -> None:
+    """Refuse options that do not go with the data's categories."""
+    categories, summed = neighbours.categories, settings.all_share is not None
+    if summed and not categories.columns:
+        raise SpecError("all_share measures the sums over categories, and here there are none")
+    first = settings.totals_share is not None or settings.lists_below is not None
+    others = LISTS in ways or first or settings.entities_share is not None
+    if (summed or categories.members_decide) and (others or BELIEFS in ways or settings.bands is not None):
+        raise SpecError(
+            "sums over categories are measured besides the details (all_share; always where members decide a "
+            "category): leave out lists, beliefs, bands, totals_share, lists_below and entities_share, which do not go "
+            "with that"
+        )
+    if neighbours.groups_listed and others:
+        raise SpecError(
+            "numbers of groups are public by region and not by category here: leave out lists, totals_share, "
+            "lists_below and entities_share, which do not go with that"
+        )
+
+
+def plan_by_category(
+    hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Sequence[Fraction], all_share: Fraction
+) -> Plan:
+    """Sums and details on every level that has a share, below the root over all categories."""
+    if shares[0] != 0:
+        raise BudgetError(
+            f"level {hierarchy.levels[0]!r} cannot have a share of its own here: the sums of level "
+            f"{hierarchy.levels[1]!r} are the same number, and have one"
+        )
+    if shares[-1] == 0:
+        raise BudgetError("the lowest level must have a share: all other levels are sums of it")
+    asked = [(level, share) for level, share in enumerate(shares) if share]
+    sums = [Question("at_least", level, share * all_share, summed=True) for level, share in asked]
+    view: View = "counts" if hierarchy.by.members_decide else "at_least"
+    details = [Question(view, level, share * (1 - all_share)) for level, share in asked]
+    return Plan(budget, unit, (*sums, *details))
+
+
 ROWS: Sequence[Mechanism] = (
     Tallytree(
         name="tallytree",
         symbol="",
         paper="our own: docs/mechanisms.md#tallytree",
         view="at_least",
-        estimate=partial(estimate_from_the_top, Settings()),
+        estimate=partial(estimate_from_the_top, USUAL),
+        takes=Settings._fields,
         cost="some times the time of drawing the noise; lists take groups × sizes steps",
         use="entities as the privacy unit: the default there",
         keeps=ALL_TOTALS,

@@ -26,7 +26,7 @@ from tallytree.domain.histogram import earth_movers_distance
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, instead_of, prepare
 from tallytree.mechanisms.budget_allocation import balanced_shares
-from tallytree.mechanisms.leaf_totals import measured_totals, places_for, with_totals
+from tallytree.mechanisms.measured_leaves import measured_totals, places_for, with_totals
 from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.goals import suggest
 from tallytree.planning.prior import Prior
