@@ -91,7 +91,7 @@ def release_case(cells: int, levels: int, sizes: int) -> dict[str, Any]:
     from tallytree.privacy.budget import Budget
     from tallytree.privacy.neighbours import Neighbours, one_entity
     from tallytree.privacy.run import measure
-    from tallytree.publish.release.making import estimated
+    from tallytree.publish.release.release_run import Publication, estimate_release
     from tallytree.tables import GroupSizes, Sealed
 
     def made(tree: Hierarchy, counts: Integers, tell: Callable[[Any], None] = lambda stage: None) -> None:
@@ -110,7 +110,7 @@ def release_case(cells: int, levels: int, sizes: int) -> dict[str, Any]:
 
         tell(Stage("measuring"))
         measurements = measure(data, plan, settle=chosen.settle)
-        estimated(measurements, chosen, intervals="guaranteed", progress=tell)
+        estimate_release(measurements, chosen, Publication(intervals="guaranteed"), progress=tell)
 
     def counted(tree: Hierarchy, sizes: int) -> Integers:
         rng = np.random.default_rng(1)

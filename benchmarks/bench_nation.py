@@ -100,15 +100,16 @@ def step_copy(folder: Path, scale: float, stages: Stages) -> None:
 
 def step_release(folder: Path, scale: float, stages: Stages) -> None:
     from tallytree.command.command_options import ReleaseOptions
-    from tallytree.command.make import _made
+    from tallytree.command.make import _make
     from tallytree.command.release_spec import ReleaseSpec
+    from tallytree.privacy.run import UNPAID
     from tallytree.publish.run_folder import RunFolder
 
     out, spec = folder / "release", ReleaseSpec.load(folder / wanted_spec(folder))
     for old in (out, folder / "release.partial"):
         shutil.rmtree(old, ignore_errors=True)
-    run, order = RunFolder(folder / "release.partial"), ReleaseOptions(spec=folder / wanted_spec(folder), out=out)
-    made, release_id = _made(spec, out, run, stages, ledger=None, order=order)
+    run, options = RunFolder(folder / "release.partial"), ReleaseOptions(spec=folder / wanted_spec(folder), out=out)
+    made, release_id = _make(spec, run, UNPAID, options, stages)
     run.finish()
     stages.close()
     print(json.dumps({"made": repr(made), "id": release_id}), flush=True)

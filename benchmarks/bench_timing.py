@@ -29,7 +29,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.keystream import Keystream
 from tallytree.privacy.run import measure
 from tallytree.privacy.selection import candidates, choose
-from tallytree.publish.release.making import estimated
+from tallytree.publish.release.release_run import Publication, estimate_release
 
 STATES, COUNTIES, GROUPS, LARGEST = 10, 200, 500, 40
 STEPS = {"read": 1, "measure": 8, "estimate": 2, "write": 1, "load": 1}  # and how often in one turn
@@ -115,7 +115,7 @@ class Run:
         self.measured = measure(self.sizes, self.plan, settle=self.mechanism.settle)
 
     def estimate(self) -> None:
-        self.release = estimated(self.measured, self.mechanism, intervals="none")
+        self.release = estimate_release(self.measured, self.mechanism, Publication(intervals="none"))
 
     def write(self) -> None:
         self.times_saved += 1

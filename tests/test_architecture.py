@@ -369,8 +369,6 @@ MOST_IN_THE_CORE = 2_019
 PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "asking", "keeping"}
 # Present exceptions: these lists only get shorter.
 PARTICIPLE_MODULES = {
-    "publish.microdata.making",
-    "publish.release.making",
     "publish.release.shown",
     "synthesis.country.asking",
     "synthesis.country.making",
@@ -381,7 +379,6 @@ REPEATED_NAMES = {
     "asking",
     "households",
     "levels",
-    "making",
     "reading",
     "statement",
     "value",
@@ -412,10 +409,8 @@ MANY_PARAMETERS = {
     "mechanisms.topdown_estimate._borrow",
     "planning.report.plan",
     "privacy.private_tables.__init__",
-    "publish.microdata.making.check",
-    "publish.microdata.making.synthesize",
-    "publish.release.making.decided",
-    "publish.release.making.release",
+    "publish.microdata.synthesis_run.synthesize",
+    "publish.release.release_run.release",
     "synthesis.agreement.size_table",
     "synthesis.models.containing._slopes",
     "tables.households.read_households",

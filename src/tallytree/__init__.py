@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from tallytree.privacy.neighbours import one_group as one_group
     from tallytree.privacy.plan import Plan as Plan
     from tallytree.privacy.run import measure as measure
-    from tallytree.publish.microdata.making import synthesize as synthesize
     from tallytree.publish.microdata.population import population_files as population_files
     from tallytree.publish.microdata.synthesis import Synthesis as Synthesis
+    from tallytree.publish.microdata.synthesis_run import synthesize as synthesize
     from tallytree.publish.release.answer import Answer as Answer
-    from tallytree.publish.release.making import release as release
-    from tallytree.publish.release.making import resume as resume
     from tallytree.publish.release.measurements_file import load_measurements as load_measurements
     from tallytree.publish.release.measurements_file import save_measurements as save_measurements
     from tallytree.publish.release.queries import Query as Query
+    from tallytree.publish.release.release_run import release as release
+    from tallytree.publish.release.release_run import resume as resume
     from tallytree.publish.release.value import Release as Release
     from tallytree.publish.verify import verify as verify
     from tallytree.synthesis.workload import Workload as Workload
@@ -106,12 +106,12 @@ _HOME = {
     "Answer": "publish.release.answer",
     "Query": "publish.release.queries",
     "Release": "publish.release.value",
-    "release": "publish.release.making",
-    "resume": "publish.release.making",
+    "release": "publish.release.release_run",
+    "resume": "publish.release.release_run",
     "load_measurements": "publish.release.measurements_file",
     "save_measurements": "publish.release.measurements_file",
     "Synthesis": "publish.microdata.synthesis",
-    "synthesize": "publish.microdata.making",
+    "synthesize": "publish.microdata.synthesis_run",
     "population_files": "publish.microdata.population",
     "verify": "publish.verify",
 }

@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -25,7 +26,7 @@ from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.mechanisms import prepare
-from tallytree.publish.microdata.making import check_public
+from tallytree.publish.microdata.synthesis_run import choose_method
 from tallytree.tables import GroupSizes, Sealed
 from tests.faults.tally import Tally
 
@@ -176,7 +177,7 @@ def _use_synthesis_spec(loaded: SynthesisSpec) -> None:
     assert loaded.budget
     loaded.ledger_to_charge()
     schema = loaded.public_schema()
-    check_public(schema, loaded.synthesis.method or "mwem", loaded.options, loaded.chosen_workload(schema))
+    choose_method(schema, replace(loaded.settings(schema), regional=None))
 
 
 def _changed_spec(random: Random) -> str:

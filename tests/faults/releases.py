@@ -27,12 +27,11 @@ from tallytree.domain.categories import Categories
 from tallytree.domain.category_trees import by_category
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import MECHANISMS, Mechanism
-from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.run import measure_with
-from tallytree.publish.release.making import decided, estimated
-from tallytree.publish.release.memory import count_listed, refuse_beyond_memory
+from tallytree.publish.memory import count_listed, refuse_beyond_memory
+from tallytree.publish.release.release_run import Design, Publication, decide, estimate_release
 from tallytree.tables import GroupSizes, Sealed
 from tests.faults.isolated import run_cases
 from tests.faults.kernels import MOST_EXAMPLES, any_tree
@@ -144,8 +143,8 @@ def planned(rng: Generator, mechanism: str) -> tuple[GroupSizes, Mechanism, Plan
     if private.hierarchy.by.columns and shares is not None:
         shares = ["0", *shares[1:]]
     which = str(rng.choice(["all", "guaranteed", "none"], p=[0.2, 0.5, 0.3]))
-    neighbours = Neighbours.of(private, unit)
-    chosen, plan = decided(private, neighbours, budget=budget, mechanism=mechanism, options=options, shares=shares)
+    design = Design(budget, unit, mechanism, options, shares)
+    neighbours, chosen, plan = decide(private, design)
     listed = count_listed(plan, private.region_totals)
     refuse_beyond_memory(private.hierarchy, neighbours, intervals=which == "all", listed=listed)
     by = private.hierarchy.by.to_json()
@@ -169,7 +168,7 @@ def make(rng: Generator, mechanism: str, drawn: Drawn, folder: Path) -> tuple[st
     measurements = measure_with(drawn.randomness(), private, plan, settle=chosen.settle)
     drawn.spent = True
     try:
-        made = estimated(measurements, chosen, intervals=which)
+        made = estimate_release(measurements, chosen, Publication(intervals=which))
     except Exception as error:
         return "lost", f"{_in_words(error)}; {words}"
     if made.fallback is not None and chosen.name not in MAY_BE_REPLACED:

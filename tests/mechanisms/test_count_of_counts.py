@@ -18,7 +18,7 @@ from tallytree.privacy import Neighbours
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise.draws import laplace_variance
-from tallytree.publish.release.making import estimated, suited
+from tallytree.publish.release.release_run import choose_for, estimate_release
 from tests.oracles.example import made_up
 from tests.oracles.trees import random_tree
 
@@ -300,7 +300,7 @@ def test_what_was_left_open_is_decided_the_same_again_from_the_measurements_alon
         )
         assert len(whole.options["methods"]) == 3
         for again in (
-            estimated(whole.measurements, suited(whole.measurements, "coc-matching", options)),
+            estimate_release(whole.measurements, choose_for(whole.measurements, "coc-matching", options)),
             resume(kept, mechanism="coc-matching", options=options),
         ):
             assert again.options == whole.options

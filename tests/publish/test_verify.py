@@ -23,7 +23,7 @@ from tallytree import (
 )
 from tallytree.privacy.measurements import Settled
 from tallytree.publish.folder import MANIFEST
-from tallytree.publish.release.making import estimated
+from tallytree.publish.release.release_run import Publication, estimate_release
 from tests.oracles.example import made_up
 from tests.publish.forging import claim_another_version, failed, forge_statistics, remade, sign_again
 
@@ -476,7 +476,9 @@ def test_another_optimum_of_another_version_passes_and_one_of_this_version_does_
         replace(part, values=np.ascontiguousarray(noisy[tree.level_slice(part.level)]))
         for part in made.measurements.measured
     )
-    one = estimated(replace(made.measurements, measured=parts, receipt=None), made.made_by, intervals="none")
+    one = estimate_release(
+        replace(made.measurements, measured=parts, receipt=None), made.made_by, Publication(intervals="none")
+    )
     other, worse = np.zeros_like(one.counts), np.zeros_like(one.counts)
     first, last = tree.child_starts[above : above + 2]
     taken = first + int(np.argmax(one.counts[first:last, 0]))

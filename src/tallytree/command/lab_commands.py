@@ -18,7 +18,7 @@ from rich.text import Text
 
 from tallytree.command import progress_bar
 from tallytree.command.command_options import AuditOptions, EvaluateOptions, ReleaseOptions, command_line, output_form
-from tallytree.command.make import run_order
+from tallytree.command.make import run_and_ask
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
 from tallytree.command.spec import wanted_budget
@@ -300,7 +300,7 @@ def release_in_process(folder: Path) -> str:
     try:
         with redirect_stdout(printed), redirect_stderr(printed), warnings.catch_warnings():
             warnings.simplefilter("always")
-            run_order(ReleaseOptions(spec=folder / "release.toml", out=folder / PUBLISHED, no_ledger=True))
+            run_and_ask(ReleaseOptions(spec=folder / "release.toml", out=folder / PUBLISHED, no_ledger=True))
     finally:
         progress_bar.BETWEEN_LINES = own
     return printed.getvalue()

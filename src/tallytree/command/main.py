@@ -134,9 +134,9 @@ def release(options: ReleaseOptions) -> None:
     It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless
     --no-ledger is given.
     """
-    from tallytree.command.make import run_order
+    from tallytree.command.make import run_and_ask
 
-    run_order(options)
+    run_and_ask(options)
 
 
 @app.command()
@@ -148,9 +148,9 @@ def synthesize(options: SynthesisOptions) -> None:
     --no-ledger is given. Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a
     ledger nothing guards against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
     """
-    from tallytree.command.make import run_order
+    from tallytree.command.make import run_and_ask
 
-    run_order(options)
+    run_and_ask(options)
 
 
 @app.command()

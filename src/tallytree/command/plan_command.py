@@ -33,7 +33,7 @@ from tallytree.planning.report import Ways, budgets_around, draw_page, planned, 
 from tallytree.planning.simulation import Prediction, PublicFacts
 from tallytree.planning.value import PlanReport
 from tallytree.privacy.budget import as_decimal
-from tallytree.publish.microdata.making import check_public
+from tallytree.publish.microdata.synthesis_run import choose_method
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.report.plan_page import plan_page
 from tallytree.synthesis.methods import DEFAULT
@@ -283,10 +283,12 @@ def _run_synthesis_plan(asked: PlanOptions) -> None:
         )
     spec = SynthesisSpec.load(asked.spec)
     schema = spec.public_schema()
-    name = spec.synthesis.method or DEFAULT
-    _, options, workload = check_public(schema, name, spec.options, spec.chosen_workload(schema))
+    chosen = choose_method(schema, replace(spec.settings(schema), regional=None))
+    options, workload = chosen.options, chosen.workload
     if not isinstance(options, MarginalsOptions):
-        raise TallytreeError(f"{name} chooses single counts as it goes, so there is no table to plan: use {DEFAULT}")
+        raise TallytreeError(
+            f"{chosen.method.name} chooses single counts as it goes, so there is no table to plan: use {DEFAULT}"
+        )
     plans = [
         plan_synthesis(workload, spec.neighbours(), budget, options, households=asked.groups)
         for budget in wanted_budgets(asked.epsilon, spec)

@@ -35,8 +35,20 @@ from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import ROOT, Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import checked_level
+from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
 from tallytree.privacy.plan import Priority
+from tallytree.privacy.run import Charge
+from tallytree.publish.release.release_run import (
+    CheckedRelease,
+    Design,
+    Publication,
+    check_release,
+    finish_release,
+    make_release,
+)
+from tallytree.publish.release.value import Release
+from tallytree.publish.run_folder import RunFolder
 from tallytree.tables import GroupSizes, read
 from tallytree.tables.address import Source
 from tallytree.tables.codebook import values_from_codebook
@@ -131,6 +143,7 @@ class PlanSection(Section):
 class ReleaseSpec(Spec):
     """The spec of a release of group sizes."""
 
+    KIND: ClassVar[str] = "release"
     MICRODATA: ClassVar[str] = "data"
 
     data: DataSection
@@ -261,8 +274,6 @@ class ReleaseSpec(Spec):
         spread = None if section is None or section.spread is None else self._spread(hierarchy, section.spread)
         place: Any = named if named in SHAPES else self.folder / named
         if named not in SHAPES and place.is_dir():
-            from tallytree.publish.release.value import Release
-
             place = Release.load(place)
         elif named not in SHAPES:
             refuse_private_file(place, self.placed(self.data.source), "the prior")
@@ -302,6 +313,33 @@ class ReleaseSpec(Spec):
             progress=progress,
             **self.data.model_dump(exclude={"source", "groups", "name"}),
         )
+
+    def check_public(self) -> None:
+        """Refuse files of areas that are private."""
+        self.area_files()
+
+    def check(self, data: GroupSizes, public: None, progress: Progress = silent) -> CheckedRelease:
+        """What the release would do, as `release` checks it."""
+        wanted = self.release
+        prior = self.prior(data.hierarchy) if wanted.mechanism == "auto" else None
+        how = wanted.mechanism, wanted.options, wanted.shares, wanted.priority, prior
+        return check_release(data, Design(self.budget, self.unit, *how), self._publication(data), progress)
+
+    def make(
+        self, checked: CheckedRelease, charge: Charge, run: RunFolder, *, resume: bool, progress: Progress
+    ) -> Release:
+        """Measure and estimate; a run that was killed before its measurements were kept measures again."""
+        return make_release(checked, charge, run, noise=self.privacy.noise, progress=progress)
+
+    def resume(self, run: RunFolder, progress: Progress) -> Release:
+        """Estimate from the measurements that a run kept."""
+        measurements, wanted = run.measurements(), self.release
+        publication = self._publication(measurements)
+        return finish_release(run, measurements, wanted.mechanism, wanted.options, publication, progress)
+
+    def _publication(self, data: GroupSizes | Measurements) -> Publication:
+        wanted = self.release
+        return Publication.of(data, wanted.title, wanted.intervals, float(wanted.confidence), self.area_files())
 
     def fingerprint(self) -> str | None:
         """A digest of the input files; None where there are none."""

@@ -23,27 +23,29 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from tallytree.command.spec import Spec
 from tallytree.command.streams import fits
 from tallytree.core.names import UNSEEN, visible
 from tallytree.domain.categories import ALL
 from tallytree.domain.category_trees import levels_in_words
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
-from tallytree.domain.schema import Attribute, Marginal, Schema
+from tallytree.domain.schema import Attribute, Marginal
 from tallytree.estimate.intervals.interval import REACH_SHARE
-from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
+from tallytree.mechanisms import MECHANISMS, mechanism_named
 from tallytree.privacy.accounts import Account, Link
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.chain import Entry
-from tallytree.privacy.neighbours import Neighbours, columns_in_words
+from tallytree.privacy.neighbours import columns_in_words
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
-from tallytree.publish.microdata.making import Ready
 from tallytree.publish.microdata.synthesis import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS, Synthesis
+from tallytree.publish.microdata.synthesis_run import CheckedSynthesis
 from tallytree.publish.microdata.synthesis_statement import describe_guarantee
 from tallytree.publish.release.area_files import AREA_FILES
 from tallytree.publish.release.entities import capped_sizes
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, file_names
+from tallytree.publish.release.release_run import CheckedRelease
 from tallytree.publish.release.scope import Scope
 from tallytree.publish.release.statement import public_totals, totals_in_words
 from tallytree.publish.release.truncation import truncation
@@ -51,7 +53,6 @@ from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
 from tallytree.publish.verify import Verification
 from tallytree.synthesis.explaining import ASKED, REASONS, Explaining
-from tallytree.tables.group_sizes import GroupSizes
 
 LONGEST_BAR = 26  # characters
 MOST_SIZES = 16  # rows of the histogram; the rest is summed up in the last one
@@ -266,20 +267,26 @@ def _histogram(release: Release) -> Table:
     return table
 
 
-def release_readiness(
-    group_sizes: GroupSizes, neighbours: Neighbours, budget: Budget, mechanism: Mechanism, ledger: str
-) -> RenderableType:
-    """What a valid spec would release; public facts only."""
-    return facts(
-        {
-            "regions": levels_in_words(group_sizes.hierarchy),
-            "sizes": f"{group_sizes.first_size} to {size_label(group_sizes.max_size, group_sizes.max_size)}",
-            "budget": str(budget),
-            "protects": neighbours.describe(),
-            "mechanism": mechanism.name,
-            "ledger": ledger,
-        }
-    )
+def release_readiness(checked: CheckedRelease, spec: Spec) -> tuple[dict[str, Any], RenderableType]:
+    """What a valid spec would release, for programs and for people; public facts only."""
+    data = checked.group_sizes
+    content: dict[str, Any] = {
+        "regions": regions_of(data.hierarchy.regions),
+        "sizes": [data.first_size, data.max_size],
+        "budget": spec.budget.to_json(),
+        "unit": checked.neighbours.unit.kind,
+        "protects": checked.neighbours.describe(),
+        "mechanism": checked.mechanism.name,
+        "areas": len(checked.publication.areas),
+        "ledger": spec.ledger_in_words(),
+    }
+    text = {
+        "regions": levels_in_words(data.hierarchy),
+        "sizes": f"{data.first_size} to {size_label(data.max_size, data.max_size)}",
+        "budget": str(spec.budget),
+        **{name: content[name] for name in ("protects", "mechanism", "ledger")},
+    }
+    return content, facts(text)
 
 
 def for_the_data_holder(told: dict[str, str]) -> RenderableType:
@@ -385,30 +392,39 @@ def _unasked(synthesis: Synthesis) -> dict[str, str]:
     return {"unasked": f"tables that the workload does not name: {'; '.join(told)}"} if told else {}
 
 
-def synthesis_readiness(schema: Schema, ready: Ready, budget: Budget, truncation: str, ledger: str) -> RenderableType:
-    """What a valid spec would do; public facts only."""
+def synthesis_readiness(checked: CheckedSynthesis, spec: Spec) -> tuple[dict[str, Any], RenderableType]:
+    """What a valid spec would synthesize, for programs and for people; public facts only."""
+    schema, workload, table = checked.households.schema, checked.chosen.workload, checked.table
 
     def side(attributes: tuple[Attribute, ...]) -> str:
         return ", ".join(f"{each.name} ({each.codes})" for each in attributes) or "none"
 
+    content: dict[str, Any] = {
+        "tables": len(workload),
+        "counts": workload.queries,
+        "budget": spec.budget.to_json(),
+        "unit": checked.neighbours.unit.kind,
+        "protects": checked.neighbours.describe(),
+        "method": checked.chosen.method.name,
+        "ledger": spec.ledger_in_words(),
+    }
     rows = {
         "households": side(schema.household),
         "persons": f"{side(schema.person)}; at most {schema.max_persons} in a household",
-        "workload": f"{len(ready.workload):,} tables with {ready.workload.queries:,} counts",
-        "budget": str(budget),
-        "promise": guarantee(budget),
-        "protects": ready.neighbours.describe(),
-        "oversize": truncation,
-        "method": ready.method.name,
-        "ledger": ledger,
+        "workload": f"{len(workload):,} tables with {workload.queries:,} counts",
+        "budget": str(spec.budget),
+        "promise": guarantee(spec.budget),
+        "protects": content["protects"],
+        "oversize": checked.households.truncation(),
+        "method": content["method"],
+        "ledger": content["ledger"],
     }
-    if ready.table is not None:
-        by = ", ".join(ready.table.attributes)
-        rows["agrees"] = f"with {ready.table.number:,} released households by {by} and size"
-    if ready.country is not None:
-        asked = "; ".join(one.by_region.describe() for one in ready.country.wanted)
+    if table is not None:
+        rows["agrees"] = f"with {table.number:,} released households by {', '.join(table.attributes)} and size"
+    if checked.country is not None:
+        asked = "; ".join(one.by_region.describe() for one in checked.country.wanted)
         rows["by region"] = asked or "nothing: the budget allows no table, so all regions have the shapes of the whole"
-    return facts(rows)
+    return content, facts(rows)
 
 
 def _middle(rows: list[dict[str, str]], column: str) -> str:

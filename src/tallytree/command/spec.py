@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -28,7 +29,9 @@ from tallytree.core.arguments import PATH
 from tallytree.core.errors import BudgetError, ReleaseError, SpecError
 from tallytree.core.names import did_you_mean, may_hold_secret
 from tallytree.core.numbers import exact_number, short
+from tallytree.core.progress import Progress, silent
 from tallytree.privacy.budget import Budget
+from tallytree.privacy.run import Charge
 from tallytree.publish.folder import SPEC
 from tallytree.publish.reading import read_json
 from tallytree.publish.report.words import Words
@@ -126,6 +129,7 @@ class ReportSection(Section):
 class Spec(Section):
     """A whole file; its fields are the sections it can have."""
 
+    KIND: ClassVar[str]  # release or synthesis
     MICRODATA: ClassVar[str]  # the section of the private rows
 
     privacy: Privacy
@@ -148,6 +152,37 @@ class Spec(Section):
             )
         spec._folder = file.absolute().parent
         return spec
+
+    # ---------------------------------------------------------------- the steps of a run, in their order
+
+    def check_public(self) -> Any:
+        """Refuse what can be refused before private rows are read; what follows from public facts alone."""
+
+    @abstractmethod
+    def read(self, progress: Progress = silent) -> Any:
+        """Read and check the microdata."""
+
+    @abstractmethod
+    def check(self, data: Any, public: Any, progress: Progress = silent) -> Any:
+        """Refuse what can be refused before anything is spent; `public` is what `check_public` gave."""
+
+    @abstractmethod
+    def make(self, checked: Any, charge: Charge, run: RunFolder, *, resume: bool, progress: Progress) -> Any:
+        """Spend the budget, and make the release or the synthesis."""
+
+    @abstractmethod
+    def neighbours(self) -> Any:
+        """The neighbour relation that `read` would give, without opening the private data."""
+
+    @abstractmethod
+    def fingerprint(self) -> str | None:
+        """A digest of the input files; None where there are none."""
+
+    @abstractmethod
+    def left_out(self) -> dict[str, str]:
+        """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
+
+    # ---------------------------------------------------------------- what both kinds of specs say
 
     @property
     def folder(self) -> Path:

@@ -16,10 +16,22 @@ from pydantic import BeforeValidator, Field
 from tallytree.command.spec import Microdata, PathText, Privacy, Section, Spec
 from tallytree.core.disk import digest_of_files
 from tallytree.core.errors import SpecError
-from tallytree.core.progress import Progress, silent
+from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.edit_rules import Below, Has, Implies, Number, Role, Rule, SizeClass, Structure, missing_together
 from tallytree.domain.schema import Attribute, Counted, Marginal, Schema
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
+from tallytree.privacy.run import Charge
+from tallytree.publish.microdata.synthesis import Synthesis
+from tallytree.publish.microdata.synthesis_run import (
+    CheckedSynthesis,
+    ChosenMethod,
+    SynthesisSettings,
+    check_synthesis,
+    choose_method,
+    make_synthesis,
+)
+from tallytree.publish.run_folder import RunFolder
+from tallytree.synthesis.methods import DEFAULT
 from tallytree.synthesis.workload import Workload, all_sets, default_workload, named, sampled_sets
 from tallytree.tables.codebook import bin_names, schema_from_codebook
 from tallytree.tables.households import TABLES, Households, OnBrokenRules, Oversize, read_households
@@ -190,6 +202,7 @@ class RulesSection(Section):
 class SynthesisSpec(Spec):
     """The spec of a synthesis of households and persons."""
 
+    KIND: ClassVar[str] = "synthesis"
     MICRODATA: ClassVar[str] = "households"
 
     households: HouseholdsSection
@@ -305,6 +318,48 @@ class SynthesisSpec(Spec):
             memory_limit=self.households.memory_limit,
             progress=progress,
         )
+
+    def settings(self, schema: Schema) -> SynthesisSettings:
+        """The arguments of `synthesize`."""
+        if self.regional is not None and self.region is None:
+            raise SpecError(
+                "[regional] needs [agreement] with release and region: the tree of regions is the release's"
+            )
+        return SynthesisSettings(
+            self.budget,
+            self.unit,
+            self.chosen_workload(schema),
+            self.synthesis.method or DEFAULT,
+            self.options,
+            self.synthesis.households,
+            self.release,
+            self.region,
+            self.by,
+            self.regional,
+            self.synthesis.title,
+        )
+
+    def check_public(self) -> tuple[SynthesisSettings, ChosenMethod]:
+        """The settings, and the method and workload that follow from them."""
+        schema = self.public_schema()
+        settings = self.settings(schema)
+        chosen = choose_method(schema, settings)
+        if self.release is not None and not self.release.is_dir():
+            raise SpecError(f"[agreement] there is no release at {self.release}")
+        return settings, chosen
+
+    def check(
+        self, data: Households, public: tuple[SynthesisSettings, ChosenMethod], progress: Progress = silent
+    ) -> CheckedSynthesis:
+        """What the synthesis would do, as `synthesize` checks it."""
+        return check_synthesis(data, *public)
+
+    def make(
+        self, checked: CheckedSynthesis, charge: Charge, run: RunFolder, *, resume: bool, progress: Progress
+    ) -> Synthesis:
+        """Spend the budget round by round, and fit a model."""
+        progress(Stage("fitting"))
+        return make_synthesis(checked, charge, run, resume=resume, progress=progress)
 
     def fingerprint(self) -> str | None:
         """A digest of the input files."""

@@ -38,8 +38,9 @@ from tallytree.privacy.accounts import Spending, amount
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.privacy.journal import FILE, Journal
-from tallytree.privacy.ledger import Ledger, OtherMeasurements, Receipt, holding
+from tallytree.privacy.ledger import ChangedInput, Ledger, OtherMeasurements, Receipt, holding
 from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.run import Charge
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, PRIVACY, SPEC, UNUSABLE, digest, place_of, write_json
 from tallytree.publish.reading import read_json
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
@@ -51,6 +52,8 @@ MAKING_ROOM = "making room for the measurements"
 NAMES = (SPEC, f"{SPEC}{NEW}", ROOM, FIRST, FIRST_ROOM, REGIONS, MEASUREMENTS, FILE)  # the journal last
 RUNS = ".runs"  # how the folder beside a ledger ends that has the runs for which no folder was named
 HOUSEHOLDS = "households.parquet"  # in a synthesis alone
+
+NOTHING_SPENT = "Nothing was spent."
 
 Stage = Literal["nothing", "other", "begun", "reserved", "measured", "finished"]
 
@@ -319,44 +322,88 @@ def _with_reservation(state: RunState, held: Spending, where: str) -> RunState:
     return replace(state, stage=stage, charged=cost, ids=ids, lost=lost, receipt=held.number)
 
 
-def folder_of(named: str | os.PathLike[str] | None, ledger: Ledger | None) -> Path | None:
+def charge_of(ledger: str | os.PathLike[str] | Ledger | None, **stated: bool) -> Charge:
+    """What pays for a run: a ledger, or the one at a path, and what the data holder states of the files."""
+    return Charge(Ledger(ledger) if isinstance(ledger, str | os.PathLike) else ledger, **stated)
+
+
+def run_of(named: str | os.PathLike[str] | None, ledger: Ledger | None) -> RunFolder | None:
     """Where a run is kept: in the folder that is named, otherwise beside the ledger that pays, without one nowhere."""
     if named is not None:
-        return place_of(Path(named))
-    return None if ledger is None else Path(f"{ledger.path}{RUNS}", secrets.token_hex(8))
+        return RunFolder(place_of(Path(named)))
+    return None if ledger is None else RunFolder(Path(f"{ledger.path}{RUNS}", secrets.token_hex(8)))
+
+
+# -------------------------------------------------------------------- what an error says of the budget
 
 
 @contextmanager
-def telling_what_was_spent(folder: Path | None, budget: Budget, how: str) -> Iterator[None]:
-    """Let every error that ends a run say what was spent, and how to go on; an interrupt too.
-
-    What the system refuses, and what a ledger refuses after it was charged, becomes a `SpentError`.
-    """
+def nothing_spent(*, unless: bool = False) -> Iterator[None]:
+    """What is done before the ledger is asked: an error says that nothing was spent, whatever the disk can tell now."""
     try:
         yield
     except BaseException as error:
-        if folder is None:
-            if not isinstance(error, BudgetError | SpecError):
-                error.add_note(
-                    f"Up to {amount(budget.amount, budget.currency)} is spent, and no folder was given that results "
-                    "could be kept in."
-                )
-            raise
-        RunFolder(folder).give_up()
-        try:
-            state = RunFolder(folder).state()
-        except ReleaseError as damage:
-            state = RunState(folder, "begun", unsure=str(damage))
-        system = isinstance(error, OSError | MemoryError)
-        if system or (isinstance(error, BudgetError) and state.spent and not isinstance(error, OtherMeasurements)):
-            why = (error.strerror or "" if isinstance(error, OSError) else str(error)) or "there is not enough memory"
-            if not state.spent:
-                raise ReleaseError(f"the measurements could not be made: {why}. Nothing was spent.") from None
-            why = after_spending(why).rstrip(".")
-            raise SpentError(f"the run was stopped before its measurements could be used: {why}.", state) from None
-        if state.spent and not isinstance(error, SpentError):
-            error.add_note(f"{state.in_words()} To go on, {how}.")
+        if not unless:
+            error.add_note(NOTHING_SPENT)
         raise
+
+
+@contextmanager
+def explaining_failures(run: RunFolder | None, budget: Budget, how: str) -> Iterator[None]:
+    """Let every error that ends a run say what was spent and how to go on; an interrupt too."""
+    try:
+        yield
+    except BaseException as error:
+        if run is None:
+            if not isinstance(error, BudgetError | SpecError):
+                cost = amount(budget.amount, budget.currency)
+                error.add_note(f"Up to {cost} is spent, and no folder was given that results could be kept in.")
+            raise
+        if (explained := explain_failure(error, run, budget, how)) is error:
+            raise
+        raise explained from None
+
+
+def explain_failure(error: BaseException, run: RunFolder, budget: Budget, how: str) -> BaseException:
+    """An error that says what was spent and how to go on.
+
+    What the system refuses, and what a ledger refuses after it was charged, becomes a `SpentError`.
+    """
+    before = NOTHING_SPENT in getattr(error, "__notes__", ())
+    run.give_up()
+    try:
+        state = RunState(run.folder, "nothing") if before else run.state()
+    except ReleaseError as damage:
+        state = RunState(run.folder, "begun", unsure=str(damage))
+    why = _refused_by_the_system(error)
+    if why is not None:
+        stopped = f"the run was stopped by the system: {why.rstrip('.')}."
+    elif state.spent and isinstance(error, BudgetError) and not isinstance(error, OtherMeasurements | ChangedInput):
+        stopped = f"the run was stopped: {after_spending(str(error)).rstrip('.')}."
+    else:
+        stopped = ""
+    if not state.spent:
+        if stopped:
+            error = ReleaseError(stopped)
+            error.add_note(NOTHING_SPENT)
+        return error
+    if state.unsure:
+        how = f"At most {amount(budget.amount, budget.currency)} is spent.\n{how}"
+    if stopped:
+        error = SpentError(stopped, state)
+        error.add_note(how)
+    else:
+        error.add_note(f"{state.in_words()}\n{how}")
+    return error
+
+
+def _refused_by_the_system(error: BaseException) -> str | None:
+    """Why the system stopped a run, if it did: that is no defect. Python without memory may fail in its own code."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or "it could not be written"
+    if isinstance(error, SystemError):
+        return "Python itself failed, which it does for lack of memory"
+    return "too little memory" if isinstance(error, MemoryError) else None
 
 
 # -------------------------------------------------------------------- which release a reservation paid for

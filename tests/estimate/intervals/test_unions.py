@@ -15,7 +15,7 @@ from tallytree.estimate.intervals.linear import MeasuredView
 from tallytree.estimate.intervals.unions import Unions, fewest_nodes, largest_regions, leaf_range, leaves_of
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.publish.release.making import estimated, suited
+from tallytree.publish.release.release_run import Publication, choose_for, estimate_release
 from tests.oracles.example import made_up
 
 TREES = {
@@ -141,8 +141,8 @@ def measured(kind, seed, *, public_totals):
     chosen = MECHANISMS[mechanism].configured(options)
     plan = chosen.plan(truth.hierarchy, Budget(epsilon=1), one_entity())
     measurements = seeded_measurements(truth, plan, "unions", seed, settle=chosen.settle)
-    chosen = chosen if kind == "lists" else suited(measurements, mechanism)
-    return truth.all_levels(), estimated(measurements, chosen, intervals="none")
+    chosen = chosen if kind == "lists" else choose_for(measurements, mechanism)
+    return truth.all_levels(), estimate_release(measurements, chosen, Publication(intervals="none"))
 
 
 @pytest.mark.parametrize("public_totals", [True, False])

@@ -200,13 +200,14 @@ def test_a_workload_by_region_says_where_it_belongs(released):
 
 def test_a_table_that_is_to_be_measured_is_with_regions_too(released):
     from tallytree import Workload
-    from tallytree.publish.microdata.making import check
+    from tallytree.privacy.household_neighbours import HouseholdUnit
+    from tallytree.publish.microdata.synthesis_run import SynthesisSettings, check_synthesis
 
     table = Marginal("persons", ("tenure",), ("age", "sex"))
     workload = Workload(HOMES.schema, (Marginal("households", ("tenure",)), table), (table,))
     given = {"workload": workload, "method": "tallytree-marginals", "number": None, "release": released}
-    ready = check(HOMES, unit="one_group", **QUICK, **given)
-    assert ready.workload.measured == (table,)
+    settings = SynthesisSettings(unit=HouseholdUnit.of("one_group"), **QUICK, **given)
+    assert check_synthesis(HOMES, settings).chosen.workload.measured == (table,)
 
 
 @pytest.mark.parametrize("form", ["activitysim", "populationsim"])

@@ -42,7 +42,7 @@ def homes(tmp_path_factory):
 
 def synthesized(folder: Path, *, resumed: bool) -> None:
     given = {"resume": resumed, "no_report": True, "quiet": True}
-    make.run_order(SynthesisOptions(spec=folder / "synth.toml", out=folder / "out", **given))
+    make.run_and_ask(SynthesisOptions(spec=folder / "synth.toml", out=folder / "out", **given))
 
 
 def run(folder: Path, households, *, resumed: bool, kill_at: int | None = None) -> tuple[int, int]:

@@ -17,8 +17,8 @@ from tallytree.estimate.intervals.typical import without_noise as view_without_n
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.publish.release.answers import answer_queries
-from tallytree.publish.release.making import estimated, suited
 from tallytree.publish.release.queries import Query, resolve, sizes_in, sizes_in_words
+from tallytree.publish.release.release_run import Publication, choose_for, estimate_release
 from tallytree.publish.release.scope import named_regions, regions_of_level
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
@@ -34,7 +34,7 @@ def seeded(seed, *, public_totals, mechanism="joint-cumulative", unit=None, inte
     truth = Truth("made up", data.hierarchy, counts, public_totals=public_totals)
     plan = MECHANISMS[mechanism].plan(truth.hierarchy, Budget(epsilon=epsilon), unit or one_entity())
     measurements = seeded_measurements(truth, plan, "answers", seed)
-    return truth, estimated(measurements, suited(measurements, mechanism), intervals=intervals)
+    return truth, estimate_release(measurements, choose_for(measurements, mechanism), Publication(intervals=intervals))
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["private totals", "public totals"])
@@ -243,7 +243,7 @@ def without_noise(data):
     measured = tuple(
         replace(part, values=view_without_noise(part, truth, made.measurements)) for part in made.measurements.measured
     )
-    return estimated(replace(made.measurements, measured=measured), made.made_by, intervals="none")
+    return estimate_release(replace(made.measurements, measured=measured), made.made_by, Publication(intervals="none"))
 
 
 def nearly_empty(public):
@@ -447,7 +447,7 @@ def test_typical_intervals_are_the_same_when_asked_twice_and_after_saving(made, 
     assert made.estimate(**question) == first
     made.save(tmp_path / "saved")
     assert Release.load(tmp_path / "saved").estimate(**question) == first
-    again = estimated(made.measurements, made.made_by)
+    again = estimate_release(made.measurements, made.made_by)
     assert np.array_equal(again.error_bars.typical.lower, made.error_bars.typical.lower)
     assert np.array_equal(again.error_bars.typical.upper, made.error_bars.typical.upper)
 
@@ -501,7 +501,7 @@ def lists_release(seed, *, public_totals=True, epsilon=1):
     chosen = MECHANISMS["tallytree"].configured(options)
     plan = chosen.plan(truth.hierarchy, Budget(epsilon=epsilon), one_entity())
     measurements = seeded_measurements(truth, plan, "lists", seed, settle=chosen.settle)
-    return truth, estimated(measurements, chosen, intervals="none")
+    return truth, estimate_release(measurements, chosen, Publication(intervals="none"))
 
 
 @pytest.mark.parametrize("public_totals", [True, False])

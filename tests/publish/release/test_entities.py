@@ -15,7 +15,7 @@ from tallytree.mechanisms import prepare
 from tallytree.privacy import Neighbours
 from tallytree.publish.folder import MANIFEST
 from tallytree.publish.release.entities import entity_description
-from tallytree.publish.release.making import estimated
+from tallytree.publish.release.release_run import Publication, estimate_release
 from tests.oracles.trees import even_tree
 from tests.publish.forging import failed, remade, sign_again
 
@@ -48,7 +48,9 @@ def made(way, seed=None, *, public_totals=True, epsilon=1, **how):
         totals=private.region_totals,
         budget=tt.Budget(epsilon=epsilon),
     )
-    return estimated(seeded_measurements(truth, plan, way, seed, settle=mechanism.settle), mechanism, **how)
+    return estimate_release(
+        seeded_measurements(truth, plan, way, seed, settle=mechanism.settle), mechanism, Publication(**how)
+    )
 
 
 @pytest.mark.parametrize("public_totals", [True, False])

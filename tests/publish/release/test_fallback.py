@@ -11,9 +11,9 @@ import pytest
 import tallytree as tt
 from tallytree.mechanisms import MECHANISMS, instead_of, prepare
 from tallytree.publish.folder import write_json
-from tallytree.publish.release.fallback import MechanismReplaced, NotEstimated, surely_estimated
-from tallytree.publish.release.making import estimated, resume
+from tallytree.publish.release.fallback import MechanismReplaced, NotEstimated, estimate_surely
 from tallytree.publish.release.measurements_file import save_measurements
+from tallytree.publish.release.release_run import Publication, estimate_release, resume
 from tests.publish.forging import sign_again
 
 TREE = tt.Hierarchy.from_levels(pa.table({"state": ["A", "A", "B"], "county": ["1", "2", "3"]}), ["state", "county"])
@@ -59,7 +59,7 @@ def test_where_a_solver_gives_up_another_mechanism_of_the_same_view_takes_over(a
     with pytest.raises(tt.ReleaseError, match=r"Clarabel|SCIP"):
         MECHANISMS[asked].estimate(noisy)
     with pytest.warns(MechanismReplaced, match=f"{asked} was asked for and failed"):
-        release = estimated(noisy, MECHANISMS[asked], intervals="guaranteed")
+        release = estimate_release(noisy, MECHANISMS[asked], Publication(intervals="guaranteed"))
     assert release.mechanism == used
     assert release.fallback.asked.name == asked
     assert np.array_equal(release.counts, MECHANISMS[used].estimate(release.measurements).counts)
@@ -178,7 +178,7 @@ def test_tables_without_a_solution_fall_back():
     with pytest.raises(tt.SpecError, match="domains are empty"):
         MECHANISMS["pgsr-hierarchical-tables"].estimate(unlucky)
     with pytest.warns(MechanismReplaced):
-        again = estimated(unlucky, MECHANISMS["pgsr-hierarchical-tables"], intervals="all")
+        again = estimate_release(unlucky, MECHANISMS["pgsr-hierarchical-tables"], Publication(intervals="all"))
     assert again.mechanism == "pgsr-hierarchical-dp"
     assert again.error_bars.typical is not None  # they are those of the mechanism that was used
     assert "domains are empty" in again.certificate
@@ -237,7 +237,7 @@ def test_where_nothing_can_estimate_the_measurements_are_not_lost(tmp_path):
     release = released("pgsr-hierarchical-dp", 1)
     absurd = with_values(release, lambda part: part.values + (1 << 60))
     with pytest.raises(NotEstimated, match="--resume") as stop:
-        surely_estimated(absurd, MECHANISMS["pgsr-hierarchical-dp"])
+        estimate_surely(absurd, MECHANISMS["pgsr-hierarchical-dp"])
     assert stop.value.measurements is absurd
     (tmp_path / "kept").mkdir()
     save_measurements(release.measurements, tmp_path / "kept" / "measurements.parquet")
@@ -249,7 +249,7 @@ def test_verify_finds_a_false_word_about_what_was_used(change, tmp_path):
     release = released("pgsr-hierarchical-tables", 20, intervals="none")
     unlucky = with_values(release, lambda part: part.values - 10**6 if part.level == 2 else part.values)
     with pytest.warns(MechanismReplaced):
-        again = estimated(unlucky, MECHANISMS["pgsr-hierarchical-tables"], intervals="none")
+        again = estimate_release(unlucky, MECHANISMS["pgsr-hierarchical-tables"], Publication(intervals="none"))
     again.save(tmp_path / "release")
     assert tt.verify(tmp_path / "release").ok
     path = tmp_path / "release" / "privacy.json"

@@ -20,7 +20,7 @@ from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy import Neighbours
 from tallytree.publish.folder import listed_files
 from tallytree.publish.release import error_bars as release_intervals
-from tallytree.publish.release.making import estimated, suited
+from tallytree.publish.release.release_run import Publication, choose_for, estimate_release
 from tallytree.tables import GroupSizes, Sealed
 from tests.command.test_release_spec import GOOD
 from tests.oracles.example import made_up
@@ -397,7 +397,9 @@ def test_the_intervals_of_releases_hold_the_truth(public, unit):
         for seed in seeds:
             measurements = seeded_measurements(truth, plan, "release intervals", seed)
             which = "all" if kind == "typical" else kind
-            made = estimated(measurements, suited(measurements, name), intervals=which, confidence=0.9)
+            made = estimate_release(
+                measurements, choose_for(measurements, name), Publication(intervals=which, confidence=0.9)
+            )
             found = getattr(made.error_bars, kind)
             held[kind].append((found.lower <= truth.all_levels()) & (truth.all_levels() <= found.upper))
     assert np.mean(held["guaranteed"]) >= 0.9

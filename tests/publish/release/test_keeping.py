@@ -27,7 +27,7 @@ from tallytree import (
 from tallytree.privacy import Neighbours
 from tallytree.privacy.journal import Journal
 from tallytree.publish import run_folder
-from tallytree.publish.release import making
+from tallytree.publish.release import release_run as making
 from tallytree.publish.release.measurements_file import load_measurements, room_for, save_measurements
 from tallytree.publish.run_folder import NotRecorded, RunFolder, SpentError, record
 from tallytree.tables import GroupSizes, Sealed
@@ -207,7 +207,7 @@ def test_a_second_run_with_the_same_folder_is_refused_before_it_pays(tmp_path, m
 # -------------------------------------------------------------------- in Python, with nothing said about a folder
 
 
-@pytest.mark.parametrize("place", ["_answered", "estimated"])
+@pytest.mark.parametrize("place", ["_answered", "estimate_release"])
 def test_an_interrupt_after_the_reservation_says_what_was_spent_and_where_to_go_on(
     tmp_path, made, ledger, monkeypatch, place
 ):
@@ -279,8 +279,7 @@ def test_the_room_that_is_taken_is_enough(tmp_path, mechanism, epsilon):
     regions = Hierarchy.from_edges([("all", ""), *((f"region number {number}", "all") for number in range(2000))])
     counts = np.ones((2000, 20), dtype=np.int64)
     data = GroupSizes(regions, 19, Sealed(counts), leaf_totals=counts.sum(axis=1))
-    neighbours = Neighbours.of(data, one_entity())
-    chosen, plan = making.decided(data, neighbours, budget=Budget(epsilon=epsilon), mechanism=mechanism)
+    neighbours, chosen, plan = making.decide(data, making.Design(Budget(epsilon=epsilon), one_entity(), mechanism))
     room = room_for(data.hierarchy, neighbours, plan, data.region_totals)
     save_measurements(border.measure(data, plan, settle=chosen.settle), tmp_path / "file")
     assert (tmp_path / "file").stat().st_size <= room

@@ -32,8 +32,8 @@ from tallytree.privacy import Neighbours
 from tallytree.publish.folder import MANIFEST, clear_unfinished, digest, files_in
 from tallytree.publish.release import partition
 from tallytree.publish.release.excerpt import read_for, read_upper
-from tallytree.publish.release.making import estimated
 from tallytree.publish.release.partition import COUNTS, ENTITIES, parts
+from tallytree.publish.release.release_run import Publication, estimate_release
 from tallytree.publish.run_folder import RunFolder, record
 from tallytree.publish.verify import LISTED, REGULAR
 from tallytree.tables import GroupSizes, Sealed
@@ -239,7 +239,7 @@ def test_one_part_and_several_hold_the_same(with_typical, tmp_path, monkeypatch)
     save_measurements(made.measurements, tmp_path / "measurements.parquet")
     measured = load_measurements(tmp_path / "measurements.parquet")
     monkeypatch.setattr(partition, "SMALL", 1 << 40)
-    estimated(measured, made.made_by, intervals="all").save(tmp_path / "whole")
+    estimate_release(measured, made.made_by, Publication(intervals="all")).save(tmp_path / "whole")
     one = Release.load(tmp_path / "whole")
     monkeypatch.undo()
     other = Release.load(folder)

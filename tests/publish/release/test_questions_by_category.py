@@ -13,7 +13,7 @@ from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget
 from tallytree.privacy.run import measure_with
-from tallytree.publish.release.making import estimated
+from tallytree.publish.release.release_run import Publication, estimate_release
 from tests.publish.release.test_categories import BY, KINDS, TREE, TWO, group_sizes
 from tests.publish.test_verify import sign_again
 
@@ -159,7 +159,7 @@ def test_guaranteed_intervals_of_areas_by_category_hold_as_often_as_they_say(who
     right, outside, runs = int(truth[parts, 1:].sum()), 0, 60
     for seed in range(runs):
         measured = measure_with(seeded(seed), private, plan)
-        found = estimated(measured, mechanism, intervals="none").estimate(
+        found = estimate_release(measured, mechanism, Publication(intervals="none")).estimate(
             ["A", "B", "D"], ">=2", by={"tenure": "owned"}, typical=False, confidence=0.8
         )
         outside += not found.guaranteed[0] <= right <= found.guaranteed[1]

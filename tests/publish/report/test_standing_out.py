@@ -6,7 +6,7 @@ import tallytree as tt
 from tallytree.lab import Truth
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import choose
-from tallytree.publish.release.making import estimated
+from tallytree.publish.release.release_run import Publication, estimate_release
 from tallytree.publish.report.cells import Cells
 from tallytree.publish.report.standing_out import CONFIDENCE, MOST_OF_A_REGION, standing_out
 
@@ -20,7 +20,7 @@ def compared(counts, seed, *, public_totals):
     budget, unit = tt.Budget(epsilon=1), tt.one_entity()
     chosen = choose("auto", tt.Neighbours(unit, counts.shape[1] - public_totals, public_totals))
     measurements = seeded_measurements(truth, chosen.plan(tree, budget, unit), seed)
-    return standing_out(Cells.of(estimated(measurements, chosen, intervals="guaranteed")))
+    return standing_out(Cells.of(estimate_release(measurements, chosen, Publication(intervals="guaranteed"))))
 
 
 def test_regions_that_are_all_alike_are_not_listed():

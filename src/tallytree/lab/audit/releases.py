@@ -54,7 +54,7 @@ from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import FIRST, Plan, Question
 from tallytree.privacy.run import measure
 from tallytree.privacy.views import list_starts
-from tallytree.publish.release.making import decided, release
+from tallytree.publish.release.release_run import Design, decide, release
 from tallytree.publish.release.value import Release
 from tallytree.tables.group_sizes import GroupSizes
 
@@ -115,7 +115,7 @@ class Setting:
         return GADGETS if row.most_cells is None else (row.most_cells // cells - 2) // 6 * 2
 
     def arguments(self, depth: int) -> dict[str, Any]:
-        """The arguments of `release` and `decided` for a tree of so many levels."""
+        """The arguments of `release` and `Design` for a tree of so many levels."""
         row, shares = MECHANISMS[self.mechanism], None
         levels = depth if self.kind.decided_by is None else depth - 1  # of regions
         if levels > 1 and not (self.own_shares or row.leaves_only or "bands" in self.options):
@@ -149,8 +149,8 @@ class Setting:
 
     def decide(self, private: GroupSizes) -> tuple[Mechanism, Plan]:
         """The mechanism and its plan, as `release` decides them."""
-        neighbours = Neighbours.of(private, self.unit)
-        return decided(private, neighbours, **self.arguments(private.hierarchy.depth))
+        _, mechanism, plan = decide(private, Design(unit=self.unit, **self.arguments(private.hierarchy.depth)))
+        return mechanism, plan
 
     def words(self) -> str:
         """The setting in words, but for mechanism, unit and budget."""

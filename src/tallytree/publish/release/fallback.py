@@ -74,7 +74,7 @@ class Made:
         return proved if self.fallback is None else f"{proved}; {self.fallback.in_words(self.by)}"
 
 
-def surely_estimated(measurements: Measurements, mechanism: Mechanism, tell: Tell = nobody) -> Made:
+def estimate_surely(measurements: Measurements, mechanism: Mechanism, tell: Tell = nobody) -> Made:
     """The mechanism's estimate or, if it fails, that of another one from the same measurements.
 
     Everything here is public, and whatever an estimator or its solver raises is a reason to try the next.

@@ -31,8 +31,8 @@ from tallytree.publish.release.area_files import LEAVES, read_published
 from tallytree.publish.release.error_bars import CONFIDENCE, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Made, check_counts
 from tallytree.publish.release.files import stated_fallback, stated_mechanism
-from tallytree.publish.release.making import Stated, with_error_bars
 from tallytree.publish.release.measurements_file import load_measurements
+from tallytree.publish.release.release_run import Publication, with_error_bars
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import Assumption, software
 
@@ -82,13 +82,13 @@ class ReleaseChecks:
         known = which == "all" and not self.typical
         if not isinstance(statement["title"], str):
             raise ReleaseError(f"{PRIVACY}: the title is not a text")
-        stated = Stated(
+        publication = Publication(
             statement["title"],
             "guaranteed" if known else which,
             checked_level(intervals["confidence"]),
             read_published(self.folder, statement, measurements.hierarchy, measurements.columns("counts")),
         )
-        release = with_error_bars(measurements, made, stated, self.progress)
+        release = with_error_bars(measurements, made, publication, self.progress)
         return replace(release, error_bars=self._with_stated_typical(release.error_bars)) if known else release
 
     def write(self, target: Path) -> None:

@@ -26,7 +26,7 @@ from tallytree import (
 from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.mechanisms.count_of_counts import MATCHED, METHODS
 from tallytree.privacy import Neighbours
-from tallytree.publish.release.making import estimated, prior_of, suited
+from tallytree.publish.release.release_run import choose_for, estimate_release, prior_of
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import TABLE_4, eleven_persons, made_up
 
@@ -103,7 +103,7 @@ def test_almost_no_noise_gives_back_the_truth():
 
 def test_estimation_is_a_function_of_the_measurements():
     made = release(made_up(1, public_totals=True), budget=Budget(epsilon=1), unit=one_entity())
-    again = estimated(made.measurements, made.made_by)
+    again = estimate_release(made.measurements, made.made_by)
     assert np.array_equal(again.counts, made.counts)
 
 
@@ -246,7 +246,7 @@ def test_an_interrupted_release_with_options_becomes_the_same_release(tmp_path):
             release(data, **arguments, keep=kept, progress=interrupt)
         made = resume(kept, mechanism="coc-matching", options=options)
         measurements = load_measurements(kept / "measurements.parquet")
-        same = estimated(measurements, suited(measurements, "coc-matching", made.options))
+        same = estimate_release(measurements, choose_for(measurements, "coc-matching", made.options))
         assert same.options == made.options
         assert np.array_equal(same.counts, made.counts)
         made.save(tmp_path / f"release {number}")

@@ -22,13 +22,16 @@ from tallytree.privacy.journal import VALUE
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables, check_households, number_of, with_levels
+from tallytree.privacy.run import Charge
 from tallytree.publish.folder import MANIFEST, digest
+from tallytree.publish.memory import refuse_workload_beyond_memory
 from tallytree.publish.microdata.synthesis import ID, PERSON, Synthesis
 from tallytree.publish.release.value import Release
-from tallytree.publish.run_folder import RunFolder, folder_of, telling_what_was_spent
+from tallytree.publish.run_folder import RunFolder, charge_of, explaining_failures, run_of
 from tallytree.synthesis.agreement import SizeTable, size_table
 from tallytree.synthesis.country.asking import RegionalOptions
-from tallytree.synthesis.country.making import Country, national_workload, planned, run, workload_of
+from tallytree.synthesis.country.making import Country, national_workload, planned, workload_of
+from tallytree.synthesis.country.making import run as fit_country
 from tallytree.synthesis.methods import DEFAULT, Method, Options, method
 from tallytree.synthesis.workload import Workload, default_workload
 from tallytree.tables.households import Households
@@ -36,7 +39,6 @@ from tallytree.tables.households import Households
 AnyRelease = Release | str | PathLike[str]
 
 JOURNAL = 1 << 20  # bytes for a journal's lines without the values of whole tables
-LEAST_MEMORY = 32  # bytes for each cell of the workload: the true counts, the model's, those rounded, those drawn
 MOST_ROOM = 1 << 30  # that is taken at once; further rounds take what they need, each before it is begun
 
 
@@ -102,154 +104,172 @@ def synthesize(
 
     Everything that can be refused is refused before anything is spent.
     """
-    budget = Budget.of(budget)
-    ready = check(households, budget, unit, workload, method, options, number, release, region, by, regional)
-    neighbours, table, country = ready.neighbours, ready.table, ready.country
-    if country is not None:
-        households = with_levels(households, country.levels.region, country.levels.added)
-    book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
-    place = folder_of(folder, book)
-    how = f"call synthesize again with the same arguments and folder={str(place)!r}"
-    with telling_what_was_spent(place, budget, how):
-        if book is not None and table is not None:
-            both = together(table.neighbours, table.budget, neighbours, budget)
-            begun = place is not None and RunFolder(place).state().spent
-            check_account(book, households.name, both, table.release_id, begun=begun)
-        tables = PrivateTables(
-            households,
-            neighbours,
-            budget,
-            ledger=book,
-            journal=place,
-            same_data=same_data,
-            changed_files=changed_files,
-            resume=resume,
-            room=min(JOURNAL + VALUE * ready.workload.queries, MOST_ROOM),
-        )
-        try:
-            if book is not None and table is not None:
-                charge_release(book, households.name, neighbours, both, table.release_id)
-            if country is None or table is None:
-                fitted = ready.method.run(tables, ready.workload, options=ready.options, progress=progress)
-            else:
-                fitted = run(tables, country, table, ready.method, ready.options, ready.workload, progress=progress)
-            exact = {marginal: tables.public_counts(marginal) for marginal in tables.published_exactly}
-        finally:
-            tables.close()
-    return Synthesis(
-        workload=ready.workload if country is None else workload_of(country, ready.workload),
-        fitted=fitted,
-        made_by=ready.method,
-        options=asdict(ready.options),
-        neighbours=neighbours,
-        budget=budget,
-        rounds=tables.rounds,
-        exact=exact,
-        truncation=households.truncation(),
-        truncated=households.truncated_by_rule,
-        on_broken_rules=households.on_broken_rules,
-        number=table.number if table is not None else fitted.number if number is None else number,
-        title=title or "Synthetic households and persons",
-        table=table,
-        receipt=tables.receipt,
-        folder=place,
+    settings = SynthesisSettings(
+        Budget.of(budget),
+        HouseholdUnit.of(unit),
+        workload,
+        method,
+        options,
+        number,
+        release,
+        region,
+        by,
+        regional,
+        title,
     )
+    checked = check_synthesis(households, settings)
+    charge = charge_of(ledger, same_data=same_data, changed_files=changed_files)
+    run = run_of(folder, charge.ledger)
+    where = None if run is None else str(run.folder)
+    how = f"To go on, call synthesize again with the same arguments and folder={where!r}."
+    with explaining_failures(run, settings.budget, how):
+        return make_synthesis(checked, charge, run, resume=resume, progress=progress)
 
 
 @dataclass(frozen=True, eq=False)
-class Ready:
-    """What a synthesis would do: all of it checked, nothing of it done."""
+class SynthesisSettings:
+    """What a synthesis measures, with what it agrees and how it is called: the arguments of `synthesize`."""
 
-    neighbours: HouseholdNeighbours
+    budget: Budget
+    unit: HouseholdUnit
+    workload: Workload | None = None
+    method: str = DEFAULT
+    options: Mapping[str, Any] | None = None
+    number: int | None = None
+    release: AnyRelease | None = None
+    region: str | None = None
+    by: Mapping[str, Any] | None = None
+    regional: Mapping[str, Any] | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenMethod:
+    """What follows from the settings and the schema, without any private row."""
+
     method: Method
     options: Options
     workload: Workload  # of the whole, where there are regions
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedSynthesis:
+    """What a synthesis would do: all of it checked, nothing of it done."""
+
+    settings: SynthesisSettings
+    households: Households
+    neighbours: HouseholdNeighbours
+    chosen: ChosenMethod
     table: SizeTable | None
     country: Country | None = None
 
 
-def check(
-    households: Households,
-    budget: Budget,
-    unit: HouseholdUnit | PrivacyUnit | str,
-    workload: Workload | None,
-    method: str,
-    options: Mapping[str, Any] | None,
-    number: int | None,
-    release: AnyRelease | None,
-    region: str | None,
-    by: Mapping[str, Any] | None = None,
-    regional: Mapping[str, Any] | None = None,
-) -> Ready:
-    """All that `synthesize` refuses is refused here, and nothing is spent."""
-    schema = households.schema
-    neighbours = HouseholdNeighbours(HouseholdUnit.of(unit), schema.max_persons, households.columns)
-    chosen, settings, asked = check_public(schema, method, options, workload, None if regional is None else region)
+def choose_method(schema: Schema, settings: SynthesisSettings) -> ChosenMethod:
+    """The method, its options and the workload, if all can be used with this schema; no private row is needed.
+
+    With tables by region, the workload is about the other attributes.
+    """
+    names = [attribute.name for attribute in (*schema.household, *schema.person)]
+    for taken in (ID, PERSON):
+        if taken in names:
+            raise SpecError(f"{taken!r} is a column of the synthetic tables; call the attribute something else")
+    if settings.regional is not None and (settings.release is None or settings.region is None):
+        raise SpecError("regional needs a release and region: the tree of regions is the release's")
+    chosen = method(settings.method)
+    options = chosen.prepared(schema, settings.options)
+    if settings.regional is not None and settings.region is not None:
+        workload = national_workload(schema, settings.region, settings.workload)
+    else:
+        workload = default_workload(schema) if settings.workload is None else settings.workload
+        workload.check(schema)
+    refuse_workload_beyond_memory(workload.queries, len(workload))
+    return ChosenMethod(chosen, options, workload)
+
+
+def check_synthesis(
+    households: Households, settings: SynthesisSettings, chosen: ChosenMethod | None = None
+) -> CheckedSynthesis:
+    """All that `synthesize` refuses is refused here, and nothing is spent. `chosen` was chosen for the same schema."""
+    schema, number, budget = households.schema, settings.number, settings.budget
+    neighbours = HouseholdNeighbours(settings.unit, schema.max_persons, households.columns)
+    chosen = choose_method(schema, settings) if chosen is None else chosen
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
         raise SpecError(f"number must be a whole number of at least 0, not {told(number)}")
     check_households(households, neighbours, budget)
     there = number_of(households, neighbours) if neighbours.number_is_public else None
     if there == 0:
         raise SpecError("there are no households, which is public under this unit: there is nothing to synthesize")
-    if regional is not None and (release is None or region is None):
-        raise SpecError("regional needs a release and region: the tree of regions is the release's")
-    given = _opened(release)
-    table = _table(schema, given, region, by, neighbours, budget, there)
+    release = _opened(settings.release)
+    table = _table(schema, release, settings, neighbours, there)
     if table is not None and number not in (None, table.number):
         raise SpecError(f"the release has {table.number:,} households, so number cannot be {number:,}: leave it out")
-    if regional is None or given is None or table is None:
-        return Ready(neighbours, chosen, settings, asked, table)
-    tree = given[0].hierarchy.regions
-    country = planned(schema, tree, table, neighbours, budget, RegionalOptions.of(regional), settings)
-    placed = replace(table, levels=country.levels)
-    check_memory(workload_of(country, asked).queries, len(asked) + len(country.wanted))
-    return Ready(neighbours, chosen, settings, asked, placed, country)
+    if settings.regional is None or release is None or table is None:
+        return CheckedSynthesis(settings, households, neighbours, chosen, table)
+    tree, regional = release[0].hierarchy.regions, RegionalOptions.of(settings.regional)
+    country = planned(schema, tree, table, neighbours, budget, regional, chosen.options)
+    refuse_workload_beyond_memory(
+        workload_of(country, chosen.workload).queries, len(chosen.workload) + len(country.wanted)
+    )
+    households = with_levels(households, country.levels.region, country.levels.added)
+    table = replace(table, levels=country.levels)
+    return CheckedSynthesis(settings, households, neighbours, chosen, table, country)
 
 
-def check_public(
-    schema: Schema,
-    name: str,
-    options: Mapping[str, Any] | None,
-    workload: Workload | None,
-    region: str | None = None,
-) -> tuple[Method, Options, Workload]:
-    """The method, its options and the workload, if all can be used with this schema; no private row is needed.
-
-    With a `region` whose tables are asked for besides, the workload is about the other attributes.
-    """
-    names = [attribute.name for attribute in (*schema.household, *schema.person)]
-    for taken in (ID, PERSON):
-        if taken in names:
-            raise SpecError(f"{taken!r} is a column of the synthetic tables; call the attribute something else")
-    chosen = method(name)
-    settings = chosen.prepared(schema, options)
-    if region is not None:
-        asked = national_workload(schema, region, workload)
-    else:
-        asked = default_workload(schema) if workload is None else workload
-        asked.check(schema)
-    check_memory(asked.queries, len(asked))
-    return chosen, settings, asked
-
-
-def check_memory(cells: int, tables: int) -> None:
-    """Refuse a workload whose tables alone take more memory than the machine has left; most runs need some more."""
-    available = available_memory()
-    if available is not None and cells * LEAST_MEMORY > available:
-        raise SpecError(
-            f"the workload's {tables:,} tables have {cells:,} cells together, which take at least "
-            f"{cells * LEAST_MEMORY / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are free. Nothing was spent. "
-            "Ask for fewer or smaller tables (see workload), or use a larger machine."
-        )
-
-
-def available_memory() -> int | None:
-    """Bytes of memory and swap that a process may still take, where the system says so."""
+def make_synthesis(
+    checked: CheckedSynthesis,
+    charge: Charge,
+    run: RunFolder | None,
+    *,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Synthesis:
+    """Spend the budget round by round, and fit a model to what was measured."""
+    settings, households, chosen = checked.settings, checked.households, checked.chosen
+    neighbours, table, country = checked.neighbours, checked.table, checked.country
+    if charge.ledger is not None and table is not None:
+        both = together(table.neighbours, table.budget, neighbours, settings.budget)
+        begun = run is not None and run.state().spent
+        check_account(charge.ledger, households.name, both, table.release_id, begun=begun)
+    tables = PrivateTables(
+        households,
+        neighbours,
+        settings.budget,
+        ledger=charge.ledger,
+        journal=None if run is None else run.folder,
+        **charge.flags,
+        resume=resume,
+        room=min(JOURNAL + VALUE * chosen.workload.queries, MOST_ROOM),
+    )
     try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        return 1024 * sum(int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
-    except (OSError, ValueError, LookupError):
-        return None
+        if charge.ledger is not None and table is not None:
+            charge_release(charge.ledger, households.name, neighbours, both, table.release_id)
+        if country is None or table is None:
+            fitted = chosen.method.run(tables, chosen.workload, options=chosen.options, progress=progress)
+        else:
+            by_region = country, table, chosen.method, chosen.options, chosen.workload
+            fitted = fit_country(tables, *by_region, progress=progress)
+        exact = {marginal: tables.public_counts(marginal) for marginal in tables.published_exactly}
+    finally:
+        tables.close()
+    number = fitted.number if settings.number is None else settings.number
+    return Synthesis(
+        workload=chosen.workload if country is None else workload_of(country, chosen.workload),
+        fitted=fitted,
+        made_by=chosen.method,
+        options=asdict(chosen.options),
+        neighbours=neighbours,
+        budget=settings.budget,
+        rounds=tables.rounds,
+        exact=exact,
+        truncation=households.truncation(),
+        truncated=households.truncated_by_rule,
+        on_broken_rules=households.on_broken_rules,
+        number=number if table is None else table.number,
+        title=settings.title or "Synthetic households and persons",
+        table=table,
+        receipt=tables.receipt,
+        folder=None if run is None else run.folder,
+    )
 
 
 # -------------------------------------------------------------------- agreement with a released table
@@ -266,21 +286,19 @@ def _opened(release: AnyRelease | None) -> tuple[Release, str | None] | None:
 def _table(
     schema: Schema,
     release: tuple[Release, str | None] | None,
-    region: str | None,
-    by: Mapping[str, Any] | None,
+    settings: SynthesisSettings,
     neighbours: HouseholdNeighbours,
-    budget: Budget,
     number: int | None,
 ) -> SizeTable | None:
     """The released table, if there is one and it can agree with these households."""
-    if (release is None) != (region is None):
+    if (release is None) != (settings.region is None):
         raise SpecError("agreement with a release needs both: release, and region, the attribute with its leaf regions")
-    if release is None or region is None:
-        if by is not None:
+    if release is None or settings.region is None:
+        if settings.by is not None:
             raise SpecError("by says which attributes have the categories of a release, and no release is given")
         return None
-    table = released_sizes(schema, *release, region, by)
-    both = together(table.neighbours, table.budget, neighbours, budget)
+    table = released_sizes(schema, *release, settings.region, settings.by)
+    both = together(table.neighbours, table.budget, neighbours, settings.budget)
     if both.regions_are_public and table.number != number:
         raise SpecError(
             f"the release has {table.number:,} households and the data {number:,}, both public: they are not "

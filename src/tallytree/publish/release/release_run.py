@@ -1,36 +1,34 @@
-"""`release`: from private group sizes to a `Release`; and from measurements that were kept, with `resume`."""
+"""`release`: check, measure, estimate. And `resume`, from measurements that a run kept."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tallytree.core.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional
-from tallytree.core.arrays import Integers
-from tallytree.core.errors import BudgetError, ReleaseError
+from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, Stage, in_percent, silent
-from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.interval import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.journal import Journal
-from tallytree.privacy.ledger import Ledger, OtherMeasurements
+from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise.randomness import NoiseSource
 from tallytree.privacy.plan import Plan, Shares
-from tallytree.privacy.run import FirstStage, Place, measure
+from tallytree.privacy.run import Charge, FirstStage, Place, measure
 from tallytree.publish.folder import place_of
+from tallytree.publish.memory import count_listed, refuse_beyond_memory
 from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
-from tallytree.publish.release.fallback import Made, surely_estimated
+from tallytree.publish.release.fallback import Made, estimate_surely
 from tallytree.publish.release.measurements_file import regions_beside, room_for, room_for_first
-from tallytree.publish.release.memory import count_listed, refuse_beyond_memory
 from tallytree.publish.release.partition import REGIONS
 from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import (
@@ -38,9 +36,9 @@ from tallytree.publish.run_folder import (
     MAKING_ROOM,
     ROOM,
     RunFolder,
-    after_spending,
-    folder_of,
-    telling_what_was_spent,
+    charge_of,
+    explaining_failures,
+    run_of,
 )
 from tallytree.publish.strength import warn_of_plan
 from tallytree.tables.group_sizes import GroupSizes
@@ -48,7 +46,60 @@ from tallytree.tables.group_sizes import GroupSizes
 if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
 
-_HOW = "call release again with keep={0!r}, or resume({0!r}) if it holds measurements"
+
+@dataclass(frozen=True)
+class Design:
+    """How a budget is spent: on whose protection, by which mechanism, and how the levels share it."""
+
+    budget: Budget
+    unit: PrivacyUnit | str
+    mechanism: str = "auto"
+    options: Mapping[str, Any] | None = None  # the mechanism's own
+    shares: Shares | None = None
+    priority: str | None = None
+    prior: Any = None  # public: the mechanism "auto" is then the one with the least predicted error
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What is published beside the counts, and how it is called."""
+
+    title: str = "Groups by region and size"
+    intervals: Which = "all"
+    confidence: float = CONFIDENCE
+    areas: tuple[Area, ...] = ()
+
+    def __post_init__(self) -> None:
+        checked_which(self.intervals)
+        checked_level(self.confidence)
+
+    @classmethod
+    def of(
+        cls,
+        data: GroupSizes | Measurements,
+        title: str | None,
+        intervals: Which,
+        confidence: float,
+        areas: Mapping[str, Any] | None,
+    ) -> Publication:
+        """What is to be published of these data; `areas` are sources of areas by what these are called."""
+        found = areas_to_publish(areas, data.hierarchy, data.max_size + 1)
+        return cls(title or cls.title, checked_which(intervals), checked_level(confidence), found)
+
+
+AS_USUAL = Publication()
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedRelease:
+    """What a release would do: all of it checked by public facts, nothing of it done."""
+
+    group_sizes: GroupSizes
+    neighbours: Neighbours
+    mechanism: Mechanism
+    plan: Plan
+    publication: Publication
+    warnings: tuple[str, ...]
 
 
 @expecting(
@@ -101,92 +152,101 @@ def release(
     "guaranteed" (typical ones take 25 more estimates) or "none". `areas` publishes totals of areas that are no regions,
     such as {"school_districts": "districts.csv"}: public lists of leaves, as `Release.ask_each` takes them.
     """
-    intervals, confidence = checked_which(intervals), checked_level(confidence)
-    neighbours, budget = Neighbours.of(group_sizes, unit), Budget.of(budget)
-    chosen, plan = decided(
-        group_sizes,
-        neighbours,
-        budget=budget,
-        mechanism=mechanism,
-        options=options,
-        shares=shares,
-        priority=priority,
-        prior=prior,
-        progress=progress,
-    )
-    warn_of_plan(chosen, plan, neighbours, group_sizes.hierarchy, shares=shares, priority=priority)
-    published = areas_to_publish(areas, group_sizes.hierarchy, group_sizes.max_size + 1)
+    publication = Publication.of(group_sizes, title, intervals, confidence, areas)
+    design = Design(Budget.of(budget), unit, mechanism, options, shares, priority, prior)
+    checked = check_release(group_sizes, design, publication, progress)
+    charge = charge_of(ledger, same_data=same_data, changed_files=changed_files)
+    run = run_of(keep, charge.ledger)
+    with explaining_failures(run, design.budget, _how_to_go_on(run)):
+        return make_release(checked, charge, run, noise=noise, progress=progress)
+
+
+def decide(group_sizes: GroupSizes, design: Design, progress: Progress = silent) -> tuple[Neighbours, Mechanism, Plan]:
+    """The neighbour relation, the mechanism and its plan, from public facts alone; nothing is spent.
+
+    What cannot be released is refused. `auto` with a public prior, and no options of a certain mechanism, is decided by
+    predictions.
+    """
+    hierarchy, neighbours = group_sizes.hierarchy, Neighbours.of(group_sizes, design.unit)
+    chosen: str | Mechanism = design.mechanism
+    divided: dict[str, Any] = {"shares": design.shares, "priority": design.priority}
+    if chosen == "auto" and design.prior is not None and not design.options:
+        from tallytree.planning.report import predicted_best
+        from tallytree.planning.simulation import PublicFacts
+
+        facts = PublicFacts(hierarchy, neighbours, group_sizes.leaf_totals)
+        chosen = predicted_best(facts, prior_of(design.prior), design.budget, **divided, progress=progress)
+    totals = group_sizes.region_totals
+    public: dict[str, Any] = {"neighbours": neighbours, "hierarchy": hierarchy, "totals": totals}
+    return neighbours, *prepare(chosen, design.options, **public, budget=design.budget, **divided)
+
+
+def check_release(
+    group_sizes: GroupSizes, design: Design, publication: Publication, progress: Progress = silent
+) -> CheckedRelease:
+    """All that `release` refuses by public facts is refused here, and nothing is spent."""
+    neighbours, mechanism, plan = decide(group_sizes, design, progress)
+    hierarchy, divided = group_sizes.hierarchy, {"shares": design.shares, "priority": design.priority}
+    found = warn_of_plan(mechanism, plan, neighbours, hierarchy, **divided)  # type: ignore[arg-type]
     listed = count_listed(plan, group_sizes.region_totals)
-    refuse_beyond_memory(group_sizes.hierarchy, neighbours, intervals=intervals == "all", listed=listed)
-    book = Ledger(ledger) if isinstance(ledger, str | PathLike) else ledger
-    folder = folder_of(keep, book)
-    with telling_what_was_spent(folder, budget, _HOW.format(str(folder))):
-        made = partial(
-            measure,
-            group_sizes,
-            plan,
-            ledger=book,
-            noise=noise,
-            settle=chosen.settle,
-            same_data=same_data,
-            changed_files=changed_files,
-        )
-        if folder is None:
-            progress(Stage("measuring"))
-            measurements = made()
-        else:
-            facts = group_sizes.hierarchy, neighbours, plan, group_sizes.region_totals
-            measurements = _measured_and_kept(RunFolder(folder), made, chosen, facts, progress)
-        return estimated(
-            measurements,
-            chosen,
-            title=title,
-            intervals=intervals,
-            confidence=confidence,
-            areas=published,
-            folder=folder,
-            progress=progress,
-        )
+    refuse_beyond_memory(hierarchy, neighbours, intervals=publication.intervals == "all", listed=listed)
+    return CheckedRelease(group_sizes, neighbours, mechanism, plan, publication, tuple(found))
 
 
-def estimated(
+def make_release(
+    checked: CheckedRelease,
+    charge: Charge,
+    run: RunFolder | None,
+    *,
+    noise: NoiseSource = "tallytree",
+    progress: Progress = silent,
+) -> Release:
+    """Spend the budget: measure, keep the measurements in the run's folder, and estimate."""
+    measured = partial(
+        measure,
+        checked.group_sizes,
+        checked.plan,
+        ledger=charge.ledger,
+        noise=noise,
+        settle=checked.mechanism.settle,
+        **charge.flags,
+    )
+    if run is None:
+        progress(Stage("measuring"))
+        measurements = measured()
+    else:
+        measurements = _measure_and_keep(run, measured, checked, progress)
+    return estimate_release(measurements, checked.mechanism, checked.publication, run=run, progress=progress)
+
+
+def estimate_release(
     measurements: Measurements,
     mechanism: Mechanism,
+    publication: Publication = AS_USUAL,
     *,
-    title: str | None = None,
-    intervals: Which = "all",
-    confidence: float = CONFIDENCE,
-    areas: tuple[Area, ...] = (),
-    folder: Path | None = None,
+    run: RunFolder | None = None,
     progress: Progress = silent,
 ) -> Release:
     """The release that follows from measurements: pure post-processing, the same every time.
 
     Where the mechanism fails another one takes over, and the release says so (`fallback`).
     """
-    stated = Stated(title or "Groups by region and size", checked_which(intervals), checked_level(confidence), areas)
-    made = surely_estimated(measurements, mechanism, in_percent("estimating", progress))
-    return replace(with_error_bars(measurements, made, stated, progress), folder=folder)
+    made = estimate_surely(measurements, mechanism, in_percent("estimating", progress))
+    release = with_error_bars(measurements, made, publication, progress)
+    return replace(release, folder=None if run is None else run.folder)
 
 
-class Stated(NamedTuple):
-    """What the data holder chooses of a release beside its mechanism."""
-
-    title: str
-    intervals: Which = "all"
-    confidence: float = CONFIDENCE
-    areas: tuple[Area, ...] = ()
-
-
-def with_error_bars(measurements: Measurements, made: Made, stated: Stated, progress: Progress = silent) -> Release:
+def with_error_bars(
+    measurements: Measurements, made: Made, publication: Publication, progress: Progress = silent
+) -> Release:
     """The release of an estimate, with the intervals that follow from it."""
     bars = error_bars(
         measurements,
         made.estimate.counts,
         made.by,
-        which=stated.intervals,
-        confidence=stated.confidence,
-        areas=stated.areas,
+        which=publication.intervals,
+        confidence=publication.confidence,
+        areas=publication.areas,
         seconds=made.seconds,
         progress=progress,
     )
@@ -196,9 +256,9 @@ def with_error_bars(measurements: Measurements, made: Made, stated: Stated, prog
         made_by=made.by,
         certificate=made.certificate,
         fallback=made.fallback,
-        title=stated.title,
+        title=publication.title,
         error_bars=bars,
-        areas=stated.areas,
+        areas=publication.areas,
     )
 
 
@@ -220,65 +280,35 @@ def resume(
     """
     run = RunFolder(place_of(Path(folder)))
     measurements = run.measurements()
+    publication = Publication.of(measurements, title, intervals, confidence, areas)
+    with explaining_failures(run, measurements.budget, _how_to_go_on(run)):
+        return finish_release(run, measurements, mechanism, options, publication, progress)
+
+
+def finish_release(
+    run: RunFolder,
+    measurements: Measurements,
+    mechanism: str,
+    options: Mapping[str, Any] | None,
+    publication: Publication,
+    progress: Progress = silent,
+) -> Release:
+    """Estimate from the measurements that a run kept."""
     _commit(measurements)
     if mechanism == "auto" and (before := run.facts().get("mechanism")) is not None:
         mechanism, options = before["name"], before["options"] if options is None else options
-    chosen = suited(measurements, mechanism, options)
-    with telling_what_was_spent(run.folder, measurements.budget, _HOW.format(str(run.folder))):
-        return estimated(
-            measurements,
-            chosen,
-            title=title,
-            intervals=intervals,
-            confidence=confidence,
-            areas=areas_to_publish(areas, measurements.hierarchy, measurements.max_size + 1),
-            folder=run.folder,
-            progress=progress,
-        )
+    chosen = choose_for(measurements, mechanism, options)
+    return estimate_release(measurements, chosen, publication, run=run, progress=progress)
 
 
-def suited(measurements: Measurements, mechanism: str = "auto", options: Mapping[str, Any] | None = None) -> Mechanism:
+def choose_for(
+    measurements: Measurements, mechanism: str = "auto", options: Mapping[str, Any] | None = None
+) -> Mechanism:
     """The mechanism to estimate with from measurements, with what its options leave open decided as for a release."""
     public = measurements.neighbours, measurements.hierarchy, measurements.region_totals
     chosen = choose(mechanism, measurements.neighbours, options).suited_to(*public)
     chosen.plan(measurements.hierarchy, measurements.budget, measurements.neighbours.unit)  # refuses unfit options
     return chosen
-
-
-def decided(
-    group_sizes: GroupSizes,
-    neighbours: Neighbours,
-    *,
-    budget: Budget,
-    mechanism: str = "auto",
-    options: Mapping[str, Any] | None = None,
-    shares: Shares | None = None,
-    priority: str | None = None,
-    prior: Any = None,
-    progress: Progress = silent,
-) -> tuple[Mechanism, Plan]:
-    """The mechanism and its plan, from public facts alone; what cannot be released is refused, and nothing is spent.
-
-    `auto` with a public prior, and no options of a certain mechanism, is settled by predictions.
-    """
-    chosen: str | Mechanism = mechanism
-    if mechanism == "auto" and prior is not None and not options:
-        from tallytree.planning.report import predicted_best
-        from tallytree.planning.simulation import PublicFacts
-
-        facts = PublicFacts(group_sizes.hierarchy, neighbours, group_sizes.leaf_totals)
-        by: dict[str, Any] = {"shares": shares, "priority": priority}
-        chosen = predicted_best(facts, prior_of(prior), budget, **by, progress=progress)
-    return prepare(
-        chosen,
-        options,
-        neighbours=neighbours,
-        hierarchy=group_sizes.hierarchy,
-        totals=group_sizes.region_totals,
-        budget=budget,
-        shares=shares,
-        priority=priority,
-    )
 
 
 def prior_of(value: Any, **stated: Any) -> Prior:
@@ -290,12 +320,8 @@ def prior_of(value: Any, **stated: Any) -> Prior:
     return Prior.of(value, **stated)
 
 
-def _measured_and_kept(
-    run: RunFolder,
-    measured: Callable[..., Measurements],
-    mechanism: Mechanism,
-    facts: tuple[Hierarchy, Neighbours, Plan, Integers | None],
-    progress: Progress,
+def _measure_and_keep(
+    run: RunFolder, measured: Callable[..., Measurements], checked: CheckedRelease, progress: Progress
 ) -> Measurements:
     """Measure, keep the result and tell the ledger; a folder of a run that came no further is gone on from."""
     state = run.state()
@@ -306,9 +332,11 @@ def _measured_and_kept(
             f"{run.folder} is there already: an interrupted release. {state.in_words()}"
             + (" Go on from it with resume, or delete it to give it up." if state.stage == "measured" else "")
         )
+    mechanism, group_sizes = checked.mechanism, checked.group_sizes
+    facts = group_sizes.hierarchy, checked.neighbours, checked.plan, group_sizes.region_totals
     with Journal(run.folder) as journal:
         progress(Stage(MAKING_ROOM))
-        regions_beside(facts[0], run.folder / REGIONS)
+        regions_beside(group_sizes.hierarchy, run.folder / REGIONS)
         run.take_rooms({ROOM: room_for(*facts), FIRST_ROOM: room_for_first(*facts)}, progress)
         first = FirstStage(run.first, lambda known: run.put_first(known, room_for(*facts, known), progress))
         about = {"mechanism": {"name": mechanism.name, "options": mechanism.options}}
@@ -322,9 +350,4 @@ def _measured_and_kept(
 def _commit(measurements: Measurements) -> None:
     """Commit the reservation to these measurements: the ledger, which took the cost before, takes no others."""
     if measurements.receipt is not None:
-        try:
-            measurements.receipt.settle_on(measurements.mark)
-        except OtherMeasurements:
-            raise
-        except BudgetError as error:
-            raise BudgetError(after_spending(str(error))) from None
+        measurements.receipt.settle_on(measurements.mark)

@@ -1,4 +1,4 @@
-"""Will the estimate fit into memory? Asked before anything is spent, with public facts alone."""
+"""Will an estimate or a workload fit into memory? Asked before anything is spent, with public facts alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tallytree.core.arrays import Integers
-from tallytree.core.errors import ReleaseError
+from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan
@@ -17,6 +17,7 @@ from tallytree.privacy.plan import Plan
 # is taken for every mechanism.
 ESTIMATE, WITH_INTERVALS = 100, 130
 IN_LIST = 8  # bytes for each group of a list of sizes that is measured, at least
+IN_WORKLOAD = 32  # for each cell of its tables: the true counts, the model's, those rounded, those drawn
 OVERRIDE = "TALLYTREE_ANY_MEMORY"
 
 
@@ -35,6 +36,17 @@ def refuse_beyond_memory(hierarchy: Hierarchy, neighbours: Neighbours, *, interv
         f"memory, and {free / 1e9:.1f} GB are free. Nothing was spent. Use a machine with more memory, a smaller "
         f'max_size, intervals = "none", or set {OVERRIDE}=1 to try it.'
     )
+
+
+def refuse_workload_beyond_memory(cells: int, tables: int) -> None:
+    """Refuse a workload whose tables alone take more memory than the machine has left; most runs need some more."""
+    needed, free = cells * IN_WORKLOAD, available()
+    if free is not None and needed > free:
+        raise SpecError(
+            f"the workload's {tables:,} tables have {cells:,} cells together, which take at least {needed / 1e9:.1f} "
+            f"GB of memory, and {free / 1e9:.1f} GB are free. Nothing was spent. Ask for fewer or smaller tables (see "
+            "workload), or use a larger machine."
+        )
 
 
 def count_listed(plan: Plan, totals: Integers | None) -> int:

@@ -4,7 +4,7 @@ import pytest
 
 from tallytree import Budget, Ledger, ReleaseError, one_entity, release
 from tallytree.privacy import Neighbours
-from tallytree.publish.release import memory
+from tallytree.publish import memory
 from tests.oracles.example import made_up
 
 HOW = {"budget": Budget(epsilon=1), "unit": one_entity()}
@@ -41,4 +41,4 @@ def test_memory_is_what_the_machine_or_its_container_has_left(tmp_path):
     assert memory._in_group(tmp_path) == 700
     (tmp_path / "memory.max").write_text("max\n")
     assert memory._in_group(tmp_path) is None
-    assert memory.available() > 0
+    assert memory.available() > 1_000_000

@@ -21,7 +21,6 @@ from tallytree import (
     synthesize,
 )
 from tallytree.privacy.journal import Journal
-from tallytree.publish.microdata.making import available_memory
 from tallytree.synthesis.models.sampling import counted
 from tallytree.synthesis.workload import named
 from tallytree.tables.households import households_from_codes
@@ -104,16 +103,12 @@ def test_a_domain_too_large_for_mwem_says_what_to_use(book):
 
 
 def test_tables_that_do_not_fit_into_memory_are_refused_before_anything_is_spent(book, monkeypatch):
-    monkeypatch.setattr("tallytree.publish.microdata.making.available_memory", lambda: 1000)
+    monkeypatch.setattr("tallytree.publish.memory.available", lambda: 1000)
     with pytest.raises(SpecError, match=r"[0-9,]+ cells together, which take at least .* GB .* Nothing was spent"):
         synthesize(made_up(), **QUICK, ledger=book)
     assert not book.account("homes").spendings
-    monkeypatch.setattr("tallytree.publish.microdata.making.available_memory", lambda: None)
+    monkeypatch.setattr("tallytree.publish.memory.available", lambda: None)
     synthesize(made_up(), **QUICK, ledger=book)
-
-
-def test_what_the_system_has_left_is_known_here():
-    assert available_memory() > 1_000_000
 
 
 def test_a_run_that_is_to_be_resumed_is_never_begun_anew(book, tmp_path):
