@@ -161,6 +161,11 @@ def release(
         return make_release(checked, charge, run, noise=noise, progress=progress)
 
 
+def _how_to_go_on(run: RunFolder | None) -> str:
+    folder = None if run is None else str(run.folder)
+    return f"To go on, call release again with keep={folder!r}, or resume({folder!r}) if it holds measurements."
+
+
 def decide(group_sizes: GroupSizes, design: Design, progress: Progress = silent) -> tuple[Neighbours, Mechanism, Plan]:
     """The neighbour relation, the mechanism and its plan, from public facts alone; nothing is spent.
 
