@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from tallytree import Hierarchy
-from tallytree.tables import InputProblems, left_out, read, source
+from tallytree.tables import InputProblems, read, source
+from tallytree.tables.check import groups_at_largest, rows_left_out
+from tallytree.tables.count import truncated
 from tallytree.tables.options import Options
 from tallytree.tables.problems import TEXTS
-from tallytree.tables.truncate import truncated
 
 STATES = [("GA", "Fulton"), ("GA", "Kings"), ("NY", "Kings"), ("DC", None)]
 TREE = Hierarchy.from_levels(
@@ -96,7 +97,7 @@ def test_the_same_rows_are_left_out(placed):
     )
 
     def told(rows):
-        parts = [*left_out.rows_left_out(rows, options), left_out.groups_at_largest(rows, options)]
+        parts = [*rows_left_out(rows, options), groups_at_largest(rows, options)]
         return [(part.part, part.whole) for part in parts]
 
     assert told(placed(PEOPLE)) == told(PEOPLE)
@@ -116,9 +117,12 @@ def test_the_same_lots(placed):
     def kept(rows):
         with source.workspace(None) as connect:
             table = source.open_source(rows, None, connect)
-            marked = truncated(table.sql, table.table, 2, entity="who", key=key)
-            chosen = marked.filter(marked.kept).drop("kept")
-            return sorted(tuple(row.values()) for row in table.backend.to_pyarrow(chosen).to_pylist())
+            rows = f"SELECT * FROM {table.table.source}"
+            lots = table.put({"lot_key": [key]}).name
+            marked = truncated(rows, ["place", "weight"], 2, entity="who", lots=lots)
+            texts = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" for name in ("who", "place", "weight"))
+            chosen = f"SELECT {texts} FROM ({marked}) AS given WHERE kept"
+            return sorted(tuple(row.values()) for row in table.fetch("Reading", chosen, "string").to_pylist())
 
     found = kept(placed(visits))
     assert found == kept(visits)

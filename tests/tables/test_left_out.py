@@ -8,7 +8,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from tallytree.tables.left_out import groups_at_largest, persons_left_out, rows_left_out
+from tallytree.tables.check import groups_at_largest, persons_left_out, rows_left_out
 from tallytree.tables.options import Options
 
 DICE = random.Random(5)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tallytree.tables.source import workspace
-from tallytree.tables.spill import LOCK, PREFIX, remove_stale, spill_directory
+from tallytree.tables.source import LOCK, PREFIX, remove_stale, spill_directory, workspace
 
 SECRET = b"SECRET-4711"
 

@@ -10,8 +10,7 @@ import pytest
 
 import tallytree as tt
 from tallytree.core.errors import DataError
-from tallytree.tables.duckdb_sql import MANY, DuckDB
-from tallytree.tables.source import READING, Opened, waited, workspace
+from tallytree.tables.source import MANY, READING, DuckDB, Opened, waited, workspace
 
 ENDLESS = "select count(*) from (select (range * range) % 30017 as k, count(*) from range(100000000000) group by k)"
 
@@ -55,9 +54,9 @@ def test_what_the_work_gives_or_raises_is_given_or_raised(connection):
 def test_many_rows_are_in_a_table_of_duckdbs_own_which_it_knows_the_length_of(connection):
     engine = DuckDB(connection)
     for rows, scan in ((3, "Arrow Scan"), (MANY, "Seq Scan")):
-        table = engine.memtable({"number": range(rows)})
-        assert scan in str(connection.execute(f"EXPLAIN {table.text}").fetchall())
-        assert engine.to_pyarrow(table)["number"].to_pylist() == list(range(rows))
+        table = engine.put({"number": range(rows)})
+        assert scan in str(connection.execute(f"EXPLAIN SELECT * FROM {table.source}").fetchall())
+        assert engine.fetch(f"SELECT * FROM {table.source}")["number"].to_pylist() == list(range(rows))
 
 
 def test_counts_are_the_same_whoever_holds_the_regions(monkeypatch):
@@ -65,7 +64,7 @@ def test_counts_are_the_same_whoever_holds_the_regions(monkeypatch):
     rows = pa.table({"home": [1, 1, 2, 3, 3, 3], "county": ["1", "1", "3", "2", "2", "2"]})
     found = []
     for many in (MANY, 1):
-        monkeypatch.setattr("tallytree.tables.duckdb_sql.MANY", many)
+        monkeypatch.setattr("tallytree.tables.source.MANY", many)
         sizes = tt.read(rows, group="home", region="county", hierarchy=tree, max_size=4)
         found.append(sizes.counts.open_at_the_privacy_border().tolist())
     assert found[0] == found[1] == [[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]]

@@ -50,15 +50,14 @@ from tallytree.publish.release.release_run import (
 from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import RunFolder
 from tallytree.tables import GroupSizes, read
-from tallytree.tables.address import Source
+from tallytree.tables.address import Source, paths_of
+from tallytree.tables.check import groups_at_largest, rows_left_out
 from tallytree.tables.codebook import values_from_codebook
 from tallytree.tables.group_sizes import ROWS
-from tallytree.tables.left_out import groups_at_largest, rows_left_out
 from tallytree.tables.options import Columns, Options, check_groups_are_public, region_columns
 from tallytree.tables.reading import lists_categories, public_rows, read_groups
-from tallytree.tables.regions import region_keys
-from tallytree.tables.same_source import refuse_own_list, refuse_private_file
-from tallytree.tables.source import paths_of
+from tallytree.tables.regions import leaves_by_text
+from tallytree.tables.source import refuse_own_list, refuse_private_file
 from tallytree.tables.spark import sessions_kept
 
 if TYPE_CHECKING:
@@ -291,7 +290,7 @@ class ReleaseSpec(Spec):
         if column not in table.column_names:
             hint = did_you_mean(column, table.column_names, "it has")
             raise SpecError(f"[plan] spread = {column!r} is no column of the [regions] table; {hint}")
-        keys = region_keys(hierarchy, columns).keys
+        keys = leaves_by_text(hierarchy, columns)
         cells = [[str(cell or "").strip() for cell in table[name].to_pylist()] for name in columns]
         found = [keys[row] for row in zip(*cells, strict=True)]
         weights = np.zeros(hierarchy.leaf_count)

@@ -36,8 +36,7 @@ from tallytree.publish.folder import SPEC
 from tallytree.publish.reading import read_json
 from tallytree.publish.report.words import Words
 from tallytree.publish.run_folder import RunFolder
-from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, of_motherduck
-from tallytree.tables.source import stem
+from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, of_motherduck, stem
 
 Number = int | Decimal | str
 LARGEST = 1 << 20  # bytes of a spec

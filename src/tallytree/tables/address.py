@@ -6,7 +6,11 @@ it, before it can reach a message, a record of the run or a connection.
 
 from __future__ import annotations
 
+import glob
+from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -30,6 +34,16 @@ NO_MOTHERDUCK = (
     "It is not opened here: give a file that was exported from it (COPY people TO 'people.parquet'), or, in Python, a "
     "table of an Ibis connection of yours"
 )
+KINDS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".tsv": "csv",
+    ".tsv.gz": "csv",
+    ".duckdb": "duckdb",
+    ".db": "duckdb",
+}
 TOKEN = "A token for Spark Connect is taken from the variable SPARK_CONNECT_AUTHENTICATE_TOKEN"
 WHERE = (
     "Put the password where PostgreSQL's programs look for it: in the variable PGPASSWORD, in the file ~/.pgpass, or "
@@ -135,3 +149,48 @@ def _check(url: str) -> None:
             f"the source's URL has settings that are not known here; expected {EXPECTED}, and behind a question mark "
             f"some of {', '.join(SETTINGS)}. {WHERE}"
         )
+
+
+# -------------------------------------------------------------------- files
+
+
+def paths_of(source: Any, option: str) -> list[str] | None:
+    """The files that a path, glob or list of paths stands for; None if it is none of these."""
+    if isinstance(source, Source) and source.path is not None:
+        source = source.path
+    if isinstance(source, str | PathLike):
+        source = [source]
+    elif not isinstance(source, Sequence) or not all(isinstance(path, str | PathLike) for path in source):
+        return None
+    elif not source:
+        raise SpecError(f"{option} is an empty list; expected at least one path")
+    paths: list[str] = []
+    for path in map(fspath, source):
+        refuse_url(path, option)
+        found = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))
+        if not found:
+            raise SpecError(f"{option}: no file matches {path}")
+        if directories := [each for each in found if not Path(each).is_file()]:
+            raise SpecError(f"{option}: {directories[0]} is not a file; for a directory give {path}/**/*.parquet")
+        paths.extend(found)
+    return paths
+
+
+def stem(path: str) -> str:
+    """A file's name without the ending that says its kind."""
+    name = Path(path).name
+    endings = [ending for ending in KINDS if name.lower().endswith(ending)]
+    return name[: -len(max(endings, key=len))] if endings else name
+
+
+def kind_of(paths: Sequence[str], option: str) -> str:
+    """What the files are, by the endings of their names: parquet, csv or duckdb."""
+    kinds = set()
+    for path in paths:
+        endings = [ending for ending in KINDS if path.lower().endswith(ending)]
+        if not endings:
+            raise SpecError(f"{option}: {path} is of an unknown kind; expected one of {', '.join(KINDS)}")
+        kinds.add(KINDS[endings[0]])
+    if len(kinds) > 1:
+        raise SpecError(f"{option}: files of several kinds ({', '.join(sorted(kinds))}); expected one kind")
+    return kinds.pop()

@@ -103,7 +103,7 @@ def _texts(source: Any, option: str) -> dict[str, list[str | None]]:
     """A public table as columns of texts; empty cells are None, whole numbers have no point."""
     with workspace(None) as connect:
         opened = open_in_order(source, option, connect)
-        cells = opened.fetch(f"Reading the {option}", lambda: opened.table)
+        cells = opened.run(f"Reading the {option}", lambda: opened.engine.rows(opened.table))
     return {name: [as_text(value) or None for value in cells[name].to_pylist()] for name in cells.column_names}
 
 

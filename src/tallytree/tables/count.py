@@ -1,7 +1,7 @@
 """What a row counts as: rows to entities to groups to counts by (leaf, size), in one query, in the engine.
 
-This module, `truncate`, `regions` and `options` decide the private counts. How an engine writes and runs a query is not
-here, and neither is the text that says what is wrong with the data.
+This module, `regions`, `options` and `sql` decide the private counts. How an engine runs a query is not here, and
+neither is the text that says what is wrong with the data.
 
 All that decides whether data are accepted is in the one query, which reads each row once. So what is counted is what
 was checked, also where the rows of a source change from query to query. Only the last, small table reaches Python: at
@@ -11,29 +11,29 @@ most (leaves + 2) × (sizes + 1) rows. The query counts trouble on its way at ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tallytree.core.arrays import Integers
-from tallytree.core.errors import DataError
+from tallytree.core.errors import DataError, SpecError
 from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.options import Options
-from tallytree.tables.regions import NOWHERE, RegionKeys, place
+from tallytree.tables.regions import NOWHERE
 from tallytree.tables.sealed import Sealed
-from tallytree.tables.truncate import fresh_key, truncated
+from tallytree.tables.sql import Cell, Table, literal, quoted, select
 
-GROUP, QUANTITY, ENTITY = "group_key", "quantity", "entity"
-
-LARGEST_FLOAT = float(np.finfo(np.float64).max)
+KEY_BYTES = 32
+ENGINES = ("duckdb", "pyspark", "postgres")  # that have SHA-256, by the names that Ibis gives them
 
 
 def group_sizes(
-    counting: Counting, fetch: Callable[[Callable[[], Any]], Any], explain: Callable[[], None], hierarchy: Hierarchy
+    counting: Counting, fetch: Callable[[str], Any], explain: Callable[[], None], hierarchy: Hierarchy
 ) -> GroupSizes:
     """The private counts, sealed, with the public facts that they were counted under.
 
@@ -42,7 +42,7 @@ def group_sizes(
     options = counting.options
     # Which rows are kept is random. The query finds trouble on all rows, kept or not, so a refusal is not random.
     key = None if options.rows_per_entity is None else fresh_key()
-    cells = fetch(lambda: counting.query(key))
+    cells = fetch(counting.query(key))
     trouble = int(np.sum(_numbers(cells, "trouble")))
     if trouble or not np.any(_numbers(cells, "size")):
         explain()
@@ -90,33 +90,34 @@ def _numbers(cells: Any, name: str) -> Integers:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counting:
-    """The tables of an engine, what is counted of them, and the words in which its queries are written.
+    """The tables of an engine, and what is counted of them."""
 
-    `sql` makes what has no table: literals, cases, small tables in memory, a hash. Tables and columns have methods.
-    """
-
-    sql: Any
-    rows: Any
-    groups: Any  # the public list of groups, or None
+    rows: Table
+    groups: Table | None  # the public list of groups
     options: Options
-    keys: RegionKeys | None
+    put: Callable[[Any], Table]  # from Arrow data to a table of the engine
 
     @property
     def region_in_rows(self) -> bool:
         """Do the rows say in which region they are? If not, the list of groups does."""
-        return bool(self.options.region) and set(self.options.region) <= set(self.rows.columns)
+        return bool(self.options.region) and set(self.options.region) <= set(self.rows.kinds)
 
     @property
-    def region_names(self) -> list[str]:
-        """The region columns' names within the query."""
-        return [f"region_{at}" for at in range(len(self.options.region))]
+    def group(self) -> tuple[Cell, Cell]:
+        """The column that names a row's group, and that of the list: as they are if they can be compared, or as text.
 
-    @property
-    def category(self) -> tuple[str, ...]:
-        """The column that tells categories apart within the query; no column for a single cell, which all are in."""
-        return ("category",) if self.options.by.columns else ()
+        Where an entity's rows are merged, a group must have a greatest value. Some engines have none of booleans, of
+        UUIDs or of bytes.
+        """
+        options, own = self.options, self.rows[self.options.group]
+        listed = own if self.groups is None else self.groups[options.group]
+        alike = own.kind == listed.kind or (own.is_text and listed.is_text) or (own.is_whole and listed.is_whole)
+        merged = options.entity is not None and options.rows_per_entity is None
+        if alike and (own.is_text or own.is_numeric or not merged):
+            return own, listed
+        return Cell(own.as_text, "VARCHAR"), Cell(listed.as_text, "VARCHAR")
 
-    def query(self, key: str | None) -> Any:
+    def query(self, key: str | None) -> str:
         """Counts of groups by (leaf, size), and how many of them are in any trouble.
 
         With a bound on an entity's rows, `truncated` marks at most so many of each entity as `kept`, by the `key`. It
@@ -130,235 +131,191 @@ class Counting:
         rows tell its category, is it counted as size 1, because the domain says that somebody is in it
         (`Neighbours.sensitivity`).
         """
-        options, sql = self.options, self.sql
-        rows = self.weighed(self.needed(self.rows, region=self.region_in_rows))
-        if options.from_rows:
-            rows = self.categorised(rows)
-        else:  # the public list has them
-            rows = rows.drop(*[name for name in rows.columns if name.startswith("category_")])
-        if self.region_in_rows or self.groups is None:
-            rows = place(sql, rows, self.keys, self.region_names if self.region_in_rows else [])
-        if options.entity is not None:
-            if key is None:
-                rows = self._one_row_each(rows)
-            else:
-                flagged = self._flagged(rows, is_missing(rows[ENTITY]))
-                rows = truncated(sql, flagged, options.rows_per_entity or 1, entity=ENTITY, key=key)
-            rows = rows.drop(ENTITY)
-        if self.groups is None:
-            found = self._private_groups(rows)
-        else:
-            listed = self.needed(self.groups, of_groups=True, region=True)
-            listed = place(sql, listed if options.from_rows else self.categorised(listed), self.keys, self.region_names)
-            found = self._listed_groups(self._stacked(*keys_alike(rows, listed)))
-        size = sql.least(found["size"], options.max_size).cast("int64")
+        options = self.options
+        by = ["category"] if options.by.columns else []
+        size = f"least(size, {options.max_size})"
         if options.with_groups and options.from_rows:
-            size = sql.greatest(size, options.first_size)
-        by = {name: found[name] for name in self.category}
-        cells = found.select(leaf=found.leaf, size=size, trouble=found.trouble.ifelse(1, 0), **by)
-        return cells.group_by("leaf", "size", *by).agg(groups=cells.count(), trouble=cells.trouble.sum())
+            size = f"greatest({size}, {options.first_size})"
+        groups, trouble = self._groups(key)
+        columns = {name: name for name in ("leaf", *by)}
+        cells = {"size": f"CAST({size} AS BIGINT)", "trouble": f"CASE WHEN {' OR '.join(trouble)} THEN 1 ELSE 0 END"}
+        counts = {"size": "size", "groups": "count(*)", "trouble": "CAST(sum(trouble) AS BIGINT)"}
+        found = select(columns | cells, f"({groups}) AS given")
+        return select(columns | counts, f"({found}) AS given", f" GROUP BY {', '.join(['size', *columns])}")
 
     # ---------------------------------------------------------------- rows
 
-    def needed(self, table: Any, *, region: bool, of_groups: bool = False) -> Any:
-        """The needed columns alone, under fixed names: region columns become `region_0`, `region_1` …"""
-        options = self.options
-        columns = {GROUP: table[options.group]}
-        if region:
-            columns |= {f"region_{at}": table[column] for at, column in enumerate(options.region)}
-        if not of_groups and options.quantity is not None:
-            columns[QUANTITY] = table[options.quantity]
-        if not of_groups and options.entity is not None:
-            columns[ENTITY] = table[options.entity]
-        if set(options.by.names) <= set(table.columns):
-            columns |= {f"category_{at}": table[name] for at, name in enumerate(options.by.names)}
-        return table.select(**columns)
+    def _rows(self, key: str | None) -> str:
+        """A line for each row: its group, its leaf and category if it tells them, its `weight`, and is it `bad`?"""
+        options, table = self.options, self.rows
+        cells = {"group_key": self.group[0].text, **self.weight()}
+        if self.region_in_rows or self.groups is None:
+            cells["own"] = table.leaf
+        if options.from_rows:
+            cells |= self.category(table)
+        if options.entity is None:
+            return select(cells, table.source)
+        entity = table[options.entity]
+        rows = f"({select(cells | {'entity': entity.text}, table.source)}) AS given"
+        nobody = Cell("entity", entity.kind).is_missing
+        if options.rows_per_entity is None:
+            # One row for each entity, which is bad if the entity had several, or is missing. So whatever the query
+            # reads, no entity adds more than one row to what is counted.
+            merged = {name: f"max({name})" for name in cells}
+            merged["bad"] = f"CASE WHEN {nobody} OR count(*) > 1 THEN 1 ELSE max(bad) END"
+            return select(merged, rows, " GROUP BY entity")
+        flagged = {name: name for name in ("entity", *cells)} | {"bad": f"CASE WHEN {nobody} THEN 1 ELSE bad END"}
+        lots = self.put({"lot_key": [key]}).name
+        return truncated(select(flagged, rows), [*cells], options.rows_per_entity, entity="entity", lots=lots)
 
-    def categorised(self, rows: Any) -> Any:
-        """Rows with `category`, the place of their cell among all (or NOWHERE), instead of its columns, if there.
+    def category(self, table: Table) -> dict[str, str]:
+        """The place of a row's cell among all, or NOWHERE; no column where there is one cell.
 
         Values are compared as text. The queries after it see places and no values.
         """
-        by = self.options.by
-        if "category_0" not in rows.columns:
-            return rows
-        codes = [self.category_code(rows, at) for at in range(len(by.columns))]
-        whole, known = codes[0], codes[0] >= 0
-        for code, column in zip(codes[1:], by.columns[1:], strict=True):
-            whole, known = whole * len(column.values) + code, known & (code >= 0)
-        cell = self.sql.cases((known, whole), else_=self.sql.literal(NOWHERE, "int32")).cast("int32")
-        kept = [name for name in rows.columns if not name.startswith("category_")]
-        return rows.mutate(category=cell).select(*kept, "category")
+        columns = self.options.by.columns
+        if not columns:
+            return {}
+        codes = [self.category_code(table, at) for at in range(len(columns))]
+        place = codes[0]
+        if len(codes) == 2:
+            known = f"{codes[0]} >= 0 AND {codes[1]} >= 0"
+            place = f"CASE WHEN {known} THEN {codes[0]} * {len(columns[1].values)} + {codes[1]} ELSE {NOWHERE} END"
+        return {"category": place}
 
-    def category_code(self, rows: Any, at: int) -> Any:
+    def category_code(self, table: Table, at: int) -> str:
         """The place of a row's value among those of one category; NOWHERE, or the stated other value, if none."""
-        column, value = self.options.by.columns[at], rows[f"category_{at}"]
-        if not value.type().is_string():
-            value = value.cast("string")
-        cases = [(value == text, self.sql.literal(place, "int32")) for place, text in enumerate(column.values)]
+        column = self.options.by.columns[at]
+        cell = table[column.name]
         unknown = NOWHERE if column.other is None else column.values.index(column.other)
-        return self.sql.cases(*cases, else_=self.sql.literal(unknown, "int32"))
+        cases = " ".join(f"WHEN {literal(text)} THEN {place}" for place, text in enumerate(column.values))
+        return f"(CASE {cell.text if cell.is_text else cell.as_text} {cases} ELSE {unknown} END)"
 
-    def weighed(self, rows: Any) -> Any:
-        """Rows with `weight`, what they add to their group (cut to max_size, so sums stay small), and `bad` 0 or 1."""
-        sql, options = self.sql, self.options
-        if options.quantity is None:
-            return rows.mutate(weight=sql.literal(1, "int64"))
-        value = number(sql, rows[QUANTITY])
-        good = (value >= 0) & (value <= options.quantity_bound)
-        if value.type().is_floating():
-            good = is_whole(value, good)
-        one, zero = sql.literal(1, "int64"), sql.literal(0, "int64")
-        return rows.mutate(
-            weight=sql.cases((good, sql.least(value, options.max_size)), else_=0).cast("int64"),
-            bad=sql.cases((good, zero), else_=one),
-        ).drop(QUANTITY)
-
-    def _one_row_each(self, rows: Any) -> Any:
-        """One row for each entity, which is bad if the entity had several, or is missing.
-
-        So whatever the query reads, no entity adds more than one row to what is counted.
-        """
-        merged = {name: rows[name].max() for name in rows.columns if name not in (ENTITY, GROUP)}
-        if self.options.quantity is None:
-            merged["weight"] = self.sql.literal(1, "int64")
-        rows = rows.group_by(ENTITY).agg(**{GROUP: _comparable(rows[GROUP]).max()}, **merged, entity_rows=rows.count())
-        return self._flagged(rows, is_missing(rows[ENTITY]) | (rows.entity_rows > 1)).drop("entity_rows")
-
-    def _flagged(self, rows: Any, condition: Any) -> Any:
-        """Rows with `bad` 1 where the condition holds, and otherwise as it was."""
-        before = rows.bad if "bad" in rows.columns else self.sql.literal(0, "int64")
-        return rows.mutate(bad=self.sql.cases((condition, self.sql.literal(1, "int64")), else_=before))
+    def weight(self) -> dict[str, str]:
+        """What a row adds to its group (cut to max_size, so sums stay small), and `bad`: is it 1 where it cannot?"""
+        options = self.options
+        if options.quantity is None or options.quantity_bound is None:
+            return {"weight": "1", "bad": "0"}
+        value = self.rows[options.quantity].number
+        good = value.within(options.quantity_bound)
+        weight = f"CAST(CASE WHEN {good} THEN least({value.text}, {options.max_size}) ELSE 0 END AS BIGINT)"
+        return {"weight": weight, "bad": f"CASE WHEN {good} THEN 0 ELSE 1 END"}
 
     # ---------------------------------------------------------------- groups
 
-    def _private_groups(self, rows: Any) -> Any:
-        """Groups by their rows alone: `leaf`, `size`, `trouble`."""
-        options = self.options
-        one_each = options.quantity is None and "kept" not in rows.columns
-        sums = {"size": rows.count() if one_each else _kept_weight(rows).sum()}
-        sums |= {"bad": rows.bad.max()} if "bad" in rows.columns else {}
-        sums |= self._categories_of(rows)
-        spans = bool(options.region) and not options.split
+    def _groups(self, key: str | None) -> tuple[str, list[str]]:
+        """Groups with `leaf`, `size` and category; and conditions, each of which is trouble if it is true of one."""
+        options, listed = self.options, self.groups is not None
+        kept = "weight" if options.rows_per_entity is None else "CASE WHEN kept THEN weight ELSE 0 END"
+        sums = {"group_key": "group_key", "leaf": "max(leaf)" if listed else "min(own)", "size": f"sum({kept})"}
+        trouble = [Cell("group_key", self.group[0].kind).is_missing]
+        rows = self._rows(key)
+        if listed:
+            rows, sums["size"], sums["listings"] = self._stacked(rows, kept), "sum(weight)", "sum(listings)"
+            trouble.append("listings <> 1")
+        elif options.quantity is None and options.rows_per_entity is None:
+            sums["size"] = "count(*)"
+        if listed and options.from_rows:
+            sums["own_size"] = "sum(own_weight)"  # the size before the selection
+            trouble.append("own_size < 1")
+        if options.quantity is not None or options.entity is not None:
+            sums["bad"] = "max(bad)"
+            trouble.append("bad > 0")
+        if options.by.columns:
+            sums |= {"category": "max(category)", "first_category": "min(category)"}
+            trouble += [f"coalesce(first_category, {NOWHERE}) < 0", "category <> first_category"]
         if options.split:
-            found = rows.group_by(GROUP, "leaf").agg(**sums)
-        else:
-            ends = {"leaf": rows.leaf.min()} | ({"last": rows.leaf.max()} if spans else {})
-            found = rows.group_by(GROUP).agg(**sums, **ends)
-        trouble = self._trouble(found) | (found.leaf < 0)
-        return found.mutate(trouble=trouble | (found.leaf != found["last"]) if spans else trouble)
+            sums["leaf"] = "leaf" if listed else "own"
+        elif self.region_in_rows:
+            sums |= {"first_leaf": "min(own)", "last_leaf": "max(own)"}
+            trouble += ["first_leaf <> leaf", "last_leaf <> leaf"]
+        trouble.append(f"coalesce(leaf, {NOWHERE}) < 0")
+        keys = ["group_key", *([sums["leaf"]] if options.split else [])]
+        return select(sums, f"({rows}) AS given", f" GROUP BY {', '.join(keys)}"), trouble
 
-    def _stacked(self, rows: Any, listed: Any) -> Any:
+    def _stacked(self, rows: str, kept: str) -> str:
         """Rows and list, one below the other: grouping them once does the work of an outer join."""
-        options, none = self.options, self.sql.null("int32")
-        whole = self.sql.literal(0, "int64")
-        nothing = whole.cast(rows.weight.type())
-        pairs: dict[str, tuple[Any, Any]] = {
-            GROUP: (rows[GROUP], listed[GROUP]),
-            "weight": (_kept_weight(rows), nothing),
-            "listings": (whole, whole + 1),
-            "leaf": (rows.leaf if options.split else none, listed.leaf),
+        assert self.groups is not None
+        options, none = self.options, "CAST(NULL AS INTEGER)"
+        pairs = {
+            "group_key": ("group_key", self.group[1].text),
+            "weight": (kept, "0"),
+            "own_weight": ("weight", "0"),
+            "listings": ("0", "1"),
+            "bad": ("bad", "0"),
+            "own": ("own" if self.region_in_rows else none, none),
+            "leaf": ("own" if options.split else none, self.groups.leaf),
         }
-        if options.from_rows:  # the size before the selection
-            pairs["own_weight"] = rows.weight, nothing
-        if "bad" in rows.columns:
-            pairs["bad"] = rows.bad, whole
-        if "leaf" in rows.columns and not options.split:
-            pairs["own"] = rows.leaf, none
-        for name in self.category:
-            pairs[name] = (rows[name], none) if options.from_rows else (none, listed[name])
+        for name, code in self.category(self.groups if not options.from_rows else self.rows).items():
+            pairs[name] = (name, none) if options.from_rows else (none, code)
         above, below = ({name: pair[at] for name, pair in pairs.items()} for at in (0, 1))
-        return rows.select(**above).union(listed.select(**below))
-
-    def _listed_groups(self, both: Any) -> Any:
-        """Groups by a public list: `leaf`, `size`, `trouble`."""
-        options = self.options
-        sums = {"size": both.weight.sum(), "listings": both.listings.sum()}
-        sums |= {"own_size": both.own_weight.sum()} if options.from_rows else {}
-        sums |= {"bad": both.bad.max()} if "bad" in both.columns else {}
-        sums |= self._categories_of(both)
-        if options.split:
-            found = both.group_by(GROUP, "leaf").agg(**sums)
-        else:
-            ends = {"first": both.own.min(), "last": both.own.max()} if "own" in both.columns else {}
-            found = both.group_by(GROUP).agg(**sums, leaf=both.leaf.max(), **ends)
-        trouble = self._trouble(found) | (found.listings != 1) | (found.leaf.fill_null(NOWHERE) < 0)
-        if "first" in found.columns:
-            elsewhere = (found.first != found.leaf) | (found["last"] != found.leaf)
-            trouble = trouble | elsewhere.fill_null(False)
-        return found.mutate(trouble=trouble | (found.own_size < 1) if options.from_rows else trouble)
-
-    def _categories_of(self, rows: Any) -> dict[str, Any]:
-        """The last and the first category of a group's rows, which must be the same."""
-        return {"category": rows.category.max(), "first_category": rows.category.min()} if self.category else {}
-
-    def _trouble(self, found: Any) -> Any:
-        """Is there no group, a bad row, or not one category that is known?"""
-        trouble = is_missing(found[GROUP])
-        if "bad" in found.columns:
-            trouble = trouble | (found.bad > 0)
-        if not self.category:
-            return trouble
-        unknown = found.first_category.fill_null(NOWHERE) < 0
-        return trouble | unknown | (found.category != found.first_category)
+        return f"{select(above, f'({rows}) AS given')} UNION ALL {select(below, self.groups.source)}"
 
 
-# -------------------------------------------------------------------- columns
+# -------------------------------------------------------------------- a bound on an entity's rows
 
 
-def keys_alike(rows: Any, groups: Any) -> tuple[Any, Any]:
-    """The two tables with group keys that can be compared: of the same kind as they are, otherwise both as text."""
-    one, other = rows[GROUP].type(), groups[GROUP].type()
-    if (one.is_string() and other.is_string()) or (one.is_integer() and other.is_integer()):
-        return rows, groups
-    if one.copy(nullable=True) == other.copy(nullable=True):
-        return rows, groups
-    return rows.mutate(**{GROUP: rows[GROUP].cast("string")}), groups.mutate(**{GROUP: groups[GROUP].cast("string")})
+def fresh_key() -> str:
+    """A key from the operating system's randomness, as hexadecimal digits; one for each reading, never kept.
 
-
-def is_missing(column: Any) -> Any:
-    """Null; for text also empty, for floating point also what is not a finite number."""
-    kind = column.type()
-    if kind.is_string():
-        return column.isnull() | (column == "")
-    return column.isnull() | ~_is_finite(column) if kind.is_floating() else column.isnull()
-
-
-def _is_finite(column: Any) -> Any:
-    # Comparisons do it on every engine: NaN is above all numbers on some and unlike any on the others.
-    return (column >= -LARGEST_FLOAT) & (column <= LARGEST_FLOAT)
-
-
-def may_be_number(column: Any) -> bool:
-    """Is the column of a type that `number` takes?"""
-    kind = column.type()
-    return bool(kind.is_numeric() or kind.is_boolean() or kind.is_string() or kind.is_null())
-
-
-def number(sql: Any, column: Any) -> Any:
-    """A quantity as a number: whole as it is, anything else as floating point, null where a text is none."""
-    kind = column.type()
-    if kind.is_integer():
-        return column
-    if kind.is_boolean():
-        return column.ifelse(1, (~column).ifelse(0, sql.null("int64")))
-    return sql.text_as_number(column) if kind.is_string() else column.cast("float64")
-
-
-def is_whole(value: Any, within: Any) -> Any:
-    """Is a floating-point number that lies within the bounds of a quantity a whole one? Others are not."""
-    return within.ifelse(value.cast("int64").cast("float64") == value, False)
-
-
-def _comparable(column: Any) -> Any:
-    """A column of which every engine finds the greatest value: as it is, or as text, which tells all its values apart.
-
-    Some engines have no `max` of booleans, of UUIDs or of bytes.
+    The engine's own `random()` is not used: it can be seeded by whoever opened the connection, and it goes by a row's
+    position.
     """
-    kind = column.type()
-    return column if kind.is_string() or kind.is_numeric() else column.cast("string")
+    return secrets.token_hex(KEY_BYTES)
 
 
-def _kept_weight(rows: Any) -> Any:
-    """What each row adds to its group's size: nothing where the selection did not keep it."""
-    return rows.kept.ifelse(rows.weight, 0) if "kept" in rows.columns else rows.weight
+def check_engine(engine: str) -> None:
+    """Refuse an engine that has no SHA-256, before anything is read."""
+    if engine not in ENGINES:
+        raise SpecError(
+            f"rows_per_entity draws lots with SHA-256, which is known here for {', '.join(ENGINES)}; the rows are on "
+            f"{engine}. Read them from a file or an Arrow table instead, or leave one row for each entity and "
+            "rows_per_entity out"
+        )
+
+
+def truncated(rows: str, content: Sequence[str], rows_per_entity: int, *, entity: str, lots: str) -> str:
+    """All rows, with `kept` true for at most `rows_per_entity` of each entity: those that come first by their lots.
+
+    `rows` is a query for the columns `entity` and `content`, and `lots` a table with the key in `lot_key`.
+
+    A row's content is its entity and the columns `content`, which must be what counting uses and nothing else.
+    Its lot is SHA-256 of the key (of fixed length) followed by the content, written so that different contents give
+    different texts. An entity's rows are put in the order of (lot, content), and the first b are kept.
+
+    *Only the entity's own rows matter.* The key is drawn before any row is read and independent of them all. Given
+    the key, the order of two rows is a function of their contents. Rows that stand level in it have the same content,
+    so whichever of them is kept, the same rows are counted, as often. So the kept rows of an entity, with their
+    multiplicities, are a function of the key and of that entity's rows: not of other entities, not of the place of a
+    row in the table, its engine's threads or its seed.
+
+    *An entity added or removed* (the relation of `one_entity`). Couple the two data sets by the same key. All other
+    entities then keep the same rows, and the one in question has at most b: the kept rows differ in at most b rows of
+    one entity. That holds for every key, so it holds for the mixture over keys: the counts of the two data sets with
+    a random key, coupled so, are always within the sensitivities for b rows, and measuring with noise costs what it
+    does for each key (joint convexity: a mixture of pairs of outputs is no easier to tell apart than the worst pair).
+
+    *One row of an entity added or removed.* A row of content c goes. If fewer than b rows come before the last row
+    of content c, one row of content c is kept less, and the next in order, if there is one, moves up; otherwise
+    nothing changes. So at most two kept rows differ: one goes and one comes. (It is a change within an entity: under
+    `one_entity` two steps, the entity removed and added.)
+
+    Nothing above needs a property of SHA-256. That lots are also fair, each row of an entity as likely to be kept as
+    any other of different content, is that a keyed SHA-256 looks random to whom does not have the key. Copies of one
+    row share a lot: they are kept or dropped side by side.
+    """
+    # The key is a row of data and no literal: so it is in no query text that an engine logs or quotes.
+    drawn = f"({rows}) AS given CROSS JOIN {lots} AS lots"
+    text = " || ".join(["lots.lot_key", *(_unambiguous(f"given.{quoted(name)}") for name in (entity, *content))])
+    columns = {name: f"given.{quoted(name)}" for name in (entity, *content)}
+    order = ", ".join(["lot", *map(quoted, content)])
+    turn = f"row_number() OVER (PARTITION BY {quoted(entity)} ORDER BY {order})"
+    names = {name: quoted(name) for name in columns}
+    turns = select(names | {"turn": turn}, f"({select(columns | {'lot': f'sha256({text})'}, drawn)}) AS given")
+    return select(names | {"kept": f"turn <= {rows_per_entity}"}, f"({turns}) AS given")
+
+
+def _unambiguous(cell: str) -> str:
+    """A cell as text with its length before it, or a mark for null: where it ends can be told whatever follows."""
+    text = f"CAST({cell} AS VARCHAR)"
+    return f"coalesce(CAST(length({text}) AS VARCHAR) || ':' || {text}, '-')"

@@ -1,7 +1,6 @@
 """Other engines than our DuckDB, through Ibis: the one module that knows it. Ibis is an extra.
 
-Our queries are written in words that Ibis and `duckdb_sql` share. They are methods of tables and columns; those that
-go without a table are methods of `IbisWords` and of `DuckDB`.
+Queries are DuckDB's SQL. sqlglot, which Ibis brings, translates them to the SQL of the engine.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tallytree.core.errors import DataError, SpecError
 from tallytree.tables import spark
 from tallytree.tables.address import POSTGRES, WHERE, Source
-from tallytree.tables.duckdb_sql import DuckDB, quoted
 from tallytree.tables.guard import guarded
+from tallytree.tables.sql import Table, quoted
 
 Result = TypeVar("Result")
 
@@ -42,45 +41,9 @@ def ibis() -> Any:
     return ibis
 
 
-class IbisWords:
-    """What has no table, in Ibis: literals, cases, tables in memory; and what engines write each in their own way."""
-
-    def __init__(self, engine: str) -> None:
-        self.engine = engine
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(ibis(), name)
-
-    def text_as_number(self, text: Any) -> Any:
-        """A text as a floating-point number; null if it is none."""
-        bare = text.strip()
-        if self.engine != "postgres":
-            return bare.try_cast("float64")
-        return bare.re_search(NUMBER).ifelse(bare, ibis().null("string")).cast("float64")
-
-    def sha256(self, text: Any) -> Any:
-        """A hash of a text, in hexadecimal digits or as bytes: Ibis has no word for it on PostgreSQL."""
-        if self.engine != "postgres":
-            return text.hexdigest("sha256")
-        builtin = ibis().udf.scalar.builtin
-
-        @builtin  # type: ignore[untyped-decorator]
-        def convert_to(text: str, encoding: str) -> bytes: ...  # type: ignore[empty-body]
-
-        @builtin  # type: ignore[untyped-decorator]
-        def sha256(content: bytes) -> bytes: ...  # type: ignore[empty-body]
-
-        return sha256(convert_to(text, "UTF8"))
-
-
 def is_ibis(source: Any) -> bool:
     """Is it an Ibis table? If so, whoever made it has loaded Ibis."""
     return "ibis" in sys.modules and isinstance(source, ibis().expr.types.Table)
-
-
-def ibis_on(engine: DuckDB) -> Any:
-    """An Ibis backend on our DuckDB, for Ibis tables in memory, which have no engine of their own."""
-    return ibis().duckdb.from_connection(engine.con)
 
 
 def backend_of(table: Any) -> Any:
@@ -98,21 +61,53 @@ def tables_of(expression: Any) -> set[Any]:
     return set(expression.op().find((ops.PhysicalTable, ops.SQLQueryResult)))
 
 
-# -------------------------------------------------------------------- opening engines
+def on_duckdb(con: Any, table: Any, backend: Any = None) -> str:
+    """An Ibis table on a connection to DuckDB, or in memory, as a query in parentheses."""
+    backend = backend or ibis().duckdb.from_connection(con)
+    backend._run_pre_execute_hooks(table)  # tables in memory are registered
+    return f"({backend.compile(table)})"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Remote:
-    """An engine that was opened here, through Ibis, and is left as it was."""
+def _kind(kind: Any) -> str:
+    """An Ibis type by DuckDB's name of it."""
+    from ibis.backends.sql.datatypes import DuckDBType
+
+    if kind.is_string():
+        return "VARCHAR"
+    if kind.is_null():
+        return '"NULL"'
+    return str(
+        DuckDBType.to_string(kind) if kind.is_numeric() or kind.is_boolean() else kind.copy(nullable=True)
+    ).upper()
+
+
+# -------------------------------------------------------------------- engines
+
+
+@dataclass(eq=False, repr=False)
+class Engine:
+    """An engine through Ibis; one that was opened here is left as it was."""
 
     backend: Any
-    close: Callable[[], None]
-    locate: Callable[[str], tuple[Any, Any]]  # from a table's name to an Ibis table, and what tells it from others
+    close: Callable[[], None] = lambda: None
+    locate: Callable[[str], tuple[Any, Any] | None] = lambda name: None  # an Ibis table, and what tells it from others
     ask: Callable[[Callable[[], Any]], Any] = lambda work: work()  # how work that queries it is done
     why: Callable[[Exception], str | None] = lambda error: None  # what an error of it means, in our words
+    known: dict[str, Any] = field(default_factory=dict)  # the Ibis tables that our queries name
 
-    def table(self, name: str) -> tuple[Any, Any]:
-        """The table of that name, and what it is known by, whatever it is called; None if that cannot be told."""
+    @property
+    def name(self) -> str:
+        """The engine's name, as Ibis has it."""
+        return str(self.backend.name)
+
+    def run(self, doing: str, work: Callable[[], Result], tell: Callable[[float], None]) -> Result:
+        """Work that queries the engine, behind the guard. It does not say how far it is."""
+        tell(-1)
+        done: Result = guarded(doing, lambda: self.ask(work), self.why)
+        return done
+
+    def find(self, name: str) -> tuple[Any, Any]:
+        """The Ibis table of that name, and what it is known by, whatever it is called; None if that cannot be told."""
         found = guarded("Looking for the table", lambda: self.locate(name), self.why)
         if found is None:
             raise SpecError(
@@ -120,19 +115,64 @@ class Remote:
             )
         return found
 
-    def run(self, doing: str, work: Callable[[], Result]) -> Result:
-        """Work that queries the engine, behind the guard."""
-        done: Result = guarded(doing, lambda: self.ask(work), self.why)
-        return done
+    def table(self, found: Any) -> Table:
+        """An Ibis table, for queries."""
+        name = f"tallytree_{len(self.known)}"
+        self.known[name] = found
+        return Table(name, {column: _kind(kind) for column, kind in found.schema().items()})
+
+    def put(self, data: Any) -> Table:
+        """Arrow data, or a mapping of columns, as a table."""
+        import pyarrow as pa
+
+        return self.table(ibis().memtable(pa.table(data)))
+
+    def fetch(self, query: str, kind: str) -> Any:
+        """The rows of a small result, whose columns are all of one kind, as an Arrow table."""
+        text, columns = self.translated(query)
+        return self.backend.to_pyarrow(self.backend.sql(text, schema=dict.fromkeys(columns, kind)))
+
+    def rows(self, table: Table) -> Any:
+        """All rows of a public table."""
+        return self.backend.to_pyarrow(self.known[table.name])
+
+    def translated(self, query: str) -> tuple[str, list[str]]:
+        """A query in the engine's own SQL, with the tables that it names, and its columns."""
+        import sqlglot
+
+        tree = sqlglot.parse_one(query, read="duckdb")
+        tables = [name for name in self.known if any(each.name == name for each in tree.find_all(sqlglot.exp.Table))]
+        for name in tables:
+            self.backend._run_pre_execute_hooks(self.known[name])  # tables in memory are registered
+        listed = ", ".join(f"{name} AS ({self.backend.compile(self.known[name])})" for name in tables)
+        if self.name == "postgres":
+            tree = tree.transform(_in_postgres)
+        text = tree.sql(dialect=self.backend.dialect)
+        return f"WITH {listed} {text}" if listed else text, [each.alias for each in tree.expressions]
 
 
-def connected(source: Source) -> Remote:
+def _in_postgres(node: Any) -> Any:
+    """What sqlglot does not translate: PostgreSQL has no TRY_CAST, and hashes bytes."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.TryCast):
+        matches = exp.RegexpLike(this=node.this, expression=exp.Literal.string(NUMBER))
+        return exp.Case().when(matches, exp.Cast(this=node.this, to=node.to))
+    if isinstance(node, exp.SHA2):
+        return exp.SHA2(this=exp.func("convert_to", node.this, exp.Literal.string("UTF8")), length=node.args["length"])
+    return node
+
+
+# -------------------------------------------------------------------- opening engines
+
+
+def connected(source: Source) -> Engine:
     """The engine at a URL."""
     ibis()
     return _postgres(source.url) if source.scheme in POSTGRES else _spark(source.url)
 
 
-def _postgres(url: str) -> Remote:
+def _postgres(url: str) -> Engine:
     """One transaction that sees one state of the tables, whatever others change, and leaves nothing behind.
 
     The counting query checks what it counts by itself. The queries that say what is wrong come after it, and see the
@@ -164,7 +204,7 @@ def _postgres(url: str) -> Remote:
         schema, relation, number = found
         return backend.table(relation, database=schema), _server(connection, number)
 
-    return Remote(backend, connection.close, locate, why=_what_failed)
+    return Engine(backend, connection.close, locate, why=_what_failed)
 
 
 def _server(connection: Any, number: int) -> Any:
@@ -245,7 +285,7 @@ def _postgres_backend() -> Any:
     return Postgres
 
 
-def _spark(url: str) -> Remote:
+def _spark(url: str) -> Engine:
     """A session on a cluster or of Spark Connect, opened here and ended afterwards with all views in it."""
     session = guarded("Connecting to Spark", lambda: spark.opened(url))
     backend = _spark_backend(session.session)
@@ -260,7 +300,7 @@ def _spark(url: str) -> Remote:
             return None
         return _viewed(frame, backend), _SameFrame(frame)
 
-    return Remote(backend, session.close, locate, session.ask, spark.why)
+    return Engine(backend, session.close, locate, session.ask, spark.why)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -282,7 +322,7 @@ def is_spark(source: Any) -> bool:
     return type(source).__module__.startswith("pyspark.sql.") and type(source).__name__ == "DataFrame"
 
 
-def of_spark(frame: Any) -> Remote:
+def of_spark(frame: Any) -> Engine:
     """The session of a data frame, left as it was afterwards; its one table is the frame."""
     conf, catalog = frame.sparkSession.conf, frame.sparkSession.catalog
     kept = {name: conf.get(name) for name in ("spark.sql.session.timeZone", "spark.sql.mapKeyDedupPolicy")}
@@ -295,7 +335,7 @@ def of_spark(frame: Any) -> Remote:
         for name, value in kept.items():
             conf.set(name, value)
 
-    return Remote(backend, close, lambda name: (table, _SameFrame(frame)), why=spark.why)
+    return Engine(backend, close, lambda name: (table, _SameFrame(frame)), why=spark.why)
 
 
 def _viewed(frame: Any, backend: Any) -> Any:

@@ -20,14 +20,15 @@ from tallytree.core.disk import digest_of_files
 from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.schema import Attribute, Schema
+from tallytree.tables.address import KINDS, paths_of, stem
 from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
-from tallytree.tables.count import is_missing, may_be_number, number
 from tallytree.tables.guard import from_outside, guarded
 from tallytree.tables.options import Columns
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
 from tallytree.tables.rule_checks import Rows, broken, holders
 from tallytree.tables.sealed import Bound, Sealed
-from tallytree.tables.source import KINDS, Opened, as_text, open_in_order, paths_of, stem, workspace
+from tallytree.tables.source import Opened, as_text, open_in_order, workspace
+from tallytree.tables.sql import select
 
 Oversize = Literal["error", "drop", "subsample"]
 OnBrokenRules = Literal["refuse", "keep"]
@@ -279,37 +280,34 @@ class _Table:
         """Missing columns, and numbers of a type that cannot be one."""
         table, order = self.opened.table, [] if self.order is None else [self.order]
         wanted = [self.household_id, *(attribute.name for attribute in self.attributes), *order]
-        found = missing_columns(f"the {self.which} table", table.columns, wanted)
+        found = missing_columns(f"the {self.which} table", [*table.kinds], wanted)
         for column in [*(attribute.name for attribute in self.attributes if attribute.cuts is not None), *order]:
-            if column in table.columns and not may_be_number(table[column]):
-                found.append(problem("number_type", 1, column=self.named(column), type=table[column].type()))
+            if column in table.kinds and not table[column].may_be_number:
+                found.append(problem("number_type", 1, column=self.named(column), type=table.kinds[column].lower()))
         return found
 
     def kind_of_id(self) -> str:
         """Ids of the same kind are compared as they are, others as text."""
-        kind = self.opened.table[self.household_id].type()
-        return "text" if kind.is_string() else "whole number" if kind.is_integer() else str(kind.copy(nullable=True))
+        cell = self.opened.table[self.household_id]
+        return "text" if cell.is_text else "whole number" if cell.is_whole else cell.kind
 
     def rows(self, ids_as_text: bool) -> _Rows:
         """Every row, in the table's order."""
         return self.opened.run(f"Reading the {self.which} table", lambda: self._rows(self._query(ids_as_text)))
 
-    def _query(self, ids_as_text: bool) -> Any:
+    def _query(self, ids_as_text: bool) -> str:
         table = self.opened.table
         key = table[self.household_id]
-        columns = {"id": key.cast("string") if ids_as_text else key}
+        columns = {"id": key.as_text if ids_as_text else key.text}
         for at, attribute in enumerate(self.attributes):
             cell = table[attribute.name]
             if attribute.cuts is None:
-                columns[f"value_{at}"] = cell
+                columns[f"value_{at}"] = cell.text
             else:
-                columns |= {
-                    f"value_{at}": number(self.opened.sql, cell).cast("float64"),
-                    f"empty_{at}": is_missing(cell),
-                }
+                columns |= {f"value_{at}": f"CAST({cell.number.text} AS DOUBLE)", f"empty_{at}": cell.is_missing}
         if self.order is not None:
-            columns["order"] = number(self.opened.sql, table[self.order]).cast("float64")
-        return table.select(**columns)
+            columns["order"] = f"CAST({table[self.order].number.text} AS DOUBLE)"
+        return select(columns, table.source)
 
     def _rows(self, query: Any) -> _Rows:
         import pyarrow as pa
@@ -317,7 +315,7 @@ class _Table:
         columns = [_Column(attribute) for attribute in self.attributes]
         ids: list[Any] = []
         orders: list[Floats] = [np.empty(0)]
-        for batch in self.opened.backend.batches(query):
+        for batch in self.opened.engine.batches(query):
             ids.append(_id(batch["id"]))
             for at, column in enumerate(columns):
                 values = batch[f"value_{at}"]

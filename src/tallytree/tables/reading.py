@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,17 +19,16 @@ from tallytree.core.progress import Progress, silent
 from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.tables.address import Source
+from tallytree.tables.address import Source, paths_of, stem
 from tallytree.tables.check import category_problems, column_problems, groups_problems, problems_of
-from tallytree.tables.count import Counting, group_sizes
+from tallytree.tables.count import Counting, check_engine, group_sizes
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.guard import from_outside
 from tallytree.tables.options import Options, check_groups_are_public, region_columns
 from tallytree.tables.problems import InputProblems, missing_columns, problem, raise_any
-from tallytree.tables.regions import hierarchy_of, place, region_keys
-from tallytree.tables.same_source import refuse_own_list
-from tallytree.tables.source import Opened, open_groups, open_source, paths_of, stem, workspace
-from tallytree.tables.truncate import check_engine
+from tallytree.tables.regions import place, region_keys
+from tallytree.tables.source import Opened, open_groups, open_source, refuse_own_list, workspace
+from tallytree.tables.sql import Table, select
 
 BYTES_PER_CELL = 24  # counts of the leaves, of all regions, and a view of them
 
@@ -108,21 +107,28 @@ def read(
     with workspace(memory_limit) as connect:
         rows = open_source(source, table, connect, progress)
         if rows_per_entity is not None:
-            check_engine(rows.backend.name)
+            check_engine(rows.engine.name)
         listed = None if groups is None else open_groups(groups, groups_table, rows, connect)
         if listed is not None:
-            options = replace(options, categories_listed=_are_listed(categories, listed.table.columns))
+            options = replace(options, categories_listed=_are_listed(categories, listed.table.kinds))
         raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
         regions = _hierarchy(rows if listed is None else listed, options)
         refuse_too_many(regions, options)
         keys = region_keys(regions, options.region) if options.region else None
-        counting = Counting(rows.sql, rows.table, None if listed is None else listed.table, options, keys)
+        lists = None if listed is None else _placed(listed, options.region, keys)
+        counting = Counting(_placed(rows, options.region, keys), lists, options, rows.put)
         return group_sizes(
             counting,
             lambda query: rows.fetch("Counting", query),
-            lambda: raise_any(problems_of(rows, counting)),
+            lambda: raise_any(problems_of(rows, counting, keys)),
             regions,
         )
+
+
+def _placed(opened: Opened, region: Sequence[str], keys: Any) -> Table:
+    """A table with the leaf of each row; without, if it does not say in which region a row is."""
+    there = region and set(region) <= set(opened.table.kinds)
+    return place(opened.table, region, keys, opened.put) if there else opened.table
 
 
 @from_outside("Reading the microdata")
@@ -151,21 +157,19 @@ def read_groups(
     """
     options = Options(group, region_columns(region), hierarchy, on_spanning_group, with_groups=True)
     with workspace(memory_limit) as connect:
-        listed = open_groups(groups, table, Opened(connect(), None), connect)
-        raise_any(missing_columns("the groups table", listed.table.columns, [options.group, *options.region]))
-        by = by if _are_listed(by, listed.table.columns) else NO_CATEGORIES
+        listed = open_groups(groups, table, None, connect)
+        raise_any(missing_columns("the groups table", [*listed.table.kinds], [options.group, *options.region]))
+        by = by if _are_listed(by, listed.table.kinds) else NO_CATEGORIES
         options = replace(options, by=by)
         regions = _hierarchy(listed, options)
-        keys = region_keys(regions, options.region) if options.region else None
-        counting = Counting(listed.sql, listed.table, listed.table, options, keys)
+        located = _placed(listed, options.region, region_keys(regions, options.region) if options.region else None)
+        counting = Counting(located, located, options, listed.put)
         raise_any(groups_problems(listed, counting) + category_problems(listed, counting, of_groups=True))
-
-        def by_leaf() -> Any:
-            rows = counting.categorised(counting.needed(listed.table, of_groups=True, region=True))
-            rows = place(listed.sql, rows, keys, counting.region_names)
-            return rows.group_by("leaf", *counting.category).agg(groups=rows.count())
-
-        counted = listed.fetch("Counting the groups", by_leaf)
+        cells = {"leaf": located.leaf, **counting.category(located)}
+        by_leaf = f"({select(cells, located.source)}) AS given"
+        columns = {name: name for name in cells} | {"groups": "count(*)"}
+        query = select(columns, by_leaf, f" GROUP BY {', '.join(cells)}")
+        counted = listed.fetch("Counting the groups", query)
     leaf, count = (counted[name].to_numpy(zero_copy_only=False).astype(np.int64) for name in ("leaf", "groups"))
     if by.columns:
         leaf = leaf + counted["category"].to_numpy(zero_copy_only=False).astype(np.int64) * regions.leaf_count
@@ -179,14 +183,11 @@ def public_rows(source: Source) -> Any:
     """All rows of a public table of an engine, as Arrow data with every cell a text. Not for microdata."""
     with workspace(None) as connect:
         opened = open_source(source, None, connect)
-
-        def cells() -> Any:
-            return opened.table.mutate(**{name: opened.table[name].cast("string") for name in opened.table.columns})
-
-        return opened.fetch("Reading the public table", cells)
+        cells = {name: opened.table[name].as_text for name in opened.table.kinds}
+        return opened.fetch("Reading the public table", select(cells, opened.table.source), "string")
 
 
-def _are_listed(categories: Categories, columns: Sequence[str]) -> bool:
+def _are_listed(categories: Categories, columns: Collection[str]) -> bool:
     """Are the categories in the groups table? All of them or none; and not those that members decide."""
     there = [name for name in categories.names if name in columns]
     if there and len(there) < len(categories.names):
@@ -217,19 +218,32 @@ def refuse_too_many(regions: Hierarchy, options: Options) -> None:
 def lists_categories(groups: Any, table: str | None, categories: Categories) -> bool:
     """Does a groups table, which is public, have the columns of these categories?"""
     with workspace(None) as connect:
-        return _are_listed(categories, open_groups(groups, table, Opened(connect(), None), connect).table.columns)
+        return _are_listed(categories, open_groups(groups, table, None, connect).table.kinds)
 
 
 def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
-    """The public hierarchy; where none is given, that of the groups table, or of microdata whose regions are public."""
+    """The public hierarchy; where none is given, that of the groups table, or of microdata whose regions are public.
+
+    Rows with gaps are left for the checks to count.
+    """
     if options.hierarchy is not None:
         return options.hierarchy
-
-    def distinct() -> Any:
-        cells = opened.table.select(*options.region).distinct()
-        return cells.mutate(**{column: cells[column].cast("string") for column in options.region})
-
-    cells = opened.fetch("Collecting the regions", distinct)
+    columns = {column: opened.table[column].as_text for column in options.region}
+    cells = opened.fetch(
+        "Collecting the regions",
+        select(columns, opened.table.source, f" GROUP BY {', '.join(columns.values())}"),
+        "string",
+    )
     if cells.num_rows == 0:
         raise InputProblems([problem("groups_no_rows" if options.with_groups else "no_regions", 0)])
-    return hierarchy_of(cells, options.region)
+    rows = []
+    for row in zip(*(cells[column].to_pylist() for column in options.region), strict=True):
+        texts = ["" if cell is None else str(cell) for cell in row]
+        while texts and not texts[-1].strip():
+            texts.pop()
+        if texts and all(text.strip() for text in texts):
+            rows.append((*texts, *[""] * (len(options.region) - len(texts))))
+    if not rows:
+        raise SpecError("the region columns are empty, so there is no hierarchy to take from them")
+    levels = zip(options.region, zip(*sorted(set(rows)), strict=True), strict=True)
+    return Hierarchy.from_levels({column: [*texts] for column, texts in levels}, list(options.region))

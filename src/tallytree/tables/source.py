@@ -1,52 +1,53 @@
 """Open anything that holds rows: a path, a glob, Arrow data, a `Source`, a Spark data frame, an Ibis table.
 
-Files and Arrow data are read by a new DuckDB connection, which spills to a private directory (`spill`), encrypted.
-An engine's errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
+Files and Arrow data are read by a new DuckDB connection, which spills to a private directory, encrypted. An engine's
+errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
 """
 
 from __future__ import annotations
 
-import glob
+import contextlib
 import gzip
+import os
+import shutil
+import stat
+import struct
+import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from os import PathLike, fspath
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tallytree.core.csv_files import LONGEST_LINE, cell_separator, csv_problem, is_utf_16, long_last_line
+from tallytree.core.disk import lock
 from tallytree.core.errors import DataError, SpecError
 from tallytree.core.numbers import short
 from tallytree.core.progress import Progress, Stage, silent
-from tallytree.tables import spark
-from tallytree.tables.address import Source, refuse_url
-from tallytree.tables.duckdb_sql import DuckDB, literal, quoted
-from tallytree.tables.engines import IbisWords, Remote, backend_of, connected, ibis_on, is_ibis, is_spark, of_spark
+from tallytree.tables import engines, spark
+from tallytree.tables.address import Source, kind_of, paths_of
 from tallytree.tables.guard import EngineError, guarded
-from tallytree.tables.spill import spill_directory
+from tallytree.tables.sql import Table, literal, quoted
 
 READING = "reading the data"
 SECONDS = 0.2  # between two looks at how far DuckDB is
+MANY = 10_000  # rows of Arrow data
+NAMES = count()
+PREFIX = "tallytree-spill-"
+LOCK = "in-use"
 OWN_LIST = (
     "groups is the microdata themselves; expected a public list of groups from another source. Which groups have rows "
     "is private: if there is no public list, leave groups out, and totals are private"
 )
 Result = TypeVar("Result")
 
-KINDS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".csv.gz": "csv",
-    ".tsv": "csv",
-    ".tsv.gz": "csv",
-    ".duckdb": "duckdb",
-    ".db": "duckdb",
-}
+
+# -------------------------------------------------------------------- DuckDB
 
 
 def waited(connection: Any, work: Callable[[], Result], tell: Callable[[float], None]) -> Result:
@@ -68,37 +69,88 @@ def waited(connection: Any, work: Callable[[], Result], tell: Callable[[float], 
         return future.result()
 
 
+class DuckDB:
+    """A connection to DuckDB: ours, or one of Ibis."""
+
+    name = "duckdb"
+
+    def __init__(self, con: Any) -> None:
+        self.con = con
+        self.made: list[str] = []  # views and tables with what was taken over
+
+    def run(self, doing: str, work: Callable[[], Result], tell: Callable[[float], None]) -> Result:
+        """Work that queries the engine, behind the guard; meanwhile `tell` gets percentages that are done."""
+        return guarded(doing, lambda: waited(self.con, work, tell))
+
+    def table(self, name: str) -> Table:
+        """A table, by its name or by a query in parentheses."""
+        return Table(name, {column: kind for column, kind, *_ in self.con.execute(f"DESCRIBE FROM {name}").fetchall()})
+
+    def put(self, data: Any, *, take: bool = True) -> Table:
+        """Arrow data, or a mapping of columns, as a table.
+
+        One of many rows is taken over into a table of DuckDB's own: it does not know how far a query is that scans
+        Arrow data.
+        """
+        import pyarrow as pa
+
+        name, rows = f"tallytree_{next(NAMES)}", pa.table(data)
+        self.con.register(name, rows)
+        self.made.append(f"VIEW {name}")
+        if take and rows.num_rows >= MANY:
+            self.con.execute(f"CREATE TEMP TABLE {name}_taken AS SELECT * FROM {name}; DROP {self.made.pop()}")
+            name = f"{name}_taken"
+            self.made.append(f"TABLE {name}")
+        return self.table(name)
+
+    def fetch(self, query: str, kind: str = "") -> Any:
+        """The rows of a small result as an Arrow table."""
+        return self.con.sql(query).to_arrow_table()
+
+    def rows(self, table: Table) -> Any:
+        """All rows of a public table."""
+        return self.fetch(f"SELECT * FROM {table.source}")
+
+    def batches(self, query: str) -> Any:
+        """The rows of a large result, batch by batch."""
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_stream(self.con.sql(query))
+
+    def close(self) -> None:
+        """Leave the connection as it was."""
+        for each in self.made:
+            self.con.execute(f"DROP {each}")
+
+
 @dataclass(frozen=True)
 class Opened:
     """A table and the engine that runs its queries."""
 
-    backend: Any  # our DuckDB, or an Ibis backend
-    table: Any  # a table of ours, or an Ibis table
+    engine: Any  # a DuckDB, or an Engine of `engines`
+    table: Table
     progress: Progress = silent
     identity: Any = None  # what tells a table of an engine from all others, if the engine says so
-    remote: Remote | None = None  # if it was opened here
 
-    @property
-    def sql(self) -> Any:
-        """What queries of this engine are written with, besides its tables."""
-        return self.backend if isinstance(self.backend, DuckDB) else IbisWords(self.backend.name)
+    def fetch(self, doing: str, query: str, kind: str = "int64") -> Any:
+        """The rows of a small result, of numbers or of texts, as an Arrow table."""
+        return self.run(doing, lambda: self.engine.fetch(query, kind))
 
-    def fetch(self, doing: str, expression: Callable[[], Any]) -> Any:
-        """The rows of a small result as a pyarrow table; the expression is built inside the guard, too."""
-        return self.run(doing, lambda: self.backend.to_pyarrow(expression()))
+    def put(self, data: Any) -> Table:
+        """A small table that is not private on the engine, from Arrow data or a mapping of columns."""
+        taken: Table = self.run("Taking over a table", lambda: self.engine.put(data))
+        return taken
 
     def run(self, doing: str, work: Callable[[], Result]) -> Result:
         """Work of the engine behind the guard; DuckDB says how far it is, and can be interrupted."""
         about = f"{doing[0].lower()}{doing[1:]}"
-        if self.backend.name != "duckdb":
-            self.progress(Stage(READING, 0, 0, about, unit="%"))
-            return guarded(doing, work) if (remote := self.remote) is None else remote.run(doing, work)
 
         def tell(percent: float) -> None:
             of = 100 if 0 <= percent <= 100 else 0  # otherwise it is not known
             self.progress(Stage(READING, int(percent) if of else 0, of, about, unit="%"))
 
-        return guarded(doing, lambda: waited(self.backend.con, work, tell))
+        done: Result = self.engine.run(doing, work, tell)
+        return done
 
 
 class Workspace:
@@ -106,22 +158,20 @@ class Workspace:
 
     def __init__(self, directory: str, memory_limit: str | None) -> None:
         self.directory, self.memory_limit = directory, memory_limit
-        self.backend: DuckDB | None = None
+        self.own: DuckDB | None = None
         self.csv_files: list[str] = []
-        self.remotes: list[Remote] = []
-        self._by_url: dict[str, Remote] = {}
-
-    def remote(self, source: Source) -> Remote:
-        """The engine at a URL, opened once."""
-        if source.url not in self._by_url:
-            self._by_url[source.url] = connected(source)
-            self.remotes.append(self._by_url[source.url])
-        return self._by_url[source.url]
+        self.opened: dict[Any, DuckDB | engines.Engine] = {}  # by URL, or by what has the connection
 
     def __call__(self) -> DuckDB:
-        if self.backend is None:
-            self.backend = guarded("Starting DuckDB", lambda: _duckdb(self.directory, self.memory_limit))
-        return self.backend
+        if self.own is None:
+            self.own = guarded("Starting DuckDB", lambda: _duckdb(self.directory, self.memory_limit))
+        return self.own
+
+    def engine(self, key: Any, opened: Callable[[], DuckDB | engines.Engine]) -> Any:
+        """An engine, opened once."""
+        if key not in self.opened:
+            self.opened[key] = opened()
+        return self.opened[key]
 
 
 @contextmanager
@@ -138,10 +188,10 @@ def workspace(memory_limit: str | None) -> Iterator[Workspace]:
                 raise DataError(found) from None
             raise
         finally:
-            for remote in reversed(connect.remotes):  # the first one knows how a session was
-                guarded("Closing the connection", remote.close)
-            if connect.backend is not None:
-                guarded("Closing DuckDB", connect.backend.disconnect)
+            for engine in reversed(connect.opened.values()):  # the first one knows how a session was
+                guarded("Closing the connection", engine.close)
+            if connect.own is not None:
+                guarded("Closing DuckDB", connect.own.con.close)
 
 
 def _duckdb(directory: str, memory_limit: str | None) -> DuckDB:
@@ -181,30 +231,22 @@ def _encrypt_spilled(connection: Any) -> None:
 
 def open_source(source: Any, table: str | None, connect: Workspace, progress: Progress = silent) -> Opened:
     """The microdata, where they are."""
-    source, table = named(source, table, "table")
-    if (elsewhere := _elsewhere(source, table, "table", connect)) is not None:
-        remote, backend, found, identity = elsewhere
-        return Opened(backend or ibis_on(connect()), found, progress, identity, remote)
-    return Opened(connect(), _load(connect, source, table, "source"), progress)
+    engine, found, identity = _open(source, table, "source", connect)
+    return Opened(engine, found, progress, identity)
 
 
-def open_groups(groups: Any, table: str | None, beside: Opened, connect: Workspace) -> Opened:
+def open_groups(groups: Any, table: str | None, beside: Opened | None, connect: Workspace) -> Opened:
     """The public groups table, on the engine of the microdata; it is moved there through memory if need be."""
-    groups, table = named(groups, table, "groups_table")
-    if (elsewhere := _elsewhere(groups, table, "groups_table", connect)) is not None:
-        remote, backend, found, identity = elsewhere
-        if identity is not None and identity == beside.identity:
-            raise SpecError(OWN_LIST)
-        if backend is beside.backend or (backend is None and beside.backend is not connect.backend):
-            return Opened(beside.backend, found, beside.progress, remote=beside.remote)
-        backend = backend or ibis_on(connect())
-    else:
-        remote, backend, found = None, connect(), _load(connect, groups, table, "groups")
-        if backend is beside.backend:
-            return Opened(backend, found, beside.progress)
-    run = guarded if remote is None else remote.run
-    moved = run("Reading the groups table", lambda: backend.to_pyarrow(found))
-    return Opened(beside.backend, beside.sql.memtable(moved), beside.progress, remote=beside.remote)
+    engine, found, identity = _open(groups, table, "groups", connect)
+    opened = Opened(engine, found)
+    if beside is None:
+        return opened
+    if identity is not None and identity == beside.identity:
+        raise SpecError(OWN_LIST)
+    if engine is not beside.engine:
+        moved = opened.run("Reading the groups table", lambda: engine.rows(found))
+        found = beside.put(moved)
+    return Opened(beside.engine, found, beside.progress)
 
 
 def named(source: Any, table: str | None, option: str) -> tuple[Any, str | None]:
@@ -216,26 +258,35 @@ def named(source: Any, table: str | None, option: str) -> tuple[Any, str | None]
     return source, table
 
 
-def _elsewhere(source: Any, table: str | None, option: str, connect: Workspace) -> tuple[Any, Any, Any, Any] | None:
-    """Engine, backend, table and identity of what is on another engine than our DuckDB; None if it is not."""
-    if not isinstance(source, Source) and not is_ibis(source) and not is_spark(source):
-        return None
-    _refuse_table_name(table, option)
+def _open(source: Any, table: str | None, option: str, connect: Workspace) -> tuple[Any, Table, Any]:
+    """The engine that a source is on, the table there, and what tells it from others, if the engine says so."""
+    source, table = named(source, table, _table_option(option))
     if isinstance(source, Source):
-        remote = connect.remote(source)
-        return remote, remote.backend, *remote.table(source.table or "")
-    if is_spark(source):
-        remote = guarded("Opening the data frame", lambda: of_spark(source), spark.why)
-        connect.remotes.append(remote)
-        return remote, remote.backend, *remote.table("")
-    return None, backend_of(source), source, None
+        engine = connect.engine(source.url, lambda: engines.connected(source))
+        found, identity = engine.find(source.table or "")
+        return engine, engine.table(found), identity
+    if not engines.is_spark(source) and not engines.is_ibis(source):
+        return connect(), _load(connect, source, table, option), None
+    _refuse_table_name(table, option)
+    if engines.is_spark(source):
+        opened = partial(guarded, "Opening the data frame", lambda: engines.of_spark(source), spark.why)
+        engine = connect.engine(id(source), opened)
+        found, identity = engine.find("")
+        return engine, engine.table(found), identity
+    backend = engines.backend_of(source)
+    if backend is not None and backend.name != "duckdb":
+        engine = connect.engine(id(backend), lambda: engines.Engine(backend))
+        return engine, engine.table(source), None
+    duckdb = connect() if backend is None else connect.engine(id(backend), lambda: DuckDB(backend.con))
+    query = partial(engines.on_duckdb, duckdb.con, source, backend)
+    return duckdb, guarded("Opening the Ibis table", lambda: duckdb.table(query())), None
 
 
 def open_in_order(source: Any, option: str, connect: Workspace, progress: Progress = silent) -> Opened:
     """A file or Arrow table on a new DuckDB, whose rows arrive in the table's order."""
-    backend = connect()
-    guarded("Starting DuckDB", lambda: backend.con.execute("SET preserve_insertion_order = true"))
-    return Opened(backend, _load(connect, source, None, option), progress)
+    engine = connect()
+    guarded("Starting DuckDB", lambda: engine.con.execute("SET preserve_insertion_order = true"))
+    return Opened(engine, _load(connect, source, None, option), progress)
 
 
 def as_text(value: object) -> str:
@@ -251,87 +302,38 @@ def as_text(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+def _table_option(option: str) -> str:
+    """The option that names the table of a source."""
+    return "table" if option == "source" else "groups_table"
+
+
 def _refuse_table_name(table: str | None, option: str) -> None:
     if table is not None:
-        raise SpecError(f"{option} names a table of a DuckDB file; leave it out for other sources")
+        raise SpecError(f"{_table_option(option)} names a table of a DuckDB file; leave it out for other sources")
 
 
-def _load(connect: Workspace, source: Any, table: str | None, option: str) -> Any:
-    backend = connect()
-    if (paths := paths_of(source, option)) is not None:
-        kind = kind_of(paths, option)
-        if kind == "duckdb":
-            return _attached(backend, paths, table, option)
-        _refuse_table_name(table, "table" if option == "source" else "groups_table")
-        if kind == "csv":
-            connect.csv_files.extend(paths)
-            return _csv(backend, paths, option)
-        return guarded(
-            f"Opening the Parquet {option}", lambda: backend.query(f"SELECT * FROM read_parquet({literal(paths)})")
-        )
-    _refuse_table_name(table, "table" if option == "source" else "groups_table")
+def _load(connect: Workspace, source: Any, table: str | None, option: str) -> Table:
+    """Files or Arrow data on our DuckDB."""
+    engine = connect()
+    paths = paths_of(source, option)
+    kind = "Arrow" if paths is None else kind_of(paths, option)
+    if kind == "duckdb":
+        return _attached(engine, paths or [], table, option)
+    _refuse_table_name(table, option)
+    if kind == "csv":
+        connect.csv_files.extend(paths or [])
+        return _csv(engine, paths or [], option)
+    if kind == "parquet":
+        return guarded(f"Opening the Parquet {option}", lambda: engine.table(f"read_parquet({literal(paths)})"))
     if not hasattr(source, "__arrow_c_stream__"):
         raise SpecError(
             f"{option} is of type {type(source).__name__}; expected a path, a list of paths, a Source, an Ibis table, "
             "a Spark data frame, or a table with the Arrow interface (pyarrow, pandas, polars)"
         )
-    return guarded(f"Taking over the Arrow {option}", lambda: _registered(backend, source, option))
+    return guarded(f"Taking over the Arrow {option}", lambda: engine.put(source, take=False))
 
 
-def _registered(backend: Any, source: Any, option: str) -> Any:
-    import pyarrow as pa
-
-    name = f"tallytree_{option}"
-    backend.con.register(name, pa.table(source))
-    return backend.query(f"SELECT * FROM {name}")
-
-
-# -------------------------------------------------------------------- files
-
-
-def paths_of(source: Any, option: str) -> list[str] | None:
-    """The files that a path, glob or list of paths stands for; None if it is none of these."""
-    if isinstance(source, Source) and source.path is not None:
-        source = source.path
-    if isinstance(source, str | PathLike):
-        source = [source]
-    elif not isinstance(source, Sequence) or not all(isinstance(path, str | PathLike) for path in source):
-        return None
-    elif not source:
-        raise SpecError(f"{option} is an empty list; expected at least one path")
-    paths: list[str] = []
-    for path in map(fspath, source):
-        refuse_url(path, option)
-        found = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))
-        if not found:
-            raise SpecError(f"{option}: no file matches {path}")
-        if directories := [each for each in found if not Path(each).is_file()]:
-            raise SpecError(f"{option}: {directories[0]} is not a file; for a directory give {path}/**/*.parquet")
-        paths.extend(found)
-    return paths
-
-
-def stem(path: str) -> str:
-    """A file's name without the ending that says its kind."""
-    name = Path(path).name
-    endings = [ending for ending in KINDS if name.lower().endswith(ending)]
-    return name[: -len(max(endings, key=len))] if endings else name
-
-
-def kind_of(paths: Sequence[str], option: str) -> str:
-    """What the files are, by the endings of their names: parquet, csv or duckdb."""
-    kinds = set()
-    for path in paths:
-        endings = [ending for ending in KINDS if path.lower().endswith(ending)]
-        if not endings:
-            raise SpecError(f"{option}: {path} is of an unknown kind; expected one of {', '.join(KINDS)}")
-        kinds.add(KINDS[endings[0]])
-    if len(kinds) > 1:
-        raise SpecError(f"{option}: files of several kinds ({', '.join(sorted(kinds))}); expected one kind")
-    return kinds.pop()
-
-
-def _csv(backend: Any, paths: Sequence[str], option: str) -> Any:
+def _csv(engine: DuckDB, paths: Sequence[str], option: str) -> Table:
     """All columns as text, so that 01001 keeps its zero; nothing about the format is guessed from the rows."""
     commas = {cell_separator(path) for path in paths}
     doing = f"Reading the first line of the CSV {option}"
@@ -349,9 +351,7 @@ def _csv(backend: Any, paths: Sequence[str], option: str) -> Any:
     form = {"header": True, "delim": comma, "quote": '"', "escape": '"', "columns": dict.fromkeys(header, "VARCHAR")}
     form["max_line_size"] = LONGEST_LINE
     how = ", ".join(f"{name} = {literal(value)}" for name, value in {"auto_detect": False, **form}.items())
-    return guarded(
-        f"Opening the CSV {option}", lambda: backend.query(f"SELECT * FROM read_csv({literal(list(paths))}, {how})")
-    )
+    return guarded(f"Opening the CSV {option}", lambda: engine.table(f"read_csv({literal(list(paths))}, {how})"))
 
 
 def _header(path: str) -> tuple[str, ...]:
@@ -362,7 +362,7 @@ def _header(path: str) -> tuple[str, ...]:
         return tuple(next(csv.reader(file, delimiter=cell_separator(path), strict=True), ()))
 
 
-def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str) -> Any:
+def _attached(engine: DuckDB, paths: Sequence[str], table: str | None, option: str) -> Table:
     if len(paths) > 1:
         raise SpecError(f"{option}: several DuckDB files; expected one")
     with open(paths[0], "rb") as file:
@@ -370,18 +370,144 @@ def _attached(backend: Any, paths: Sequence[str], table: str | None, option: str
             raise SpecError(f"{option}: {paths[0]} is not a DuckDB file")
     path, catalog = str(Path(paths[0]).absolute()), f"tallytree_{option}"
     known = "select database_name from duckdb_databases() where path = ?"  # some versions attach no file twice
-    if found := guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(known, [path]).fetchone()):
+    if found := guarded(f"Opening the DuckDB {option}", lambda: engine.con.execute(known, [path]).fetchone()):
         (catalog,) = found
     else:
         attach = f"ATTACH {literal(path)} AS {catalog} (READ_ONLY)"
-        guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(attach))
+        guarded(f"Opening the DuckDB {option}", lambda: engine.con.execute(attach))
     listing = "select table_name from information_schema.tables where table_catalog = ? and table_schema = 'main'"
-    listed = guarded(f"Opening the DuckDB {option}", lambda: backend.con.execute(listing, [catalog]).fetchall())
+    listed = guarded(f"Opening the DuckDB {option}", lambda: engine.con.execute(listing, [catalog]).fetchall())
     tables = [name for (name,) in listed]
     wanted = "table" if option == "source" else "groups_table"
     if table is None and len(tables) != 1:
         raise SpecError(f"{option}: the DuckDB file has {len(tables)} tables; name one with {wanted}=…")
     if table is not None and table not in tables:
         raise SpecError(f"{option}: the DuckDB file has no table {table!r}; it has {', '.join(sorted(tables))}")
-    query = f"SELECT * FROM {catalog}.main.{quoted(table or tables[0])}"
-    return guarded(f"Opening the DuckDB {option}", lambda: backend.query(query))
+    name = f"{catalog}.main.{quoted(table or tables[0])}"
+    return guarded(f"Opening the DuckDB {option}", lambda: engine.table(name))
+
+
+# -------------------------------------------------------------------- microdata are not their own public list
+# What is compared is where rows come from, never a row: objects, files by device and number (so links count), tables of
+# a DuckDB file, and the tables that an Ibis expression is made of. A copy cannot be noticed.
+
+
+def refuse_own_list(source: Any, table: str | None, groups: Any, groups_table: str | None) -> None:
+    """Refuse a groups table that is the microdata."""
+    if _same(source, table, groups, groups_table):
+        raise SpecError(OWN_LIST)
+
+
+def refuse_private_file(public: Any, private: Any, what: str) -> None:
+    """Refuse a public input, such as a prior, that is one of the files of the microdata, or their table."""
+    if isinstance(public, Source):
+        if _same(private, None, public, None):
+            raise SpecError(f"{what} is the table of the microdata; expected something public, made without them")
+        return
+    if files := _shared_files(public, private):
+        raise SpecError(
+            f"{what} is a file of the microdata ({files[0]}); expected something public, made without them: what "
+            "is taken from it is published or decides what is, and no budget pays for that"
+        )
+
+
+def _same(source: Any, table: str | None, groups: Any, groups_table: str | None) -> bool:
+    if source is groups and table == groups_table:
+        return True
+    if isinstance(source, Source) and source == groups:
+        return True  # under another URL, whoever opens it notices, if its engine tells tables apart
+    (source, table), (groups, groups_table) = named(source, table, "table"), named(groups, groups_table, "groups_table")
+    if engines.is_ibis(source) and engines.is_ibis(groups):
+        # All tables of the microdata are in the list, too. (Microdata that were joined with a public list are not.)
+        return source.equals(groups) or (
+            bool(engines.tables_of(source)) and engines.tables_of(source) <= engines.tables_of(groups)
+        )
+    shared = _shared_files(groups, source)
+    if not shared or kind_of(shared, "groups") != "duckdb":
+        return bool(shared)
+    # Two tables of one DuckDB file are two sources; a name that is left out stands for the only table.
+    return table == groups_table or None in (table, groups_table)
+
+
+def _shared_files(one: Any, other: Any) -> list[str]:
+    """The files of `one` that are also among those of `other`, by whatever path."""
+    private = {_identity(path) for path in _files(other)}
+    return [path for path in _files(one) if _identity(path) in private]
+
+
+def _files(source: Any) -> list[str]:
+    """The files of a source that are there; whoever opens it will say what is missing."""
+    try:
+        return paths_of(source, "source") or []
+    except SpecError:
+        return []
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """What os.path.samefile compares."""
+    found = Path(path).stat()
+    return found.st_dev, found.st_ino
+
+
+# -------------------------------------------------------------------- the directory that DuckDB spills to
+# It is for its owner alone, and removed afterwards. A process that is killed removes nothing: its directory is known by
+# its name and by the lock that it held. The next run that can take the lock knows that nobody uses the directory.
+
+
+@contextmanager
+def spill_directory() -> Iterator[str]:
+    """A new directory with permissions for its owner alone, in the system's place for temporary files."""
+    with contextlib.ExitStack() as stack:
+        try:
+            remove_stale()
+            directory = Path(tempfile.mkdtemp(prefix=PREFIX))  # mode 700
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
+            _keep_files_private(directory)
+            # Locked first and named afterwards: what has the name is locked as long as its process lives.
+            private = open(directory / "new", "xb", opener=lambda path, flags: os.open(path, flags, 0o600))  # noqa: SIM115
+            lock(stack.enter_context(private))
+            (directory / "new").rename(directory / LOCK)
+        except OSError as error:
+            raise DataError(
+                f"no private folder for temporary files can be made: {error.strerror}. Nothing was spent. Make room "
+                "in the system's folder for them, or name another one in the variable TMPDIR."
+            ) from None
+        yield str(directory)
+
+
+def remove_stale() -> None:
+    """Remove what processes that were killed left behind.
+
+    A directory is removed if it has our name, belongs to this user, is open to nobody else, and holds a lock file of
+    this user that no living process has locked. Anything else is left alone, also a directory without a lock file:
+    it may have been made just now, and no engine has written to it.
+    """
+    if sys.platform == "win32":
+        return
+    for path in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+        with contextlib.suppress(OSError):
+            if _is_ours(path.lstat(), stat.S_IFDIR, 0o700):
+                descriptor = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+                with open(descriptor, "r+b") as file:
+                    if _is_ours(os.fstat(descriptor), stat.S_IFREG, 0o600):
+                        lock(file)
+                        shutil.rmtree(path)
+
+
+def _is_ours(found: os.stat_result, kind: int, mode: int) -> bool:
+    return found.st_uid == os.getuid() and found.st_mode == kind | mode
+
+
+def _keep_files_private(directory: Path) -> None:
+    """Have files made here be readable by their owner alone, whatever the engine asks for, where the system can.
+
+    That is a default access list of the directory; a umask would be one for the whole process. Nobody else can reach
+    into the directory in any case: this is for copies of its files that keep their permissions.
+    """
+    if sys.platform != "linux":
+        return
+    owner, group, others, nobody = 0x01, 0x04, 0x20, 0xFFFFFFFF
+    entries = ((owner, 7), (group, 0), (others, 0))
+    listed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", who, may, nobody) for who, may in entries)
+    with contextlib.suppress(OSError):
+        os.setxattr(directory, "system.posix_acl_default", listed)
