@@ -378,7 +378,6 @@ PARTICIPLE_MODULES = {
 REPEATED_NAMES = {
     "asking",
     "households",
-    "levels",
     "reading",
     "statement",
     "value",

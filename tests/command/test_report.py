@@ -111,7 +111,7 @@ def test_a_file_of_somebody_else_with_the_pages_name_is_left_alone_and_found(typ
 def test_a_release_with_its_page_can_be_replaced(folder):
     release = released()
     release.save(folder / "out")
-    put_report(folder / "out", release.report().encoded())
+    put_report(folder / "out", release.report().encode())
     release.save(folder / "out", replace=True)
     assert not (folder / "out" / REPORT).exists()
     assert tt.verify(folder / "out").ok
@@ -121,7 +121,7 @@ def test_a_release_with_its_page_can_be_replaced(folder):
 def test_a_page_that_is_cut_off_leaves_the_directory_as_it_was(folder, monkeypatch):
     release = released()
     release.save(folder / "out")
-    put_report(folder / "out", release.report().encoded())
+    put_report(folder / "out", release.report().encode())
     before = (folder / "out" / REPORT).read_bytes()
 
     def cut(*_):

@@ -13,10 +13,8 @@ from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.publish.folder import REPORT, put_report, write_whole
 from tallytree.publish.microdata.synthesis import is_microdata
-from tallytree.publish.release.excerpt import read_upper
 from tallytree.publish.release.value import Release
-from tallytree.publish.report.page import MOST_CELLS, Page
-from tallytree.publish.report.words import Words
+from tallytree.publish.report import Page, Words
 
 
 class NoReport(UserWarning):
@@ -30,28 +28,29 @@ def run_report(directory: Path, *, map: Path | None, out: Path | None, words: Wo
     with shown(quiet) as progress:
         progress(Stage("reading the release"))
         page = page_of(directory, words=words, map=map, progress=progress)
-        written = put_report(directory, page.encoded()) if out is None else page.save(out)
-    show(f"{written} ({len(page.encoded()) / 1000:,.0f} kB): open it in a browser; it needs no network.", quiet=quiet)
+        written = put_report(directory, page.encode()) if out is None else page.save(out)
+    show(f"{written} ({len(page.encode()) / 1000:,.0f} kB): open it in a browser; it needs no network.", quiet=quiet)
 
 
 def page_of(directory: Path, *, words: Words, map: Path | None, progress: Progress = silent) -> Page:  # noqa: A002
     """The page of what a directory holds."""
     if is_microdata(directory):
-        from tallytree.publish.report.microdata_page import microdata_page
+        from tallytree.publish.report.synthesis_page import make_synthesis_page
 
         if map is not None:
             raise SpecError("synthetic households have no map; --map is for releases")
-        return microdata_page(directory)
-    release = Release.of(read_upper(directory, MOST_CELLS), directory)
+        return make_synthesis_page(directory)
+    from tallytree.publish.report.release_page import read_release_page
+
     progress(Stage("making the page"))
-    return release.report(map=map, groups=words.groups, entities=words.entities, directory=directory)
+    return read_release_page(directory, words=words, map=map)
 
 
 def report_after(directory: Path, made: Callable[[], Page], progress: Progress) -> Path | None:
     """Write the page of what is complete already: whatever fails here is a warning, and nothing is lost."""
     progress(Stage("making the page"))
     try:
-        return put_report(directory, made().encoded())
+        return put_report(directory, made().encode())
     except Exception as error:  # of public values alone
         why = str(error) if isinstance(error, TallytreeError) else getattr(error, "strerror", None)
         why = (why or type(error).__name__).rstrip(".")

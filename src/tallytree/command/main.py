@@ -221,7 +221,7 @@ def report(
     It is one HTML file that opens from disk and loads nothing.
     """
     from tallytree.command.folder_commands import run_report
-    from tallytree.publish.report.words import Words
+    from tallytree.publish.report import Words
 
     run_report(directory, map=map, out=out, words=Words(groups, entities), quiet=quiet)
 

@@ -19,7 +19,7 @@ import typer
 
 from tallytree.command import screen
 from tallytree.command.command_options import ReleaseOptions, RunOptions, command_line
-from tallytree.command.folder_commands import page_of, report_after
+from tallytree.command.folder_commands import report_after
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.spec import Spec, is_for_synthesis, keep_spec, refuse_changed
@@ -35,9 +35,8 @@ from tallytree.publish.microdata.synthesis import Synthesis
 from tallytree.publish.release.partition import file_names
 from tallytree.publish.release.release_run import CheckedRelease
 from tallytree.publish.release.value import Release
-from tallytree.publish.report.microdata_page import microdata_page
-from tallytree.publish.report.page import MOST_CELLS, Page
-from tallytree.publish.report.words import Words
+from tallytree.publish.report import Page
+from tallytree.publish.report.synthesis_page import make_synthesis_page
 from tallytree.publish.run_folder import (
     NOTHING_SPENT,
     RunFolder,
@@ -301,11 +300,9 @@ def _about_changed_files(again: str) -> str:
 def _page(made: Release | Synthesis | None, out: Path, spec: Spec) -> Page:
     """The page of a directory that is in its place."""
     if not isinstance(made, Release) or not isinstance(spec, ReleaseSpec):
-        return microdata_page(out)
+        return make_synthesis_page(out)
     wanted = spec.report
     where = None if wanted.map is None else spec.folder / wanted.map
-    if len(made.rows) * len(made.sizes) > MOST_CELLS:  # its upper levels are shown
-        return page_of(out, words=Words(wanted.groups, wanted.entities), map=where)
     return made.report(map=where, groups=wanted.groups, entities=wanted.entities, directory=out)
 
 

@@ -35,7 +35,7 @@ from tallytree.planning.value import PlanReport
 from tallytree.privacy.budget import as_decimal
 from tallytree.publish.microdata.synthesis_run import choose_method
 from tallytree.publish.release.truncation import truncation
-from tallytree.publish.report.plan_page import plan_page
+from tallytree.publish.report.plan_page import make_plan_page
 from tallytree.synthesis.methods import DEFAULT
 from tallytree.synthesis.methods.marginals import MarginalsOptions
 
@@ -80,7 +80,7 @@ def run_plan(options: PlanOptions) -> None:
                 several = budgets if len(budgets) > 1 else budgets_around(budgets[0])
                 simulated = planned(facts, expecting, several, best, progress=progress)
                 title = f"What a budget buys: {spec.release.title or options.spec.stem}"
-                plan_page(simulated, title=title, words=spec.report.words()).save(options.report)
+                make_plan_page(simulated, title=title, words=spec.report.words()).save(options.report)
                 parts.append(f"page: {options.report}")
             if options.plot is not None:
                 page = draw_page(facts, expecting, budgets[0], mechanisms=options.mechanism, progress=progress)

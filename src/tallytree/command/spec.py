@@ -34,7 +34,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.run import Charge
 from tallytree.publish.folder import SPEC
 from tallytree.publish.reading import read_json
-from tallytree.publish.report.words import Words
+from tallytree.publish.report import Words
 from tallytree.publish.run_folder import RunFolder
 from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, of_motherduck, stem
 

@@ -9,7 +9,7 @@ import pytest
 
 import tallytree as tt
 from tallytree.demo.country import make_country
-from tallytree.publish.report.microdata_page import microdata_page
+from tallytree.publish.report.synthesis_page import make_synthesis_page
 from tests.publish.report.worlds import ATTACK, NAMES, released, squares
 from tests.synthesis.made_up import made_up
 
@@ -229,7 +229,7 @@ def test_on_paper_controls_are_gone_and_the_charts_are_there(opened, demo):
 def test_synthetic_households_have_a_page_without_scripts_that_is_as_accessible(opened, synthetic, tmp_path):
     from axe_playwright_python.sync_playwright import Axe
 
-    path = microdata_page(synthetic).save(tmp_path / "page.html")
+    path = make_synthesis_page(synthetic).save(tmp_path / "page.html")
     page = opened(path, width=360, bypass_csp=True)
     assert page.locator("table.margin svg.bar").count() > 0
     assert page.locator("h3", has_text="Household 1").count() >= 1

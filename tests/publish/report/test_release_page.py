@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.publish.report import embedding
+from tallytree.publish.release import partition
+from tallytree.publish.report import Page, Words, cells, embed
 from tallytree.publish.report.cells import Cells
-from tallytree.publish.report.page import Page, embedded
-from tallytree.publish.report.words import Words
+from tallytree.publish.report.release_page import read_release_page
 from tests.publish.report.worlds import ATTACK, NAMES, SCRIPT, released, squares
 
 LARGEST = 3_000_000  # bytes of a page
@@ -50,7 +50,7 @@ def test_names_and_titles_never_become_markup():
 
 @pytest.mark.parametrize("value", ["</script>", "<!--", "&lt;", "\u2028", "a\\u003c", '"'])
 def test_what_is_embedded_is_read_back_as_it_was_and_has_no_markup_in_it(value):
-    text = embedded({value: [value]})
+    text = embed({value: [value]})
     assert json.loads(text) == {value: [value]}
     assert not re.search("[<>&\u2028\u2029]", text)
 
@@ -75,12 +75,12 @@ def test_the_embedded_numbers_are_those_of_the_tables(public):
 
 
 def test_where_there_is_no_room_the_largest_regions_are_embedded_with_those_above_them(release):
-    cells = Cells.of(release)
-    tree, groups = release.hierarchy.regions, cells.groups[:, 0]
-    whole = embedding.embedded_regions(cells)
+    shown = Cells.of(release)
+    tree, groups = release.hierarchy.regions, shown.groups[:, 0]
+    whole = cells.select_regions(shown)
     assert len(whole) == len(tree)
     for room in range(0, 1500, 50):
-        kept = set(embedding.embedded_regions(cells, room=room).tolist())
+        kept = set(cells.select_regions(shown, room=room).tolist())
         assert 0 in kept
         assert all(int(tree.parents[region]) in kept for region in kept if region)
         for left in set(range(len(tree))) - kept:
@@ -89,7 +89,7 @@ def test_where_there_is_no_room_the_largest_regions_are_embedded_with_those_abov
 
 
 def test_a_page_that_leaves_regions_out_says_how_many(release, monkeypatch):
-    monkeypatch.setattr(embedding.embedded_regions, "__kwdefaults__", {"room": 700})
+    monkeypatch.setattr(cells.select_regions, "__kwdefaults__", {"room": 700})
     page = release.report()
     left = len(release.hierarchy) - len(data_in(page)["ids"])
     assert left > 0
@@ -117,7 +117,7 @@ def test_a_release_without_some_error_bars_has_a_page_too(intervals):
 
 @pytest.mark.parametrize("mechanism", ["coc-matching", "bottom-up", "joint-counts"])
 def test_releases_of_other_mechanisms_have_a_page(mechanism):
-    assert len(released(mechanism=mechanism, public_totals=True).report().encoded()) < LARGEST
+    assert len(released(mechanism=mechanism, public_totals=True).report().encode()) < LARGEST
 
 
 def test_one_region_and_one_size_make_a_page():
@@ -138,10 +138,37 @@ def test_the_widest_bar_on_a_level_is_said_at_the_top(release):
     assert re.search(rf'<th scope="row">county</th>.*?± {widest:,}</td>', release.report().html, re.DOTALL)
 
 
-def test_a_release_that_is_too_large_for_a_page_is_refused_in_words(release, monkeypatch):
-    monkeypatch.setattr("tallytree.publish.report.release_page.MOST_CELLS", 10)
-    with pytest.raises(tt.ReleaseError, match="a page shows up to 10 numbers"):
-        release.report()
+BY = tt.Categories.of({"tenure": ["owned", "rented"]}, "group")
+
+
+@pytest.mark.parametrize("by", [None, BY], ids=["without categories", "by category"])
+def test_of_a_large_release_the_page_shows_the_upper_levels_from_memory_and_from_files_alike(by, monkeypatch, tmp_path):
+    made = released(by=by)
+    most = 3 * (1 if by is None else 3) * 6  # three regions above the counties, slots and sizes
+    whole = data_in(made.report())
+    monkeypatch.setattr(partition, "SMALL", 0)
+    made.save(tmp_path / "release")
+    for limit, levels in ((most, 2), (most - 1, 1), (1, 1)):
+        monkeypatch.setattr(cells, "MOST_CELLS", limit)
+        monkeypatch.setattr("tallytree.publish.report.release_page.MOST_CELLS", limit)
+        page = made.report(directory=tmp_path / "release")
+        data = data_in(page)
+        assert data["levels"] == whole["levels"][:levels]
+        assert data["count"] == whole["count"][: len(data["ids"])]
+        assert data["entity_ends"]["lower"] == whole["entity_ends"]["lower"][: len(data["ids"])]
+        assert "This page shows the upper levels of a large release" in page.html
+        read = read_release_page(tmp_path / "release")
+        assert data_in(read) == data
+        for text in (page.html, read.html):  # the budget of the lower levels is stated too
+            assert '<th scope="row">county' in re.search(r'<table id="spendings".*?</table>', text, re.DOTALL)[0]
+
+
+def test_what_is_wrong_with_the_statement_of_a_release_is_said(release, tmp_path):
+    release.save(tmp_path / "release")
+    statement = json.loads((tmp_path / "release" / "privacy.json").read_text())
+    (tmp_path / "release" / "privacy.json").write_text(json.dumps({**statement, "budget": 1}))
+    with pytest.raises(tt.ReleaseError, match="cannot be"):
+        read_release_page(tmp_path / "release")
 
 
 def test_every_level_is_said_to_have_been_spent_on_or_not(release):
@@ -165,7 +192,7 @@ def test_words_for_groups_and_entities_are_used_and_checked(release):
 def test_a_page_is_saved_whole_over_an_older_one_and_what_fails_says_why(release, tmp_path):
     page = release.report()
     path = page.save(tmp_path / "report.html")
-    assert path.read_bytes() == page.encoded()
+    assert path.read_bytes() == page.encode()
     Page("<!doctype html>").save(path)
     assert path.read_text() == "<!doctype html>"
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]

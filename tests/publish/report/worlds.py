@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import tallytree as tt
+from tallytree.domain.category_trees import by_category
 from tallytree.tables import GroupSizes, Sealed
 
 ATTACK = '<img src=x onerror="document.title=1">'
@@ -13,7 +14,7 @@ NAMES = ["Nord", ATTACK, "Süd \u202egnp.exe", SCRIPT, '=1+1"quoted"', "Ω & Son
 
 
 def released(
-    names: list[str] | None = None, *, public_totals: bool = False, sizes: int = 6, scale: int = 200, **how
+    names: list[str] | None = None, *, public_totals: bool = False, sizes: int = 6, scale: int = 200, by=None, **how
 ) -> tt.Release:
     """Two states with three counties each, and sizes that differ between them."""
     names = names or [f"county {number}" for number in range(6)]
@@ -25,6 +26,8 @@ def released(
     if public_totals:
         counts = np.pad(counts, ((0, 0), (1, 0)))
     totals = counts.sum(axis=1) if public_totals else None
+    if by is not None:
+        tree, counts = by_category(tree, by), np.concatenate([counts, *[counts // 2] * (len(by) - 1)])
     private = GroupSizes(tree, sizes, Sealed(counts), leaf_totals=totals)
     how = {"title": "Homes by size", **how}
     return tt.release(private, budget=tt.Budget(epsilon=2), unit=tt.one_entity(), **how)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from tallytree.publish.release.measurements_file import (
     tree_by_category,
     without_values,
 )
-from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, files_of
+from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, files_of, upper_levels
 from tallytree.publish.release.rows import TableRows
 from tallytree.publish.release.truncation import truncation
 
@@ -85,11 +86,8 @@ def read_upper(folder: Path, most: int) -> ReleaseContents:
         if not (folder / COUNTS).is_dir():
             return read_release(folder)
         source = _Source(folder)
-        lowest, cells = 0, 0
-        for level in range(len(source.levels)):
-            cells += source.cells_of(level)
-            lowest = level if cells <= most else lowest
-        return source.excerpt([source.root], 0, lowest, upper=True)
+        cells = np.array([source.cells_of(level) for level in range(len(source.levels))])
+        return source.excerpt([source.root], 0, upper_levels(cells, most) - 1, upper=True)
     except ReleaseError:
         raise
     except UNUSABLE as error:
@@ -129,7 +127,8 @@ class _Source:
         """How many cells a level has."""
         known = self.statement
         sizes = int(known["max_size"]) + bool(known["neighbours"]["public_totals"])
-        return self._count(level) * sizes
+        slots = prod(1 + len(one["values"]) for one in known["neighbours"].get("categories", ()))
+        return self._count(level) * sizes * slots
 
     # ---------------------------------------------------------------- regions
 

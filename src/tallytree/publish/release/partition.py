@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from tallytree.core.arrays import Integers
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.publish.release.rows import TableRows
 
@@ -47,6 +48,11 @@ class Part(NamedTuple):
 def is_small(tree: Hierarchy, sizes: int) -> bool:
     """Does a release have one file for each table, a row for every cell, and CSV files beside them?"""
     return len(TableRows(tree)) * sizes <= SMALL
+
+
+def upper_levels(cells: Integers, most: int) -> int:
+    """How many levels, from the top, have at most so many cells together; `cells` are those of each. At least one."""
+    return max(1, int(np.searchsorted(np.cumsum(cells), most, side="right")))
 
 
 def parts(tree: Hierarchy, sizes: int) -> list[Part]:

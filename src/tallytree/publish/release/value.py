@@ -23,12 +23,12 @@ from tallytree.publish.release.files import read_release, write_release
 from tallytree.publish.release.queries import Query, Sizes, split_query
 from tallytree.publish.release.region_map import RegionMap
 from tallytree.publish.release.scope import By, Regions, named_regions
+from tallytree.publish.report import Words
 from tallytree.publish.report.maps import read_map
-from tallytree.publish.report.words import Words
 from tallytree.publish.run_folder import RunFolder, warned_if_not_recorded
 
 if TYPE_CHECKING:
-    from tallytree.publish.report.page import Page
+    from tallytree.publish.report import Page
     from tallytree.publish.report.release_page import GeoJson
 
 _ID = "_release_id"  # beside the fields, so that a copy with other contents does not have it
@@ -100,10 +100,10 @@ class Release(ReleaseContents):
         holds the regions' ids or names. `groups` and `entities` are what these are called, in the plural. `directory`
         is where the page says that the files are.
         """
-        from tallytree.publish.report.release_page import release_page
+        from tallytree.publish.report.release_page import make_release_page
 
         called = Words(groups, entities)
-        return release_page(self, self.release_id, words=called, map=map, directory=os.fspath(directory))
+        return make_release_page(self, self.release_id, words=called, map=map, directory=os.fspath(directory))
 
     @expecting(directory=PATH)
     def export(self, directory: str | PathLike[str], *, to: Format, progress: Progress = silent) -> tuple[str, ...]:

@@ -1,5 +1,193 @@
 """Pages for people: one self-contained HTML file for a release, for synthetic households, or for a plan.
 
-A page is made from public values alone, opens from disk without a network, and loads nothing. Names of regions are data
-and never markup: text is escaped where it is written, and what is embedded for the page's own script stays a value.
+A page is made from public values alone. It opens from disk without a network, loads nothing, and its policy lets the
+browser run the page's one script and one style sheet, which it names by their digests. Values go into templates as they
+are: templates format numbers and hold the sentences. Names of regions are data and never markup: Jinja escapes text
+where it is written, invisible characters are written out (`names.visible`), and what is embedded for the script stays
+JSON.
 """
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tallytree.core.arguments import PATH, expecting
+from tallytree.core.disk import sync
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.names import visible
+from tallytree.publish.folder import PAGE_MARK
+from tallytree.version import VERSION
+
+TEMPLATES = Path(__file__).parent / "templates"
+UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+LONGEST = 60  # characters of a word for groups or entities
+BAR_WIDTH = 1000  # of the drawing of a bar, whatever the screen
+NOTHING = "–"  # stands for a number that does not exist
+
+
+@dataclass(frozen=True)
+class Words:
+    """What groups and entities are called, in the plural: households and persons, say."""
+
+    groups: str = "groups"
+    entities: str = "entities"
+
+    def __post_init__(self) -> None:
+        for name, word in vars(self).items():
+            if not isinstance(word, str) or not word.strip() or len(word) > LONGEST:
+                raise SpecError(f"{name} = {word!r} cannot name them; expected a plural such as 'households'")
+
+
+@dataclass(frozen=True)
+class Page:
+    """An HTML page that needs no other file."""
+
+    html: str
+
+    @expecting(path=PATH)
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the page, all of it or nothing, and replace an older file. Raises a ReleaseError if that fails."""
+        target = Path(path)
+        unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
+        try:
+            try:
+                unfinished.write_bytes(self.encode())
+                sync(unfinished)
+                os.replace(unfinished, target)
+            finally:
+                with contextlib.suppress(OSError):
+                    unfinished.unlink()
+        except OSError as error:
+            raise ReleaseError(f"the page {target} cannot be written: {error.strerror}") from None
+        return target
+
+    def encode(self) -> bytes:
+        """The bytes of the file."""
+        return self.html.encode("utf-8", "backslashreplace")
+
+    def __repr__(self) -> str:
+        return f"Page({len(self.encode()):,} bytes: save(…) writes it)"
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self.html)}" width="100%" height="600" title="report"></iframe>'
+
+
+def render_page(template: str, values: Mapping[str, Any], *, data: Any = None) -> Page:
+    """A page from a template; `data` is what its script works on, in plain values."""
+    from markupsafe import Markup
+
+    style, script = (_read(name) for name in ("page.css", "page.js"))
+    runs = "none" if data is None else _digest(script)
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{runs}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    text = {"style": Markup(style), "script": Markup(script), "data": None if data is None else Markup(embed(data))}
+    body = _environment().get_template(template).render(**values, **text, policy=policy, version=VERSION)
+    return Page(f"{PAGE_MARK.decode()}\n{body}\n")
+
+
+def embed(value: Any) -> str:
+    """JSON that can stand within a page's script: nothing in it ends the script or begins markup.
+
+    >>> embed({"name": "</script>"})
+    '{"name":"\\\\u003c/script\\\\u003e"}'
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character, escaped in UNSAFE.items():
+        text = text.replace(character, escaped)
+    return text
+
+
+# -------------------------------------------------------------------- numbers in templates
+
+
+def format_percent(share: float) -> str:
+    """A share for people.
+
+    >>> format_percent(0.2551), format_percent(0.0123), format_percent(0.0004), format_percent(0)
+    ('25.5 %', '1.2 %', '0.04 %', '0 %')
+    """
+    value = 100 * share
+    if value == 0:
+        return "0 %"
+    return f"{value:.1f} %" if value >= 0.95 else f"{value:.1g} %"
+
+
+def format_about(value: float) -> str:
+    """A number with as many digits as its size deserves.
+
+    >>> format_about(2.345), format_about(23.45), format_about(2345.6)
+    ('2.35', '23.5', '2,346')
+    """
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Words with commas and an "and".
+
+    >>> join_words(["a"]), join_words(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def place_on_bar(value: float, most: float) -> int:
+    """Where a value is on a bar whose axis goes from 0 to `most`."""
+    return 0 if most <= 0 else round(BAR_WIDTH * min(max(value / most, 0.0), 1.0))
+
+
+def axis_end(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    """Where the axis of a table's bars ends: at the largest number or end of an interval."""
+    numbers: list[float] = [1, *(row[name] for row in rows), *(row["ends"][1] for row in rows if row.get("ends"))]
+    return max(numbers)
+
+
+FILTERS = {
+    "decimal": lambda value: f"{float(value):g}",
+    "number": lambda value, digits=0: NOTHING if value is None else f"{value:,.{digits}f}",
+    "percent": format_percent,
+    "about": lambda value: NOTHING if value is None else format_about(value),
+    "axis_end": axis_end,
+    "between": lambda ends: NOTHING if ends is None else f"{ends[0]:,.0f} to {ends[1]:,.0f}",
+    "join_words": join_words,
+    "place": place_on_bar,
+    "plus_minus": lambda text: NOTHING if text in (None, NOTHING) else f"± {text}",
+}
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    made.filters.update(FILTERS)
+    return made
+
+
+@cache
+def _read(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8").strip()
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode()}"

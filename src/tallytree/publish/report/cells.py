@@ -1,31 +1,43 @@
-"""`Cells`: a release's table by region, category and size, as its page shows it.
+"""`Cells`: the numbers of a release's tables that its page shows, and what the page's script gets of them.
 
-With many sizes these are put into classes (1, 2, 3–4, 5–8 …), whose guaranteed intervals are computed for the largest
-regions; otherwise the intervals are those that the release has.
+They are read from the release's described tables (`counts_table`, `entity_table`). Of a release with more than
+`MOST_CELLS` cells the upper levels are read. Many sizes are put into classes (1, 2, 3–4, 5–8 …), whose guaranteed
+intervals are computed for the largest regions; otherwise the intervals are those that the release has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.core.names import briefly
 from tallytree.domain.categories import ALL
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.long_table import region_blocks
 from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.entities import capped_sizes
+from tallytree.publish.release.error_bars import in_percent
+from tallytree.publish.release.partition import upper_levels
 from tallytree.publish.release.queries import Query
+from tallytree.publish.report import Words
+from tallytree.publish.table import Table
 
+MOST_CELLS = 10_000_000  # that a page is made from
 MOST_SIZES = 40  # that are shown one by one
-MOST_ASKED = 600  # intervals of classes that are computed
-UNKNOWN = -1  # stands for an end that there is none of
+MOST_QUERIES = 600  # for intervals of classes
+MISSING = -1  # stands for an end of an interval that does not exist
+ROOM = 1_700_000  # characters of numbers and names that are embedded
+
+What = Literal["counts", "entities"]
 
 
-@dataclass(frozen=True)
-class SizeClass:
+class SizeClass(NamedTuple):
     """Sizes that are shown together; most often one."""
 
     label: str
@@ -35,38 +47,44 @@ class SizeClass:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Numbers `[regions, slots, classes]`; the first slot of a region is the sum over all categories."""
+    """Numbers by region and slot; the first slot of a region is the sum over all categories.
+
+    `counts` and its ends of intervals are `[regions, slots, classes]`, `entities` and its ends `[regions, slots]`.
+    """
 
     release: ReleaseContents
+    tree: Hierarchy  # the regions that are shown: all, or the upper levels
     classes: tuple[SizeClass, ...]
     counts: Integers
-    ends: dict[str, Integers]  # of the columns of intervals that there are
+    entities: Integers
+    ends: Mapping[What, Mapping[str, Integers]]  # by the name of their column
 
     __repr__ = briefly
 
     @classmethod
     def of(cls, release: ReleaseContents) -> Cells:
-        """The cells of a release."""
-        classes = size_classes(release.sizes)
-        counts = _cube(release, release.all_counts)
-        if len(classes) == len(release.sizes):
-            ends = {
-                name: _cube(release, found) for name, found in release.error_bars.columns.items() if found is not None
-            }
-            return cls(release, classes, counts, ends)
-        starts = [one.first - release.sizes.start for one in classes]
-        summed = np.add.reduceat(counts, starts, axis=2)
-        return cls(release, classes, summed, _ends_of_classes(release, classes, summed))
+        """The cells of a release, or of its upper levels."""
+        tree, slots = release.hierarchy.regions, len(release.rows.values)
+        depth = upper_levels(np.diff(tree.level_starts) * slots * len(release.sizes), MOST_CELLS)
+        if depth < tree.depth:
+            stop = int(tree.level_starts[depth])
+            above = tree.parents[:stop].tolist()
+            carried = tree.carried[:stop].tolist()
+            tree = Hierarchy.from_layout(tree.levels[:depth], tree.names[:stop], tree.ids[:stop], above, carried)
+        shape = len(tree), slots
+        ends = _read_numbers(release.counts_table, *shape, len(release.sizes))
+        entity_ends = _read_numbers(release.entity_table, *shape)
+        counts, classes = ends.pop("count"), size_classes(release.sizes)
+        entities, _ = entity_ends.pop("entities"), entity_ends.pop("open_groups")
+        if len(classes) < len(release.sizes):
+            counts = np.add.reduceat(counts, [one.first - release.sizes.start for one in classes], axis=2)
+            ends = _class_ends(release, tree, classes, counts)
+        return cls(release, tree, classes, counts, entities, {"counts": ends, "entities": entity_ends})
 
     @property
     def one_by_one(self) -> bool:
         """Is every size shown by itself, so that these are the published rows?"""
         return len(self.classes) == len(self.release.sizes)
-
-    @property
-    def slots(self) -> list[tuple[str, ...]]:
-        """The values of categories in the rows of a region."""
-        return [tuple(values) for values in self.release.rows.values]
 
     @cached_property
     def groups(self) -> Integers:
@@ -75,62 +93,31 @@ class Cells:
         return found
 
     @cached_property
-    def entities(self) -> Integers:
-        """The number of entities `[regions, slots]`."""
-        counts = _cube(self.release, self.release.all_counts)
-        found: Integers = counts @ np.array(self.release.sizes)
-        return found
+    def prefixes(self) -> dict[What, list[list[str]]]:
+        """What the columns of recommended intervals begin with, by level and slot."""
+        tree, bars = self.release.hierarchy, self.release.error_bars
 
-    @cached_property
-    def entity_ends(self) -> dict[str, Integers]:
-        """Ends of the numbers of entities `[regions, slots]`, of the columns that there are."""
-        shape = self.groups.shape
-        order = self.release.rows.order
-        return {
-            name: found[order].reshape(shape)
-            for name, found in self.release.error_bars.columns_of("entities").items()
-            if found is not None
-        }
+        def prefix(what: What, level: str, values: Sequence[str]) -> str:
+            guaranteed_only = what == "counts" and not self.one_by_one
+            kind = bars.recommended(what, f"{level}, {tree.levels[0]}" if ALL in values else level)
+            return "typical_" if kind == "typical" and not guaranteed_only else ""
 
-    @cached_property
-    def prefixes(self) -> dict[str, list[list[str]]]:
-        """What the columns of recommended intervals begin with, by level and slot: of counts and of entities."""
-        release, tree = self.release, self.release.hierarchy
+        slots = self.release.rows.values
+        return {what: [[prefix(what, level, one) for one in slots] for level in self.tree.levels] for what in self.ends}
 
-        def prefix(what: str, level: str, values: tuple[str, ...]) -> str:
-            summed = ALL in values
-            kind = release.error_bars.recommended(what, f"{level}, {tree.levels[0]}" if summed else level)
-            return "typical_" if kind == "typical" else ""
-
-        levels = tree.regions.levels
-        found = {
-            what: [[prefix(what, level, values) for values in self.slots] for level in levels]
-            for what in ("counts", "entities")
-        }
-        if not self.one_by_one:  # intervals of classes are guaranteed ones
-            found["counts"] = [[""] * len(self.slots) for _ in levels]
-        return found
-
-    @cached_property
-    def recommended_ends(self) -> tuple[Integers, Integers] | None:
-        """Ends of the recommended intervals of the sums over all categories, `[regions, classes]`; None if none."""
-        tree = self.release.hierarchy.regions
-        rows = [(tree.level_slice(level), of_slots[0]) for level, of_slots in enumerate(self.prefixes["counts"])]
-        if not self.ends or any(f"{prefix}lower" not in self.ends for _, prefix in rows):
+    def intervals(self, what: What, level: int) -> tuple[Integers, Integers] | None:
+        """Both ends of the recommended intervals of a level, over all categories; None if there are none."""
+        prefix, found, rows = self.prefixes[what][level][0], self.ends[what], self.tree.level_slice(level)
+        if f"{prefix}lower" not in found:
             return None
-        lower, upper = (
-            np.concatenate([self.ends[f"{prefix}{end}"][regions, 0] for regions, prefix in rows])
-            for end in ("lower", "upper")
-        )
-        return lower, upper
+        return found[f"{prefix}lower"][rows, 0], found[f"{prefix}upper"][rows, 0]
 
-    @cached_property
-    def reaches(self) -> Integers | None:
-        """How far the recommended intervals reach from the counts over all categories, `[regions, classes]`."""
-        if self.recommended_ends is None:
+    def reach(self, level: int) -> Integers | None:
+        """How far the intervals of a level reach from its counts over all categories, `[regions, classes]`."""
+        if (ends := self.intervals("counts", level)) is None:
             return None
-        (lower, upper), counts = self.recommended_ends, self.counts[:, 0]
-        found: Integers = np.where(lower == UNKNOWN, UNKNOWN, np.maximum(counts - lower, upper - counts))
+        (lower, upper), counts = ends, self.counts[self.tree.level_slice(level), 0]
+        found: Integers = np.where(lower == MISSING, MISSING, np.maximum(counts - lower, upper - counts))
         return found
 
 
@@ -149,31 +136,94 @@ def size_classes(sizes: range) -> tuple[SizeClass, ...]:
     return tuple(found)
 
 
-def _cube(release: ReleaseContents, values: Any) -> Integers:
-    rows = release.rows
-    found: Integers = values[rows.order].reshape(-1, len(rows.values), values.shape[1])
+def _read_numbers(table: Table, regions: int, *shape: int) -> dict[str, Integers]:
+    """The measures of the first regions of a table, by name, as arrays of this shape."""
+    blocks = [table.rows(block, True) for block in region_blocks(range(regions * shape[0]), table.width)]
+    return {
+        one.name: np.concatenate([np.asarray(rows[one.name]) for rows in blocks]).reshape(regions, *shape)
+        for one in table.given
+    }
+
+
+def _class_ends(
+    release: ReleaseContents, tree: Hierarchy, classes: Sequence[SizeClass], counts: Integers
+) -> dict[str, Integers]:
+    """Ends of guaranteed intervals of the sums over all categories, for the regions with the most groups."""
+    largest = np.argsort(-counts[:, 0].sum(axis=1), kind="stable")[: max(1, MOST_QUERIES // len(classes))]
+    queries = [Query("sum", tree.ids[row], range(one.first, one.last + 1)) for row in largest for one in classes]
+    found = [one.guaranteed for one in answer_queries(release, queries, typical=False)]
+    if not any(found):
+        return {}
+    ends = np.array([(MISSING, MISSING) if one is None else one for one in found]).astype(np.int64)
+    columns = {name: np.full(counts.shape, MISSING, np.int64) for name in ("lower", "upper")}
+    for place, name in enumerate(columns):
+        columns[name][largest, 0] = ends[:, place].reshape(len(largest), len(classes))
+    return columns
+
+
+# -------------------------------------------------------------------- for the script
+
+
+def select_regions(cells: Cells, *, room: int = ROOM) -> Integers:
+    """The regions that are embedded, in their order: all, or the largest, with all regions above each."""
+    tree = cells.tree
+    numbers = [cells.counts, *(_distances(cells, name) for name in cells.ends["counts"])]
+    length = sum(_digits(found).sum(axis=(1, 2)) for found in numbers)
+    length = length + _digits(cells.entities).sum(axis=1) * (1 + len(cells.ends["entities"]))
+    length = length + np.array([len(name) + len(code) + 12 for name, code in zip(tree.names, tree.ids, strict=True)])
+    found: list[Integers] = []
+    for level in range(tree.depth):
+        rows = np.arange(len(tree))[tree.level_slice(level)]
+        rows = rows[np.argsort(-cells.groups[rows, 0], kind="stable")]
+        fits = int(np.searchsorted(np.cumsum(length[rows]), room, side="right"))
+        found.append(rows[: max(fits, 1 if level == 0 else 0)])
+        if fits < len(rows):
+            break
+        room -= int(length[rows].sum())
+    return np.sort(np.concatenate(found))
+
+
+def script_data(cells: Cells, regions: Integers, words: Words) -> dict[str, Any]:
+    """The embedded regions in plain values, as short as can be: ends are distances, parents are places."""
+    release, tree = cells.release, cells.tree
+    place = np.full(len(tree) + 1, -1)  # the last is the root's parent
+    place[regions] = np.arange(len(regions))
+
+    def flat(values: Integers) -> list[list[int]]:
+        rows: list[list[int]] = values[regions].reshape(len(regions), -1).tolist()
+        return rows
+
+    return {
+        "levels": list(tree.levels),
+        "ids": [tree.ids[region] for region in regions],
+        "names": [tree.names[region] for region in regions],
+        "level": tree.level_of[regions].tolist(),
+        "parent": place[tree.parents[regions]].tolist(),
+        "children": np.diff(tree.child_starts)[regions].tolist(),
+        "classes": [one.label for one in cells.classes],
+        "sizes": [one.first for one in cells.classes] if cells.one_by_one else None,
+        "categories": list(release.rows.categories),
+        "slots": [list(values) for values in release.rows.values],
+        "count": flat(cells.counts),
+        "columns": list(release.error_bars.columns),
+        "ends": {name: flat(_distances(cells, name)) for name in cells.ends["counts"]},
+        "entities": flat(cells.entities),
+        "recommended": cells.prefixes,
+        "entity_ends": {name: flat(found) for name, found in cells.ends["entities"].items()},
+        "confidence": in_percent(release.error_bars.confidence),
+        "words": {"groups": words.groups, "entities": words.entities, "capped": capped_sizes(release.sizes[-1])},
+        "all": len(regions) == len(tree),
+    }
+
+
+def _distances(cells: Cells, name: str) -> Integers:
+    """How far an end is from its count, never negative; MISSING where there is none."""
+    ends = cells.ends["counts"][name]
+    found: Integers = np.where(ends == MISSING, MISSING, np.abs(ends - cells.counts))
     return found
 
 
-def _ends_of_classes(release: ReleaseContents, classes: tuple[SizeClass, ...], counts: Integers) -> dict[str, Integers]:
-    """Guaranteed ends of the sums over all categories, for the regions with the most groups."""
-    tree = release.hierarchy.regions
-    largest = np.argsort(-counts[:, 0].sum(axis=1), kind="stable")[: max(1, MOST_ASKED // len(classes))]
-    asked = [Query("sum", tree.ids[region], range(one.first, one.last + 1)) for region in largest for one in classes]
-    found = answer_queries(release, asked, typical=False)
-    if all(one.guaranteed is None for one in found):
-        return {}
-    ends = {name: np.full(counts.shape, UNKNOWN, np.int64) for name in ("lower", "upper")}
-    for (region, place), one in zip(((r, c) for r in largest for c in range(len(classes))), found, strict=True):
-        if one.guaranteed is not None:
-            ends["lower"][region, 0, place], ends["upper"][region, 0, place] = (int(end) for end in one.guaranteed)
-    return ends
-
-
-def slot_name(values: tuple[str, ...]) -> str:
-    """The values of categories in words; empty where all are summed over.
-
-    >>> slot_name(("all", "rented")), slot_name(("all",))
-    ('rented', '')
-    """
-    return ", ".join(value for value in values if value != ALL)
+def _digits(values: Integers) -> Integers:
+    """How long each number is in JSON, with its comma."""
+    found: Integers = np.floor(np.log10(np.maximum(np.abs(values), 1))).astype(np.int64) + 2 + (values < 0)
+    return found

@@ -130,7 +130,7 @@
     const parent = data.parent[chosen], above = parent < 0 ? 0 : total(parent, slot);
     const like = parent >= 0 && above > 0;
     get("like-key").hidden = !like;
-    if (like) get("like-words").textContent = `what it would be if sizes were shared out as in ${name(parent)}`;
+    if (like) get("like-words").textContent = `what it would be with the sizes of ${name(parent)}`;
     const table = get("region-sizes");
     let most = 1;
     for (let place = 0; place < last; place++) {
@@ -138,7 +138,7 @@
       most = Math.max(most, count(chosen, slot, place), found[1], like ? number * count(parent, slot, place) / above : 0);
     }
     heads(table, [["size", ""], [`number of ${groups}, with error bars`, "draw"], [groups, "n"], ["share", "n roomy"],
-      ["interval", "n"], ...(like ? [[`if as in ${name(parent)}`, "n"]] : [])]);
+      ["interval", "n"], ...(like ? [[`with sizes of ${name(parent)}`, "n"]] : [])]);
     table.tBodies[0].replaceChildren(...data.classes.map((label, place) => {
       const value = count(chosen, slot, place), row = element("tr");
       const known = recommended(chosen, slot, place);
@@ -174,7 +174,7 @@
     const exact = (region) => folded[region].split("\n").some((part) => part === wanted) ? 0 : folded[region].split("\n").some((part) => part.startsWith(wanted)) ? 1 : 2;
     hits.sort((one, other) => exact(one) - exact(other) || one - other);
     get("hits").textContent = !wanted ? "" : hits.length ? `${whole(hits.length)} found` + (hits.length > MOST_HITS ? `, the first ${MOST_HITS} shown` : "")
-      : data.all ? "no region has this in its name or id" : "no region of this page has this in its name or id; small ones are not in it";
+      : data.all ? "no region has this in its name or id" : "no region on this page has this in its name or id; small regions are not on it";
     get("found").replaceChildren(...hits.slice(0, MOST_HITS).map((region) => {
       const item = element("li"), button = element("button", `${labelled(region)}, ${seen(data.levels[data.level[region]])}`);
       button.type = "button";

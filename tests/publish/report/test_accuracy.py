@@ -1,4 +1,4 @@
-"""What is listed as standing out differs by more than noise: checked on data without differences, and with one."""
+"""Significant differences are larger than noise: checked on data without differences, and with one."""
 
 import numpy as np
 
@@ -7,8 +7,8 @@ from tallytree.lab import Truth
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import choose
 from tallytree.publish.release.release_run import Publication, estimate_release
+from tallytree.publish.report.accuracy import CONFIDENCE, MOST_OF_A_REGION, find_differences
 from tallytree.publish.report.cells import Cells
-from tallytree.publish.report.standing_out import CONFIDENCE, MOST_OF_A_REGION, standing_out
 
 LEAVES = 12
 
@@ -20,7 +20,7 @@ def compared(counts, seed, *, public_totals):
     budget, unit = tt.Budget(epsilon=1), tt.one_entity()
     chosen = choose("auto", tt.Neighbours(unit, counts.shape[1] - public_totals, public_totals))
     measurements = seeded_measurements(truth, chosen.plan(tree, budget, unit), seed)
-    return standing_out(Cells.of(estimate_release(measurements, chosen, Publication(intervals="guaranteed"))))
+    return find_differences(Cells.of(estimate_release(measurements, chosen, Publication(intervals="guaranteed"))))
 
 
 def test_regions_that_are_all_alike_are_not_listed():
@@ -40,8 +40,8 @@ def test_a_region_that_differs_is_listed_first_and_in_the_right_direction():
         found = compared(counts, 5, public_totals=public).found
         assert found
         assert found[0].region == 5  # the root is 0
-        assert found[0].above
-        assert found[0].ends[0] > found[0].parents_ends[1]
+        assert found[0].larger
+        assert found[0].own.guaranteed[0] > found[0].above.guaranteed[1]
         assert sum(one.region == 5 for one in found) <= MOST_OF_A_REGION
 
 
@@ -49,9 +49,9 @@ def test_where_lists_were_measured_and_shares_have_no_guarantee_means_are_compar
     release = tt.release(
         _private(), budget=tt.Budget(epsilon=1), unit=tt.one_entity(), options={"leaves": "lists"}, intervals="none"
     )
-    comparison = standing_out(Cells.of(release))
+    comparison = find_differences(Cells.of(release))
     assert comparison.compared == len(release.hierarchy) - 1 - int(release.hierarchy.carried.sum())
-    assert {one.kind for one in comparison.found} <= {"mean"}
+    assert {one.label for one in comparison.found} <= {""}  # the mean size
 
 
 def _private():
