@@ -22,7 +22,6 @@ import numpy as np
 from experiments.named_files import load
 from tallytree.core.arrays import Floats, Integers
 from tallytree.domain.categories import Categories
-from tallytree.domain.category_trees import by_category, over_categories, rows_of
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import earth_movers_distance
 from tallytree.lab.truth import Truth, seeded
@@ -77,7 +76,7 @@ def together(truth: Truth, budget: Budget, seed: int, *, listed: bool = False, w
     totals = truth.counts.sum(axis=1).reshape(len(tree.by), -1).sum(axis=0)
     same = Categories.of({column.name: column.values for column in tree.by.columns}, who)
     private = GroupSizes(
-        by_category(tree.regions, same), MAX_SIZE, Sealed(truth.counts), listed_totals=totals if listed else None
+        tree.regions.by_category(same), MAX_SIZE, Sealed(truth.counts), listed_totals=totals if listed else None
     )
     mechanism, measurements = _measured(private, "tallytree", budget, seed)
     return mechanism.estimate(measurements).counts
@@ -98,7 +97,7 @@ def apart(truth: Truth, budget: Budget, seed: int, mechanism: str) -> Integers:
         chosen, measurements = _measured(private, mechanism, budget, seed, cell)
         if whole is not None:
             measurements = replace(measurements, measured=tuple(_of_cell(part, cell, tree) for part in whole.measured))
-        rows[rows_of(tree)[:, cell]] = chosen.estimate(measurements).counts
+        rows[tree.cell_rows[:, cell]] = chosen.estimate(measurements).counts
     rows[0] = rows[tree.level_slice(1)].sum(axis=0)
     return rows
 
@@ -130,7 +129,7 @@ def errors(truth: Truth, way: Callable[[int], Integers], runs: int) -> Errors:
     return {
         "by category": np.mean([_by_level(one, right, tree)[1:] for one in found], axis=0),
         "over all": np.mean(
-            [_by_level(over_categories(one, tree), over_categories(right, tree), tree.regions) for one in found], axis=0
+            [_by_level(tree.over_categories(one), tree.over_categories(right), tree.regions) for one in found], axis=0
         ),
     }
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree import Categories, Hierarchy
-from tallytree.domain.category_trees import by_category, over_categories
 from tallytree.estimate.transport import nearest_table, settled_tables
 from tests.oracles import transport as oracle
 from tests.oracles.trees import random_tree
@@ -131,20 +130,20 @@ def test_sums_that_contradict_one_another_are_refused():
 def test_settled_tables_add_up_over_regions_and_over_categories(levels, values, seed):
     rng = np.random.default_rng(seed)
     regions = random_tree(rng, levels, 4)
-    tree = by_category(regions, Categories.of({"sort": [f"v{at}" for at in range(values)]}, "members"))
+    tree = regions.by_category(Categories.of({"sort": [f"v{at}" for at in range(values)]}, "members"))
     sums = regions.aggregate(rng.integers(0, 5, (regions.leaf_count, 3)))
     mean, variance = rng.normal(0, 9, (len(tree), 3)), rng.uniform(0.1, 50, (len(tree), 3))
     found = settled_tables(mean, variance, tree, sums)
     assert found.min() >= 0
-    assert np.array_equal(over_categories(found, tree), sums)
+    assert np.array_equal(tree.over_categories(found), sums)
     assert np.array_equal(tree.aggregate(found[tree.level_slice(tree.depth - 1)]), found)
 
 
 def test_what_is_known_exactly_is_settled_as_it_is():
     regions = Hierarchy.from_levels({"state": ["x", "x", "y"], "county": ["A", "B", "C"]}, ["state", "county"])
-    tree = by_category(regions, Categories.of({"sort": ["a", "b"]}, "members"))
+    tree = regions.by_category(Categories.of({"sort": ["a", "b"]}, "members"))
     true = tree.aggregate(np.random.default_rng(2).integers(0, 7, (6, 4)))
-    sums = over_categories(true, tree)
+    sums = tree.over_categories(true)
     assert np.array_equal(settled_tables(true.astype(float), np.ones(true.shape), tree, sums), true)
 
 

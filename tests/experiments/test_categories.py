@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from experiments.categories import FILES, apart, report, together, told_apart
 
-from tallytree.domain.category_trees import over_categories
 from tallytree.privacy import Budget
 from tests.real_data import made_up
 
@@ -30,5 +29,5 @@ def test_without_noise_all_ways_find_the_truth(tmp_path):
     assert np.array_equal(apart(truth, budget, 1, "joint-cumulative"), right)
     listed = together(truth, budget, 1, listed=True)
     assert np.array_equal(
-        over_categories(listed, truth.hierarchy).sum(axis=1), over_categories(right, truth.hierarchy).sum(axis=1)
+        truth.hierarchy.over_categories(listed).sum(axis=1), truth.hierarchy.over_categories(right).sum(axis=1)
     )

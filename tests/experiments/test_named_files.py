@@ -14,7 +14,6 @@ from experiments.named_files import LOADERS, REGION_TABLES, TWO_TABLES, load, lo
 from pyarrow import csv
 
 from tallytree.core.errors import SpecError
-from tallytree.domain.category_trees import over_categories
 from tests.real_data import MADE_UP, VARIABLE, made_up, real
 
 # regions on each level below the total (or the single state), groups, largest size
@@ -225,6 +224,6 @@ def test_groups_told_apart_by_a_column_add_up_to_the_same_counts(public_file, na
         tree = parts.hierarchy
         assert len(tree.by) == most
         assert tree.by.columns[0].values[-1] == "other"
-        assert np.array_equal(over_categories(parts.all_levels(), tree), whole.all_levels())
+        assert np.array_equal(tree.over_categories(parts.all_levels()), whole.all_levels())
     with pytest.raises(SpecError, match="has no column 'colour'"):
         load(path, by="colour")

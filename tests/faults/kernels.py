@@ -23,7 +23,6 @@ import numpy as np
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import TallytreeError
 from tallytree.domain.categories import Categories
-from tallytree.domain.category_trees import by_category, over_categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.allocation import allocate_rows, keep_sums
 from tallytree.estimate.checks import whole_weights
@@ -405,12 +404,12 @@ def whole_table(rng: Generator) -> None:
 def by_categories(rng: Generator) -> None:
     """Tables by category keep sums over regions and over categories."""
     regions, sizes, cells = any_tree(rng), int(rng.choice([1, 2, 5])), int(rng.integers(2, 5))
-    tree = by_category(regions, Categories.of({"sort": [str(cell) for cell in range(cells)]}, "members"))
+    tree = regions.by_category(Categories.of({"sort": [str(cell) for cell in range(cells)]}, "members"))
     sums = regions.aggregate(np.abs(numbers(rng, (regions.leaf_count, sizes), 10**9)))
     mean, variance = reals(rng, (len(tree), sizes), 10**9), magnitudes(rng, (len(tree), sizes))
     found = settled_tables(mean, variance, tree, sums)
     need_counts(found, tree)
-    need(np.array_equal(over_categories(found, tree), sums), "categories do not add up")
+    need(np.array_equal(tree.over_categories(found), sums), "categories do not add up")
 
 
 def differences(rng: Generator) -> None:

@@ -24,7 +24,6 @@ from tallytree import Budget, verify
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import TallytreeError
 from tallytree.domain.categories import Categories
-from tallytree.domain.category_trees import by_category
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.privacy.noise.randomness import Randomness
@@ -86,7 +85,7 @@ def made_up(rng: Generator) -> GroupSizes:
     totals, kind = str(rng.choice(["private", "public", "listed"])), rng.choice(["none", "group", "members"])
     if kind != "none":
         values = [f"value {number}" for number in range(int(rng.integers(2, 5)))]
-        tree = by_category(tree, Categories.of({"sort": values}, str(kind)))
+        tree = tree.by_category(Categories.of({"sort": values}, str(kind)))
         totals = "private" if kind == "members" and totals == "public" else totals
     elif totals == "listed":
         totals = "public"

@@ -8,7 +8,6 @@ import pytest
 
 import tallytree as tt
 from tallytree.core.errors import SpecError
-from tallytree.domain.category_trees import over_categories
 from tallytree.lab.blocks import HOUSEHOLDS_AT_A_TIME
 from tallytree.lab.datasets import DATASETS, DOMAINS, make, make_households, write_people
 from tallytree.lab.nation import SHARES
@@ -336,7 +335,7 @@ def test_tenure_tells_the_same_households_of_a_census_apart(public):
     )
     tree = parts.hierarchy
     assert tree.by.columns[0].values == ("owned", "rented")
-    assert np.array_equal(over_categories(parts.all_levels(), tree), whole.all_levels())
+    assert np.array_equal(tree.over_categories(parts.all_levels()), whole.all_levels())
     owned, rented = parts.all_levels()[tree.level_slice(1)]
     sizes = np.arange(parts.first_size, 13)
     assert rented.sum() < owned.sum()

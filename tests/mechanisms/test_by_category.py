@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tallytree import Categories, Hierarchy, Neighbours, SpecError
-from tallytree.domain.category_trees import by_category, on_level
 from tallytree.domain.histogram import earth_movers_distance
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
@@ -22,7 +21,7 @@ BY = {who: Categories.of({"sort": ["a", "b", "c"]}, who) for who in ("group", "m
 
 
 def prepared(who, **options):
-    tree = by_category(TREE, BY[who])
+    tree = TREE.by_category(BY[who])
     private = GroupSizes(tree, 4, Sealed(np.arange(36).reshape(9, 4)))
     plan = prepare(
         "tallytree",
@@ -48,7 +47,7 @@ def test_at_the_root_details_and_sums_together_are_least_squares_over_both():
             values = values.reshape(3, -1, 4).transpose(1, 0, 2)
         margins.append(MeasuredMargin(part.level - 1, axes, values, part.variance))
     best = margins_least_squares(margins, TREE, 3, 4)
-    assert np.allclose(on_level(mean, tree, 1)[:, 0], best[0], rtol=0, atol=1e-9)
+    assert np.allclose(tree.on_level(mean, 1)[:, 0], best[0], rtol=0, atol=1e-9)
     assert np.allclose(mean[0], best[0].sum(axis=0), rtol=0, atol=1e-9)
     assert (variance > 0).all()
 
@@ -96,7 +95,7 @@ def test_sums_without_categories_are_refused():
 def test_levels_have_equal_shares_unless_something_else_is_said():
     _, _, plan = prepared("group")
     assert [question.share for question in plan.questions] == [Fraction(1, 3)] * 3
-    tree = by_category(TREE, BY["group"])
+    tree = TREE.by_category(BY["group"])
     chosen, upper = prepare(
         "tallytree",
         neighbours=Neighbours.of(prepared("group")[0], "one_entity"),
@@ -115,7 +114,7 @@ def test_levels_between_root_and_leaves_borrow_if_they_have_more_than_two_region
     regions = Hierarchy.from_levels(
         {"state": list(of), "county": [f"{n:03d}" for n in range(len(of))]}, ["state", "county"]
     )
-    tree = by_category(regions, BY["group"])
+    tree = regions.by_category(BY["group"])
     counts = np.random.default_rng(0).poisson(40 * 0.6 ** np.arange(6), (3 * len(of), 6))
     private, true = GroupSizes(tree, 6, Sealed(counts)), tree.aggregate(counts)
     between = tree.level_slice(2)
@@ -135,7 +134,7 @@ def test_levels_between_root_and_leaves_borrow_if_they_have_more_than_two_region
 
 
 def test_one_region_by_category_borrows_nothing():
-    tree = by_category(Hierarchy.from_levels({"nation": ["x"]}, ["nation"]), BY["group"])
+    tree = Hierarchy.from_levels({"nation": ["x"]}, ["nation"]).by_category(BY["group"])
     private = GroupSizes(tree, 4, Sealed(np.arange(12).reshape(3, 4)))
     neighbours = Neighbours.of(private, "one_entity")
     mechanism, plan = prepare("tallytree", neighbours=neighbours, hierarchy=tree, totals=None, budget=Budget(epsilon=1))

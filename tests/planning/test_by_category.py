@@ -3,7 +3,6 @@
 import pytest
 
 from tallytree import Categories, Hierarchy, Neighbours, Prior
-from tallytree.domain.category_trees import by_category
 from tallytree.planning.report import Ways, planned
 from tallytree.planning.simulation import Effort, PublicFacts
 from tallytree.privacy import Budget
@@ -19,7 +18,7 @@ TREE = Hierarchy.from_levels(
 def test_errors_are_predicted_by_category_and_over_all(who, listed, most_cells):
     by = Categories.of({"tenure": ["owned", "rented", "other"]}, who)
     report = planned(
-        PublicFacts(by_category(TREE, by), Neighbours("one_entity", 8, False, categories=by, groups_listed=listed)),
+        PublicFacts(TREE.by_category(by), Neighbours("one_entity", 8, False, categories=by, groups_listed=listed)),
         Prior.of("households", groups=60_000),
         [Budget(epsilon=1)],
         Ways(["tallytree"]),

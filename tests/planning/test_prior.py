@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallytree import Budget, Categories, Hierarchy, Prior, Release, SpecError, one_entity, release
-from tallytree.domain.category_trees import by_category
 from tallytree.planning.prior import SHAPES, poisson
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
@@ -76,7 +75,7 @@ def test_the_folder_of_a_release_says_the_same_as_the_release(tmp_path, monkeypa
 
 def test_the_folder_of_a_release_by_category_is_its_counts_over_all_categories(tmp_path):
     regions = Hierarchy.from_levels({"town": ["A", "B"]}, ["town"])
-    tree = by_category(regions, Categories.of({"tenure": ["owned", "rented"]}, "group"))
+    tree = regions.by_category(Categories.of({"tenure": ["owned", "rented"]}, "group"))
     sizes = GroupSizes(tree, 3, Sealed(np.arange(12).reshape(4, 3)))
     made = release(sizes, budget=Budget(epsilon=50), unit=one_entity(), intervals="none")
     made.save(tmp_path / "r")

@@ -9,7 +9,6 @@ import pytest
 
 from tallytree import Categories, Hierarchy, SpecError, one_entity, one_group
 from tallytree.domain.categories import NO_CATEGORIES
-from tallytree.domain.category_trees import by_category, on_level, over_categories
 from tallytree.domain.histogram import at_least
 from tallytree.lab.truth import measured_without_noise
 from tallytree.mechanisms import prepare
@@ -99,7 +98,7 @@ TREE = Hierarchy.from_levels({"county": ["x", "y"]}, ["county"])
 
 def private(who, counts=None, **facts):
     counts = np.arange(12).reshape(4, 3) if counts is None else counts
-    return GroupSizes(by_category(TREE, BY[who]), 3, Sealed(counts), **facts)
+    return GroupSizes(TREE.by_category(BY[who]), 3, Sealed(counts), **facts)
 
 
 def plan_of(*questions, unit="one_entity"):
@@ -167,10 +166,10 @@ def test_the_relation_says_who_decides_and_comes_back_from_plain_values(who):
 
 
 def test_sums_over_categories_are_those_of_each_level():
-    tree = by_category(TREE, BY["group"])
+    tree = TREE.by_category(BY["group"])
     values = tree.aggregate(np.arange(12).reshape(4, 3))
-    assert np.array_equal(over_categories(values, tree), TREE.aggregate(np.arange(12).reshape(2, 2, 3).sum(axis=0)))
-    assert np.array_equal(on_level(values, tree, 2), np.arange(12).reshape(2, 2, 3))
+    assert np.array_equal(tree.over_categories(values), TREE.aggregate(np.arange(12).reshape(2, 2, 3).sum(axis=0)))
+    assert np.array_equal(tree.on_level(values, 2), np.arange(12).reshape(2, 2, 3))
 
 
 # ---------------------------------------------------------------- the exact loss of what a release measures
@@ -192,7 +191,7 @@ def leaf_counts(data, max_size, public_totals):
 def test_the_worst_loss_over_all_small_neighbours_is_the_budget(name, who, public, unit):
     epsilon, largest = Fraction(7, 10), 2
     relation = Neighbours(unit, largest, public, categories=BY[who])
-    tree = by_category(TREE, BY[who])
+    tree = TREE.by_category(BY[who])
     _, plan = prepare(
         name,
         {"leaves": "at_least"} if name == "tallytree" else {},
@@ -225,7 +224,7 @@ def test_the_worst_loss_over_all_small_neighbours_is_the_budget(name, who, publi
 def test_the_exact_loss_can_see_a_cheat():
     """Survival counts by category with the noise of a category that the group decides, where members decide it."""
     relation = Neighbours(one_entity(), 2, False, categories=BY["members"])
-    as_if = by_category(TREE, BY["group"])
+    as_if = TREE.by_category(BY["group"])
     plan = plan_of(Question("at_least", 2, Fraction(1)))
     worst = 0
     for one, other in neighbouring_pairs(relation)[::7]:

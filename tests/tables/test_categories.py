@@ -8,7 +8,6 @@ import pytest
 
 from tallytree import Categories, Category, Hierarchy, SpecError, read
 from tallytree.domain.categories import AlikeValues, margins
-from tallytree.domain.category_trees import by_category, margin_sums, rows_of
 from tallytree.tables import InputProblems
 from tallytree.tables.reading import read_groups
 
@@ -166,20 +165,20 @@ def test_more_cells_than_memory_are_refused_with_their_number():
 
 
 def test_a_tree_is_by_category_once():
-    tree = by_category(TREE, Categories.of(BY, "group"))
+    tree = TREE.by_category(Categories.of(BY, "group"))
     with pytest.raises(SpecError, match="already"):
-        by_category(tree, Categories.of(BY, "group"))
+        tree.by_category(Categories.of(BY, "group"))
 
 
 def test_rows_and_sums_of_a_tree_are_where_they_are_said_to_be():
     categories = Categories.of({**BY, "origin": ["h", "f", "g"]}, "group")
-    tree = by_category(TREE, categories)
-    for region, places in enumerate(rows_of(tree)):
+    tree = TREE.by_category(categories)
+    for region, places in enumerate(tree.cell_rows):
         for label, place in zip(categories.labels, places, strict=True):
             assert tree.ids[place] == f"{TREE.ids[region]} [{label}]"
             above = TREE.parents[region]
-            assert tree.parents[place] == (0 if above < 0 else rows_of(tree)[above][categories.labels.index(label)])
+            assert tree.parents[place] == (0 if above < 0 else tree.cell_rows[above][categories.labels.index(label)])
     values = np.arange(len(tree))
-    sums = margin_sums(values, tree).reshape(len(margins(categories)), len(TREE))
+    sums = tree.margin_sums(values).reshape(len(margins(categories)), len(TREE))
     for margin, found in zip(margins(categories), sums, strict=True):
-        assert found.tolist() == values[rows_of(tree)][:, list(margin.cells)].sum(axis=1).tolist()
+        assert found.tolist() == values[tree.cell_rows][:, list(margin.cells)].sum(axis=1).tolist()

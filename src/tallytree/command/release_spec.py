@@ -31,7 +31,6 @@ from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.categories import Categories
-from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import ROOT, Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import checked_level
@@ -253,13 +252,13 @@ class ReleaseSpec(Spec):
                 by=self.categories(),
                 memory_limit=data.memory_limit,
             )
-            return found if self.categories_are_listed else (by_category(found[0], self.categories()), None)
+            return found if self.categories_are_listed else (found[0].by_category(self.categories()), None)
         if hierarchy is None:
             raise SpecError(
                 "a plan does not open the microdata, and the regions are nowhere else: give [regions] a public "
                 "table, or [data] a public groups table"
             )
-        return by_category(hierarchy, self.categories()), None
+        return hierarchy.by_category(self.categories()), None
 
     def prior(self, hierarchy: Hierarchy, *, source: str | None = None, groups: int | None = None) -> Prior | None:
         """What [plan] says may be expected; `source` and `groups` replace its prior and groups."""

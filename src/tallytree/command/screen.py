@@ -27,7 +27,6 @@ from tallytree.command.spec import Spec
 from tallytree.command.streams import fits
 from tallytree.core.names import UNSEEN, visible
 from tallytree.domain.categories import ALL
-from tallytree.domain.category_trees import levels_in_words
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.domain.schema import Attribute, Marginal
@@ -281,7 +280,7 @@ def release_readiness(checked: CheckedRelease, spec: Spec) -> tuple[dict[str, An
         "ledger": spec.ledger_in_words(),
     }
     text = {
-        "regions": levels_in_words(data.hierarchy),
+        "regions": data.hierarchy.in_words(),
         "sizes": f"{data.first_size} to {size_label(data.max_size, data.max_size)}",
         "budget": str(spec.budget),
         **{name: content[name] for name in ("protects", "mechanism", "ledger")},

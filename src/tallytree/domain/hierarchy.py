@@ -2,6 +2,11 @@
 
 Every leaf lies on the last level: a branch that ends early is carried down as a chain of single children that bear
 its name. So each level covers everything, and "the counts of a level add up" holds on all of them.
+
+Categories partition the groups, so a tree whose root has a child for each category is an ordinary hierarchy: what adds
+up, is measured and is estimated on any tree is so on this one. Below the root each level has the regions of one level
+of the region tree once for each category, category by category; so an array of a level is `[categories, regions, …]`.
+Tables over all categories are sums of it. Without categories the tree is that of the regions, with one cell for each.
 """
 
 from __future__ import annotations
@@ -24,9 +29,11 @@ from tallytree.core.errors import SpecError
 from tallytree.core.kernels import blocks, in_threads, kernel
 from tallytree.core.names import did_you_mean, visible
 from tallytree.core.public_table import public_table, text, text_columns
-from tallytree.domain.categories import NO_CATEGORIES, Categories
+from tallytree.domain.categories import NO_CATEGORIES, Categories, margins
 
 ROOT = "total"
+TOP = "all categories"
+MOST_ROWS = 1 << 31  # of a tree
 BLANK_ENDS = r"^$|^[\s\p{Z}\x1c-\x1f\x{85}]|[\s\p{Z}\x1c-\x1f\x{85}]$"
 UNWRITABLE = re.compile("[\ud800-\udfff]")  # halves of characters
 
@@ -51,7 +58,7 @@ class Hierarchy:
     level_starts: Integers  # level l holds the regions level_starts[l] … level_starts[l + 1] - 1
     child_starts: Integers  # region r has the children child_starts[r] … child_starts[r + 1] - 1
     carried: NDArray[np.bool_]  # is this region its parent's only child, carried down under the same name?
-    by: Categories = NO_CATEGORIES  # what tells the regions apart besides their place: see `category_trees`
+    by: Categories = NO_CATEGORIES  # what tells the regions apart besides their place
     without: Hierarchy | None = None  # the regions without these categories, where there are any
 
     # ---------------------------------------------------------------- making one
@@ -270,22 +277,22 @@ class Hierarchy:
         return len(self.names)
 
     def __repr__(self) -> str:
-        return f"Hierarchy({self.counts_in_words()})"
+        return f"Hierarchy({self._counts_in_words()})"
 
-    def counts_in_words(self) -> str:
-        """How many regions each level has."""
+    def _counts_in_words(self) -> str:
         counts = np.diff(self.level_starts)
         return " → ".join(f"{visible(level)} {count:,}" for level, count in zip(self.levels, counts, strict=True))
 
-    @property
-    def regions(self) -> Hierarchy:
-        """The regions themselves, without the categories that tell them apart, if any do."""
-        return self if self.without is None else self.without
+    def in_words(self) -> str:
+        """How many regions each level has, and by what they are told apart.
 
-    @property
-    def first_level(self) -> int:
-        """The level of the root region: 1, below the sum over all categories, or 0 without categories."""
-        return self.depth - self.regions.depth
+        >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+        >>> tree.by_category(Categories.of({"tenure": ["owned", "rented"]}, "group")).in_words()
+        'total 1 → state 2, by tenure (2 values)'
+        """
+        counts = self.regions._counts_in_words()
+        by = [f"{visible(column.name)} ({len(column.values)} values)" for column in self.by.columns]
+        return f"{counts}, by {' and '.join(by)}" if by else counts
 
     @property
     def depth(self) -> int:
@@ -361,6 +368,85 @@ class Hierarchy:
                 _add_children(sums, self.child_starts, first + start, first + stop)
 
             in_threads(add, pieces)
+
+    # ---------------------------------------------------------------- by category
+
+    def by_category(self, categories: Categories) -> Hierarchy:
+        """The tree of these regions by category, with the sum over all categories at its root.
+
+        >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+        >>> by = tree.by_category(Categories.of({"tenure": ["owned", "rented"]}, "group"))
+        >>> by
+        Hierarchy(all categories 1 → total 2 → state 4)
+        >>> by.ids[3:]
+        ('GA [owned]', 'NY [owned]', 'GA [rented]', 'NY [rented]')
+        """
+        if self.by.columns:
+            raise SpecError("these regions are told apart by categories already")
+        if not categories.columns:
+            return self
+        count, cells = len(categories), np.diff(self.level_starts)
+        if count * len(self) >= MOST_ROWS:
+            raise SpecError(f"there are {count * len(self):,} regions times categories, more than can be handled")
+        top = TOP
+        while top in self.levels:
+            top += "*"
+        names, ids, parents, carried = [self.names[0]], [self.ids[0]], [-1], [False]
+        starts = np.concatenate([[1], 1 + count * np.cumsum(cells)])  # of the tree's levels below its root
+        above_start = 0
+        for level in range(self.depth):
+            rows = self.level_slice(level)
+            above = self.parents[rows] - (0 if level == 0 else self.level_starts[level - 1])
+            per_level = 0 if level == 0 else int(cells[level - 1])
+            for place, label in enumerate(categories.labels):
+                names += [f"{name}, {label}" for name in self.names[rows]]
+                ids += [f"{region} [{label}]" for region in self.ids[rows]]
+                parents += [0] * len(above) if level == 0 else (above_start + place * per_level + above).tolist()
+                carried += self.carried[rows].tolist()
+            above_start = int(starts[level])
+        tree = Hierarchy.from_layout((top, *self.levels), names, ids, parents, carried)
+        return replace(tree, by=categories, without=self)
+
+    @property
+    def regions(self) -> Hierarchy:
+        """The regions themselves, without the categories that tell them apart, if any do."""
+        return self if self.without is None else self.without
+
+    @property
+    def first_level(self) -> int:
+        """The level of the root region: 1, below the sum over all categories, or 0 without categories."""
+        return self.depth - self.regions.depth
+
+    @property
+    def cell_rows(self) -> Integers:
+        """The row of every region and category, `[regions, categories]`."""
+        regions, count = self.regions, len(self.by)
+        found = np.empty((len(regions), count), dtype=np.int64)
+        for level in range(regions.depth):
+            rows = self.level_slice(level + self.first_level)
+            found[regions.level_slice(level)] = np.arange(rows.start, rows.stop).reshape(count, -1).T
+        return found
+
+    def on_level(self, values: NDArray[Any], level: int) -> NDArray[Any]:
+        """The values of a level of regions as `[categories, regions of that level, …]`."""
+        if level < self.first_level:
+            raise ValueError("expected a level of regions, below the root over all categories")
+        return values[self.level_slice(level)].reshape(len(self.by), -1, *values.shape[1:])
+
+    def over_categories(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Sums `[regions, …]` over all categories, of values `[rows of the tree, …]`."""
+        if self.regions is self:
+            return values
+        return np.concatenate([self.on_level(values, level).sum(axis=0) for level in range(1, self.depth)])
+
+    def margin_sums(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Sums `[margins × regions, …]` over the cells of every margin (see `categories.margins`), margin by margin.
+
+        Without categories there is nothing to sum over, and no sum.
+        """
+        levels = [self.on_level(values, level) for level in range(self.first_level, self.depth)]
+        sums = [level[list(margin.cells)].sum(axis=0) for margin in margins(self.by) for level in levels]
+        return np.concatenate([values[:0], *sums])
 
 
 @kernel

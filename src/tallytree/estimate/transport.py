@@ -37,7 +37,6 @@ import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import blocks, in_threads, kernel
-from tallytree.domain.category_trees import on_level
 from tallytree.domain.hierarchy import Hierarchy
 
 MOST_TURNS = 100
@@ -85,8 +84,8 @@ def settled_tables(mean: Floats, variance: Floats, tree: Hierarchy, sums: Intege
     for level in range(regions.depth - 1):
         parents, below = regions.level_slice(level), regions.level_slice(level + 1)
         starts = regions.child_starts[parents.start : parents.stop + 1] - below.start
-        above = on_level(values, tree, level + 1)
-        here = [on_level(each, tree, level + 2) for each in (values, mean, weight)]
+        above = tree.on_level(values, level + 1)
+        here = [tree.on_level(each, level + 2) for each in (values, mean, weight)]
         count = parents.stop - parents.start
 
         def work(start: int, stop: int, arrays: tuple[Any, ...] = (*here, above, sums[below], starts)) -> None:

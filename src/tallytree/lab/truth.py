@@ -11,7 +11,6 @@ import numpy as np
 from tallytree.core.arrays import Integers
 from tallytree.core.names import briefly
 from tallytree.domain.categories import Categories
-from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements, Settle, Settled
 from tallytree.privacy.noise.draws import checked_scale, checked_variance
@@ -60,7 +59,7 @@ class Truth:
     def by_category(self, categories: Categories, counts: Integers) -> Truth:
         """The same data told apart by categories, with the counts `[cells, leaves, sizes]` of each of their cells."""
         parts = np.ascontiguousarray(counts.reshape(-1, counts.shape[-1]))
-        return replace(self, hierarchy=by_category(self.hierarchy, categories), counts=parts)
+        return replace(self, hierarchy=self.hierarchy.by_category(categories), counts=parts)
 
     def all_levels(self) -> Integers:
         """The true counts of every region, `[regions, sizes]`."""

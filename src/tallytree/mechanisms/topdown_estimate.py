@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.progress import Tell, nobody, piece
-from tallytree.domain.category_trees import over_categories, rows_of
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least, counts_from_at_least
 from tallytree.estimate.allocation import allocate_rows, fit_monotone, keep_sums, weigh_measured_sums
@@ -370,7 +369,7 @@ def estimate_sums(measurements: Measurements, at_least: tuple[Floats, Floats]) -
     of its inverse.
     """
     mean, variance = at_least
-    counts, spread = (over_categories(each, measurements.hierarchy) for each in _unbiased(measurements, "counts"))
+    counts, spread = (measurements.hierarchy.over_categories(each) for each in _unbiased(measurements, "counts"))
     return tridiagonal_least_squares(mean, variance, counts, spread)
 
 
@@ -387,14 +386,14 @@ def estimate_details(
     tree = measurements.hierarchy
     count, (values, noise), (whole, whole_noise) = len(tree.by), details, sums
     level_of = tree.regions.level_of
-    mean = over_categories(values, tree) / count
+    mean = tree.over_categories(values) / count
     by_details, by_sums = count / noise[1:][level_of], count**2 / whole_noise[level_of]
     both = by_details + by_sums
     together = np.where(both > 0, (by_details * mean + by_sums * whole / count) / np.where(both > 0, both, 1.0), 0.0)
     level_noise = 1.0 / np.maximum(count / noise[1:] + count**2 / whole_noise, 1e-300)
     level_noise[level_noise > 1e299] = np.inf
     middle, spread = subtree_estimates(together, level_noise, tree.regions)
-    rows = rows_of(tree)
+    rows = tree.cell_rows
     apart = values.copy()
     apart[rows] -= mean[:, np.newaxis]
     apart, left = subtree_estimates(apart, noise, tree)

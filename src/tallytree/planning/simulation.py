@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
-from tallytree.domain.category_trees import by_category, over_categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import earth_movers_distance, l1_distance
 from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_sums
@@ -263,7 +262,7 @@ def _parts(counts: Integers, tree: Hierarchy) -> list[Integers]:
     """Counts of each of the `predicted_levels`."""
     found = [counts[tree.level_slice(level)] for level in range(tree.depth)]
     if tree.by.columns:
-        sums, regions = over_categories(counts, tree), tree.regions
+        sums, regions = tree.over_categories(counts), tree.regions
         found += [sums[regions.level_slice(level)] for level in range(1, regions.depth)]
     return found
 
@@ -337,7 +336,7 @@ def smaller_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -
         totals = leaf_totals.reshape(count, -1).sum(axis=0)
         part, leaves = smaller_tree(regions, totals, max(2 * regions.depth, most_regions // count))
         every = (np.arange(count)[:, np.newaxis] * regions.leaf_count + leaves).ravel()
-        return by_category(part, hierarchy.by), every
+        return part.by_category(hierarchy.by), every
     first = int(hierarchy.level_starts[-2])
     family, rank = _ranks(hierarchy, leaf_totals)
     low, high = 1, int(family.max())

@@ -15,7 +15,6 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.core.names import briefly
 from tallytree.domain.categories import NO_CATEGORIES
-from tallytree.domain.category_trees import over_categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.accounting import NoiseKind, cost_of
 from tallytree.privacy.budget import Budget
@@ -152,7 +151,7 @@ class Measurements:
         parts = tuple(replace(part, level=part.level - first, summed=False) for part in self.measured if part.summed)
         totals = None
         if self.region_totals is not None:
-            totals = np.asarray(over_categories(self.region_totals, self.hierarchy))
+            totals = np.asarray(self.hierarchy.over_categories(self.region_totals))
         return replace(
             self,
             hierarchy=regions,

@@ -185,7 +185,7 @@ class Neighbours:
         old place up to its new one: |b − a|·R cells, or fewer where it appears or vanishes, because with private totals
         the row has no size 0. So it is R times as sensitive as at_least: regions do not compose in parallel here.
 
-        *Categories*. A level's regions are then regions by category (`category_trees`).
+        *Categories*. A level's regions are then regions by category (`Hierarchy.by_category`).
           decided by the group: the group's category stays as it is, as its region does, so the proofs above hold word
           for word with "a region and a category" for "a region". Under `one_group` a group that changes its category
           is removed and added, two steps, as one that changes its region.

@@ -35,7 +35,6 @@ import numpy as np
 from tallytree.core.arguments import FLAG, expecting, instance, optional
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import BudgetError, ReleaseError, SpecError, TallytreeError
-from tallytree.domain.category_trees import on_level
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.accounts import Relation, Spending
@@ -446,7 +445,7 @@ def _answers(
     for one in asked:
         counts = private[known.hierarchy.level_slice(one.level)]
         if one.summed:
-            counts = on_level(private, known.hierarchy, one.level).sum(axis=0)
+            counts = known.hierarchy.on_level(private, one.level).sum(axis=0)
         if one in drawn:
             drawn[one] += view_of(one.view, counts, known.first_size, one.sizes)
             answers.append(replace(one, values=drawn[one]))

@@ -20,7 +20,6 @@ import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import DataError, SpecError
-from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.options import Options
@@ -54,7 +53,7 @@ def group_sizes(
     counts = as_counts(cells, options, hierarchy.leaf_count)
     listed = options.with_groups and options.from_rows
     return GroupSizes(
-        hierarchy=by_category(hierarchy, options.by),
+        hierarchy=hierarchy.by_category(options.by),
         max_size=options.max_size,
         counts=Sealed(counts),
         leaf_totals=counts.sum(axis=1) if options.first_size == 0 else None,

@@ -17,7 +17,6 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.categories import NO_CATEGORIES, Categories
-from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.address import Source, paths_of, stem
 from tallytree.tables.check import category_problems, column_problems, groups_problems, problems_of
@@ -173,7 +172,7 @@ def read_groups(
     leaf, count = (counted[name].to_numpy(zero_copy_only=False).astype(np.int64) for name in ("leaf", "groups"))
     if by.columns:
         leaf = leaf + counted["category"].to_numpy(zero_copy_only=False).astype(np.int64) * regions.leaf_count
-    regions = by_category(regions, by)
+    regions = regions.by_category(by)
     totals = np.zeros(regions.leaf_count, dtype=np.int64)
     totals[leaf] = count
     return regions, totals

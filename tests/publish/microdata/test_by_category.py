@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallytree import Budget, Schema, SpecError, release, synthesize, verify
-from tallytree.domain.category_trees import over_categories
 from tallytree.domain.schema import Attribute
 from tallytree.tables.households import households_from_codes
 from tests.publish.microdata.test_files import forge, statement
@@ -89,7 +88,7 @@ def test_households_agree_by_region_category_and_size_on_every_level(kind, synth
     counted = {level: drawn.groupby([drawn[level].astype(str), *keys]).size().to_dict() for level in TREE.levels}
     for row in wanted.to_dict("records"):
         assert counted[row["level"]][row["name"], *(row[name] for name in by), str(row["size"])] == row["count"]
-    sums = over_categories(made.counts, made.hierarchy)[TREE.level_slice(2)]
+    sums = made.hierarchy.over_categories(made.counts)[TREE.level_slice(2)]
     assert households.number == sums.sum()
 
 

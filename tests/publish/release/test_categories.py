@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallytree import Hierarchy, Ledger, Neighbours, Release, SpecError, read, release, resume, verify
-from tallytree.domain.category_trees import margin_sums, over_categories, rows_of
 from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_entities, guaranteed_sums
 from tallytree.estimate.intervals.unions import Unions
@@ -69,7 +68,7 @@ def test_a_release_by_category_adds_up_both_ways_and_is_sound(kind, tmp_path):
     counted = {name: listed["county"].to_pylist().count(name) for name in "ABCD"}
     public = kind.endswith(("totals", "region"))
     if public:
-        sums = over_categories(made.counts, tree).sum(axis=1)[TREE.level_slice(2)]
+        sums = tree.over_categories(made.counts).sum(axis=1)[TREE.level_slice(2)]
         assert sums.tolist() == list(counted.values())
     rows = list(csv.DictReader((tmp_path / "out" / "regions.csv").open()))
     assert [row["total"] for row in rows[-4:]] == ([str(n) for n in counted.values()] if public else [""] * 4)
@@ -261,7 +260,7 @@ def test_another_statement_about_categories_is_found(folder, change):
 @pytest.mark.parametrize("who", ["group", "members"])
 def test_guaranteed_intervals_of_sums_hold_the_truth_as_often_as_they_say(who):
     private = group_sizes(decided_by=who, groups=None)
-    truth = over_categories(private.hierarchy.aggregate(private.counts.open_at_the_privacy_border()), private.hierarchy)
+    truth = private.hierarchy.over_categories(private.hierarchy.aggregate(private.counts.open_at_the_privacy_border()))
     neighbours = Neighbours.of(private, "one_entity")
     mechanism, plan = prepare(
         "auto", neighbours=neighbours, hierarchy=private.hierarchy, totals=None, budget=Budget(epsilon=1)
@@ -283,7 +282,7 @@ def test_guaranteed_intervals_of_entities_over_categories_hold_as_often_as_they_
     private = group_sizes(**how)
     tree = private.hierarchy
     every = tree.aggregate(private.counts.open_at_the_privacy_border())
-    truth = margin_sums(entities(every, 0 if private.public_totals else 1), tree)
+    truth = tree.margin_sums(entities(every, 0 if private.public_totals else 1))
     neighbours = Neighbours.of(private, "one_entity")
     mechanism, plan = prepare(
         "auto",
@@ -305,6 +304,6 @@ def test_guaranteed_intervals_of_entities_over_categories_hold_as_often_as_they_
 def test_typical_intervals_of_sums_are_no_wider_than_those_of_the_parts_together():
     made = release(group_sizes(groups=None), budget={"epsilon": 1}, unit="one_entity")
     lower, upper = made.error_bars.columns["typical_lower"], made.error_bars.columns["typical_upper"]
-    parts = (upper - lower)[rows_of(made.hierarchy)].sum(axis=1)
+    parts = (upper - lower)[made.hierarchy.cell_rows].sum(axis=1)
     sums = (upper - lower)[len(made.hierarchy) :]
     assert sums.mean() < parts.mean()

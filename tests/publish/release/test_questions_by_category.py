@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallytree import Neighbours, Query, Release, SpecError, release, verify
-from tallytree.domain.category_trees import rows_of
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget
@@ -155,7 +154,7 @@ def test_guaranteed_intervals_of_areas_by_category_hold_as_often_as_they_say(who
     )
     leaves = [TREE.index[leaf] for leaf in ("A", "B", "D")]
     cells = [place for place, cell in enumerate(tree.by.cells) if cell[0] == "owned"]
-    parts = rows_of(tree)[np.ix_(leaves, cells)].ravel()
+    parts = tree.cell_rows[np.ix_(leaves, cells)].ravel()
     right, outside, runs = int(truth[parts, 1:].sum()), 0, 60
     for seed in range(runs):
         measured = measure_with(seeded(seed), private, plan)

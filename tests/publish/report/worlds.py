@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 import tallytree as tt
-from tallytree.domain.category_trees import by_category
 from tallytree.tables import GroupSizes, Sealed
 
 ATTACK = '<img src=x onerror="document.title=1">'
@@ -27,7 +26,7 @@ def released(
         counts = np.pad(counts, ((0, 0), (1, 0)))
     totals = counts.sum(axis=1) if public_totals else None
     if by is not None:
-        tree, counts = by_category(tree, by), np.concatenate([counts, *[counts // 2] * (len(by) - 1)])
+        tree, counts = tree.by_category(by), np.concatenate([counts, *[counts // 2] * (len(by) - 1)])
     private = GroupSizes(tree, sizes, Sealed(counts), leaf_totals=totals)
     how = {"title": "Homes by size", **how}
     return tt.release(private, budget=tt.Budget(epsilon=2), unit=tt.one_entity(), **how)

@@ -49,7 +49,6 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import in_threads, kernel
 from tallytree.core.progress import Tell, nobody, piece
-from tallytree.domain.category_trees import over_categories
 from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.intervals.linear import MeasuredView, no_guarantee, no_linear
@@ -111,7 +110,7 @@ def guaranteed_sums(measurements: Measurements, counts: Integers, unions: Unions
     rows = unions.rows[unions.starts[alone]]
     lower[alone], upper[alone] = cells.lower[rows], cells.upper[rows]
     if (over := _measured_sums(measurements)) is not None and unions.whole is not None:
-        whole = over_categories(counts, measurements.hierarchy)
+        whole = measurements.hierarchy.over_categories(counts)
         found = guaranteed(over, whole, level=cells.level, simultaneous=cells.simultaneous)
         assert found is not None  # as there is a guarantee
         sums = guaranteed_sums(over, whole, unions.whole, found)

@@ -40,7 +40,6 @@ from tallytree.core.errors import SpecError
 from tallytree.core.kernels import blocks, in_threads, kernel
 from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
-from tallytree.domain.category_trees import on_level
 from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.layout import row_blocks
 from tallytree.privacy.accounting import NoiseKind
@@ -177,7 +176,7 @@ def without_noise(part: Measurement, counts: Integers, measurements: Measurement
 def rows_of(part: Measurement, counts: Integers, measurements: Measurements) -> Integers:
     """The counts that a measurement is about, over all categories if it is summed."""
     if part.summed:
-        sums: Integers = on_level(counts, measurements.hierarchy, part.level).sum(axis=0)
+        sums: Integers = measurements.hierarchy.on_level(counts, part.level).sum(axis=0)
         return sums
     return counts[measurements.hierarchy.level_slice(part.level)]
 

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Integers
 from tallytree.core.names import briefly
 from tallytree.domain.categories import margins
-from tallytree.domain.category_trees import rows_of
 from tallytree.domain.hierarchy import Hierarchy
 
 Signed = tuple[tuple[int, ...], tuple[int, ...]]  # nodes that are added, nodes that are taken away
@@ -64,7 +63,7 @@ class Unions:
         """The sums over categories that a table has beside the tree's rows, margin by margin; none without."""
         if not tree.by.columns:
             return cls.of_regions([])
-        regions, rows = np.arange(len(tree.regions)), rows_of(tree)
+        regions, rows = np.arange(len(tree.regions)), tree.cell_rows
         each = [rows[:, list(margin.cells)] for margin in margins(tree.by)]
         sizes = np.repeat([some.shape[1] for some in each], len(regions))
         nodes = np.concatenate([some.ravel() for some in each])

@@ -23,7 +23,6 @@ import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.domain.categories import Categories
-from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.lab.truth import SeededWords
@@ -215,7 +214,7 @@ def tree(states: int, *, one_region: bool = False, kind: Kind = PEOPLE) -> Hiera
     """The hierarchy of one state, of one as a single region, or of many below a nation; by category if there is one."""
     table = region_table(states, one_region=one_region)
     regions = Hierarchy.from_levels(table, list(table))
-    return by_category(regions, kind.categories)
+    return regions.by_category(kind.categories)
 
 
 def region_table(states: int, *, one_region: bool = False) -> dict[str, list[str]]:

@@ -13,7 +13,6 @@ import numpy as np
 from tallytree.core.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional, told
 from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
-from tallytree.domain.category_trees import on_level
 from tallytree.domain.schema import Schema
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
@@ -312,7 +311,7 @@ def released_sizes(
 ) -> SizeTable:
     """The leaves of a release as the values of a household attribute."""
     tree, measurements = release.hierarchy, release.measurements
-    by_region = np.moveaxis(on_level(release.counts, tree, tree.depth - 1), 0, 1)
+    by_region = np.moveaxis(tree.on_level(release.counts, tree.depth - 1), 0, 1)
     leaves = tree.regions.level_slice(tree.regions.depth - 1)
     return size_table(
         schema,

@@ -19,7 +19,6 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.core.names import briefly
 from tallytree.core.progress import Tell, nobody
-from tallytree.domain.category_trees import over_categories
 from tallytree.estimate.checks import check_estimate
 from tallytree.mechanisms import Estimate, Mechanism, instead_of
 from tallytree.privacy.measurements import Measurements
@@ -107,4 +106,4 @@ def check_counts(counts: Integers, measurements: Measurements, mechanism: Mechan
         totals = None if measurements.region_totals is None else totals[:1]
     check_estimate(counts, tree, sizes, totals)
     if (listed := measurements.listed_totals) is not None:
-        check_estimate(over_categories(counts, tree), tree.regions, sizes, listed)
+        check_estimate(tree.over_categories(counts), tree.regions, sizes, listed)

@@ -24,7 +24,6 @@ from tallytree.core.disk import sync
 from tallytree.core.errors import ReleaseError, TallytreeError
 from tallytree.core.numbers import exact_number
 from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
-from tallytree.domain.category_trees import by_category
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurement, Measurements, Passed, Settled
@@ -192,7 +191,7 @@ def _tree(path: Path, facts: dict[str, Any], regions: Hierarchy | None) -> Hiera
 
 def tree_by_category(facts: dict[str, Any], regions: Hierarchy) -> Hierarchy:
     """The regions, by the categories that the facts speak of, if they do."""
-    return by_category(regions, Neighbours.from_json(facts["neighbours"]).categories)
+    return regions.by_category(Neighbours.from_json(facts["neighbours"]).categories)
 
 
 def _read(file: ParquetRows, facts: dict[str, Any], tree: Hierarchy) -> Measurements:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Integers
 from tallytree.core.names import briefly
 from tallytree.domain.categories import ALL, margins
-from tallytree.domain.category_trees import margin_sums, rows_of
 from tallytree.domain.hierarchy import Hierarchy
 
 Keys = tuple[str, ...]
@@ -57,7 +56,7 @@ class TableRows:
         """
         if self.tree.first_level == 0:
             return values
-        below = margin_sums(values, self.tree) if sums is None else sums
+        below = self.tree.margin_sums(values) if sums is None else sums
         found = np.concatenate([values, below])
         found[0] = below[0]
         return found
@@ -67,7 +66,7 @@ class TableRows:
         """The table's rows, as rows of arrays that are laid out."""
         regions, count = len(self.tree.regions), len(margins(self.tree.by))
         sums = len(self.tree) + np.arange(count * regions).reshape(count, regions).T
-        return np.hstack([sums, rows_of(self.tree)]).ravel()
+        return np.hstack([sums, self.tree.cell_rows]).ravel()
 
     @cached_property
     def levels(self) -> dict[str, NDArray[np.int64]]:

@@ -11,7 +11,6 @@ from tallytree.core.arguments import told
 from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.domain.categories import ALL, Categories, margins
-from tallytree.domain.category_trees import rows_of
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.unions import Unions
 from tallytree.publish.release.areas import Area
@@ -50,7 +49,7 @@ class Scope:
         """The rows of the tree that add up to it, none within another."""
         if self.over_all and self.regions == (0,):
             return (0,)
-        found: list[int] = rows_of(tree)[np.ix_(self.regions, tree.by.places_of(self.values))].ravel().tolist()
+        found: list[int] = tree.cell_rows[np.ix_(self.regions, tree.by.places_of(self.values))].ravel().tolist()
         return tuple(sorted(found))
 
     def table_row(self, tree: Hierarchy) -> int | None:

@@ -8,7 +8,6 @@ from tallytree.core.charts import COLORS, altair, inline, panel_title, styled
 from tallytree.core.errors import SpecError
 from tallytree.core.names import visible
 from tallytree.core.notebook import page, paragraph, quoted, shortened, table
-from tallytree.domain.category_trees import levels_in_words
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import Kind
 from tallytree.publish.release.contents import ReleaseContents
@@ -94,7 +93,7 @@ def chart(release: ReleaseContents, region: str | None) -> Any:
 def _facts(release: ReleaseContents) -> dict[str, str]:
     sizes = release.sizes
     return {
-        "regions": levels_in_words(release.hierarchy),
+        "regions": release.hierarchy.in_words(),
         "sizes": f"{sizes[0]} to {size_label(sizes[-1], sizes[-1])}",
         "mechanism": release.mechanism,
     }

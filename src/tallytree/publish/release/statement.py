@@ -7,7 +7,6 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from tallytree.core.arrays import Integers
-from tallytree.domain.category_trees import over_categories
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import REACH_SHARE, SHORTER
 from tallytree.mechanisms import Mechanism
@@ -210,7 +209,7 @@ def public_totals(measurements: Measurements) -> Integers | None:
     """The public number of groups in every region over all categories, where there is one."""
     if measurements.region_totals is None:
         return measurements.listed_totals
-    found: Integers = over_categories(measurements.region_totals, measurements.hierarchy)
+    found: Integers = measurements.hierarchy.over_categories(measurements.region_totals)
     return found
 
 
