@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from tallytree.core.errors import ReleaseError as ReleaseError
     from tallytree.core.errors import SpecError as SpecError
     from tallytree.core.errors import TallytreeError as TallytreeError
-    from tallytree.domain.attributes import Attribute as Attribute
     from tallytree.domain.categories import Categories as Categories
     from tallytree.domain.categories import Category as Category
+    from tallytree.domain.edit_rules import Attribute as Attribute
     from tallytree.domain.edit_rules import Below as Below
     from tallytree.domain.edit_rules import Has as Has
     from tallytree.domain.edit_rules import Implies as Implies
@@ -72,7 +72,7 @@ _HOME = {
     "Categories": "domain.categories",
     "Category": "domain.categories",
     "Hierarchy": "domain.hierarchy",
-    "Attribute": "domain.attributes",
+    "Attribute": "domain.edit_rules",
     "Marginal": "domain.schema",
     "Schema": "domain.schema",
     "Role": "domain.edit_rules",

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given, settings
 
 from tallytree.core.errors import SpecError
-from tallytree.domain.attributes import Attribute
-from tallytree.domain.edit_rules import Below, Has, Implies, Role, SizeClass, Structure, may_be_below, missing_together
+from tallytree.domain.edit_rules import (
+    Attribute,
+    Below,
+    Has,
+    Implies,
+    Role,
+    SizeClass,
+    Structure,
+    may_be_below,
+    missing_together,
+)
 from tallytree.domain.feasibility import Search
 from tallytree.domain.schema import Schema
 from tallytree.tables.rule_checks import Rows, any_broken

@@ -8,8 +8,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tallytree.core.errors import SpecError
-from tallytree.domain.attributes import Attribute
-from tallytree.domain.edit_rules import Below, Has, Implies, Role, SizeClass, Structure
+from tallytree.domain.edit_rules import Attribute, Below, Has, Implies, Role, SizeClass, Structure
 from tallytree.domain.schema import Schema
 from tests.oracles.households import in_role
 

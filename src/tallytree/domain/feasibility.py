@@ -14,8 +14,17 @@ from typing import NamedTuple
 import numpy as np
 
 from tallytree.core.errors import SpecError
-from tallytree.domain.attributes import Attribute
-from tallytree.domain.edit_rules import Below, Condition, Has, Implies, Role, SizeClass, Structure, may_be_below
+from tallytree.domain.edit_rules import (
+    Attribute,
+    Below,
+    Condition,
+    Has,
+    Implies,
+    Role,
+    SizeClass,
+    Structure,
+    may_be_below,
+)
 
 MOST_STEPS = 500_000  # values tried, before the search is given up
 

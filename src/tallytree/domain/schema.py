@@ -15,7 +15,7 @@ from tallytree.core.arguments import FLAG, TEXT, expect, instance, optional, sev
 from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly, did_you_mean
 from tallytree.core.numbers import short
-from tallytree.domain.attributes import Attribute as Attribute
+from tallytree.domain.edit_rules import Attribute as Attribute
 from tallytree.domain.edit_rules import Structure
 from tallytree.domain.feasibility import Search, check_possible
 

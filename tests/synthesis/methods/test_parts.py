@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from tallytree.domain.attributes import Attribute
-from tallytree.domain.edit_rules import Role, Structure
+from tallytree.domain.edit_rules import Attribute, Role, Structure
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.synthesis.methods.affording import first_tables, helping_tables, parts_of, parts_of_the_budget

@@ -9,8 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tallytree.core.errors import SpecError
-from tallytree.domain.attributes import Attribute
-from tallytree.domain.edit_rules import Below, Has, Role, Structure
+from tallytree.domain.edit_rules import Attribute, Below, Has, Role, Structure
 from tallytree.domain.feasibility import possible_sizes
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.lab.rivals.hgem import Generator
