@@ -20,7 +20,7 @@ import numpy as np
 from tallytree.domain.schema import Attribute, Schema
 from tallytree.lab.datasets import DOMAINS
 from tallytree.lab.rivals.hgem import expected_counts, queries_of
-from tallytree.synthesis.models.mixture import Mixture
+from tallytree.synthesis.mixture import Mixture
 from tallytree.synthesis.workload import Workload, sampled_sets
 
 BATCH = 256

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import tallytree as tt
-from tallytree.synthesis.models.sampling import counted
+from tallytree.synthesis.sampling import counted
 from tallytree.tables import GroupSizes, Sealed
 from tallytree.tables.households import households_from_codes
 

@@ -36,8 +36,8 @@ from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.private_tables import PrivateTables
-from tallytree.synthesis.methods import method
-from tallytree.synthesis.models.sampling import draw
+from tallytree.synthesis.marginals import method
+from tallytree.synthesis.sampling import draw
 from tallytree.synthesis.workload import all_sets
 from tallytree.tables.contingency import HouseholdCodes
 

@@ -221,15 +221,15 @@ def test_every_charge_to_the_ledger_is_made_at_the_border():
 
 def test_one_module_uses_the_cipher_and_its_keys_are_the_systems_or_public():
     assert importers("cryptography") == {"privacy.noise.keystream"}
-    public = {"synthesis.models.public_stream", "estimate.intervals.typical"}
+    public = {"synthesis.public_stream", "estimate.intervals.typical"}
     assert users("KeyedWords") == {*public, "lab.truth"}
 
 
 def test_true_tables_are_counted_at_the_border_and_in_the_lab_only():
     assert {user for user in users("marginal_counts") if room(user) != "lab"} == {"privacy.private_tables"}
     # The same loops count drawn households, in a module that has no way to private codes: it imports no table of them.
-    assert users("table_counts") == {"synthesis.models.sampling"}
-    assert "synthesis.models.sampling" not in users("HouseholdCodes", "Households", *OPENERS)
+    assert users("table_counts") == {"synthesis.sampling"}
+    assert "synthesis.sampling" not in users("HouseholdCodes", "Households", *OPENERS)
 
 
 WEAK = ("default_rng", "np.random", "random.seed", "RandomState", "import random")
@@ -370,13 +370,8 @@ PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "
 # Present exceptions: these lists only get shorter.
 PARTICIPLE_MODULES = {
     "publish.release.shown",
-    "synthesis.country.asking",
-    "synthesis.country.making",
-    "synthesis.methods.asking",
-    "synthesis.models.keeping",
 }
 REPEATED_NAMES = {
-    "asking",
     "households",
     "reading",
     "statement",
@@ -411,7 +406,7 @@ MANY_PARAMETERS = {
     "publish.microdata.synthesis_run.synthesize",
     "publish.release.release_run.release",
     "synthesis.agreement.size_table",
-    "synthesis.models.containing._slopes",
+    "synthesis.products._slopes",
     "tables.households.read_households",
     "tables.reading.read",
 }

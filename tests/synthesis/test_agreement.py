@@ -11,10 +11,10 @@ from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.rivals.mwem import Histogram
 from tallytree.privacy.neighbours import Neighbours, one_group
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table
-from tallytree.synthesis.models.mixture import Mixture
-from tallytree.synthesis.models.model import MeasuredCell, SyntheticHouseholds
-from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.sampling import counted
+from tallytree.synthesis.mixture import Mixture
+from tallytree.synthesis.model import MeasuredCell, SyntheticHouseholds
+from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.sampling import counted
 
 SCHEMA = Schema(
     (Attribute("tenure", ("owned", "rented")), Attribute("county", ("01", "02", "03"))),

@@ -2,7 +2,7 @@
 
 from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.synthesis.explaining import (
+from tallytree.synthesis.table_selection import (
     ASKED,
     CHEAPER,
     FIRST,

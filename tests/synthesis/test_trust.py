@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallytree.domain.schema import Marginal
-from tallytree.synthesis.models.model import Measured, MeasuredCell, SyntheticHouseholds
-from tallytree.synthesis.models.sampling import Tally, counted
-from tallytree.synthesis.trust import Evidence, noise_reach, noise_rms, summed, table_accuracies
+from tallytree.synthesis.model import Measured, MeasuredCell, SyntheticHouseholds
+from tallytree.synthesis.sampling import Tally, counted
+from tallytree.synthesis.table_accuracy import Evidence, noise_reach, noise_rms, summed, table_accuracies
 from tallytree.synthesis.workload import Workload, is_sum_of
 from tests.oracles.households import all_households, count, schema_of
 from tests.synthesis.helpers import every_table

@@ -36,8 +36,7 @@ from tallytree.privacy.budget import as_decimal
 from tallytree.publish.microdata.synthesis_run import choose_method
 from tallytree.publish.release.truncation import truncation
 from tallytree.publish.report.plan_page import make_plan_page
-from tallytree.synthesis.methods import DEFAULT
-from tallytree.synthesis.methods.marginals import MarginalsOptions
+from tallytree.synthesis.marginals import DEFAULT, MarginalsOptions
 
 WIDTH = 80  # characters of a line
 BY_CATEGORY = "levels are by category, each region once for each; those over all categories say so"

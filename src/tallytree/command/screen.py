@@ -51,7 +51,7 @@ from tallytree.publish.release.truncation import truncation
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
 from tallytree.publish.verify import Verification
-from tallytree.synthesis.explaining import ASKED, REASONS, Explaining
+from tallytree.synthesis.table_selection import ASKED, REASONS, Explaining
 
 LONGEST_BAR = 26  # characters
 MOST_SIZES = 16  # rows of the histogram; the rest is summed up in the last one

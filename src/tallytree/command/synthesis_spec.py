@@ -31,7 +31,7 @@ from tallytree.publish.microdata.synthesis_run import (
     make_synthesis,
 )
 from tallytree.publish.run_folder import RunFolder
-from tallytree.synthesis.methods import DEFAULT
+from tallytree.synthesis.marginals import DEFAULT
 from tallytree.synthesis.workload import Workload, all_sets, default_workload, named, sampled_sets
 from tallytree.tables.address import paths_of
 from tallytree.tables.check import persons_left_out

@@ -23,10 +23,10 @@ from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.private_tables import PrivateTables
-from tallytree.synthesis.methods import method
-from tallytree.synthesis.methods.asking import Fitted
-from tallytree.synthesis.models.model import Model
-from tallytree.synthesis.models.sampling import draw
+from tallytree.synthesis.marginals import method
+from tallytree.synthesis.methods import Fitted
+from tallytree.synthesis.model import Model
+from tallytree.synthesis.sampling import draw
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.contingency import HouseholdCodes, code_type, grouped, marginal_counts
 from tallytree.tables.households import Households

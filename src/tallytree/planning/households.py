@@ -15,9 +15,9 @@ from tallytree.core.errors import BudgetError, SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.household_neighbours import HouseholdNeighbours
-from tallytree.synthesis.methods.affording import Sweep, first_tables, parts_of, parts_of_the_budget
-from tallytree.synthesis.methods.asking import share
-from tallytree.synthesis.methods.marginals import MarginalsOptions
+from tallytree.synthesis.marginals import MarginalsOptions
+from tallytree.synthesis.methods import share
+from tallytree.synthesis.table_selection import Sweep, first_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.workload import Workload, is_sum_of
 
 FIRST, STRUCTURAL, ASKED, SWEPT = "sizes and attributes", "for the roles", "asked for", "worth its noise"

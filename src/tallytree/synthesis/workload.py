@@ -16,7 +16,7 @@ from tallytree.core.arguments import expect, instance, several
 from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly
 from tallytree.domain.schema import SIZE, Marginal, Schema, check_all
-from tallytree.synthesis.models.public_stream import PublicStream
+from tallytree.synthesis.public_stream import PublicStream
 from tallytree.tables.contingency import check_size
 
 MOST_TABLES = 1000  # of the default workload

@@ -419,7 +419,7 @@ def _kept(home: Integers, whole: Rows, oversize: Oversize, order: Any) -> Any:
     compared with is in a role of one: both hold for all who are left. `size_class` does not tell sizes above
     `max_persons` from it. No household is emptied. A rule `has` about a role of any number can be broken, if all who
     are in the role are left out: such a household is measured as it is, and no cell is taken as empty because of `has`
-    (`synthesis.structural`).
+    (`synthesis.roles`).
     """
     if oversize == "subsample":
         order = np.frombuffer(os.urandom(8 * len(home)), np.uint64)

@@ -9,8 +9,8 @@ from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.lab.rivals import hgem as network
 from tallytree.lab.rivals.hgem import Generator, _average, _errors, _shares, queries_of
-from tallytree.synthesis.models.model import MeasuredCell
-from tallytree.synthesis.models.public_stream import PublicStream
+from tallytree.synthesis.model import MeasuredCell
+from tallytree.synthesis.public_stream import PublicStream
 from tests.oracles.synthesis import expected_table, mixture_chances
 from tests.synthesis.helpers import every_table, schema_of
 

@@ -11,8 +11,8 @@ from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.lab.datasets import DOMAINS
 from tallytree.lab.rivals.mwem import Histogram
-from tallytree.synthesis.models.model import MeasuredCell
-from tallytree.synthesis.models.public_stream import PublicStream
+from tallytree.synthesis.model import MeasuredCell
+from tallytree.synthesis.public_stream import PublicStream
 from tests.oracles.synthesis import histogram_chances, mwem_update
 from tests.synthesis.helpers import every_table, schema_of
 

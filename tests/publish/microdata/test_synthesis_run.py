@@ -21,7 +21,7 @@ from tallytree import (
     synthesize,
 )
 from tallytree.privacy.journal import Journal
-from tallytree.synthesis.models.sampling import counted
+from tallytree.synthesis.sampling import counted
 from tallytree.synthesis.workload import named
 from tallytree.tables.households import households_from_codes
 from tests.synthesis.helpers import schema_of

@@ -9,21 +9,23 @@ from scipy.optimize import minimize
 from tallytree import Hierarchy, SpecError
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.synthesis.country.asking import RegionalOptions, affordable
-from tallytree.synthesis.country.levels import national_schema, region_levels
-from tallytree.synthesis.country.settling import drawn_to, settled_rates
-from tallytree.synthesis.country.weighting import (
+from tallytree.synthesis.agreement import national_schema, region_levels
+from tallytree.synthesis.country_model import (
     LOOSE,
     Classes,
+    RegionalOptions,
     Wish,
+    affordable,
     by_components,
     country,
+    drawn_to,
     regional_weights,
+    settled_rates,
     weights_of,
     wish,
 )
-from tallytree.synthesis.models.mixture import Mixture
-from tallytree.synthesis.models.model import Measured
+from tallytree.synthesis.mixture import Mixture
+from tallytree.synthesis.model import Measured
 
 SCHEMA = Schema(
     (Attribute("county", ("d", "a", "b", "c", "e")), Attribute("tenure", ("owned", "rented"))),

@@ -16,10 +16,10 @@ from tallytree.lab.truth import seeded as chance
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.journal import FILE
 from tallytree.privacy.private_tables import PrivateTables
-from tallytree.synthesis.methods import DEFAULT, METHODS, method
-from tallytree.synthesis.models.mixture import softmax
-from tallytree.synthesis.models.model import Measured
-from tallytree.synthesis.models.sampling import draw
+from tallytree.synthesis.marginals import DEFAULT, METHODS, method
+from tallytree.synthesis.mixture import softmax
+from tallytree.synthesis.model import Measured
+from tallytree.synthesis.sampling import draw
 from tallytree.synthesis.workload import all_sets, named
 from tallytree.tables.contingency import marginal_counts
 from tallytree.tables.households import households_from_codes

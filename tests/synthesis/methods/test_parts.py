@@ -15,10 +15,10 @@ from scipy.stats import chi2
 from tallytree.domain.edit_rules import Attribute, Role, Structure
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.synthesis.methods.affording import first_tables, helping_tables, parts_of, parts_of_the_budget
-from tallytree.synthesis.methods.asking import epsilon_for, share
-from tallytree.synthesis.methods.marginals import MarginalsOptions
-from tallytree.synthesis.models.fitting import seldom_exceeded
+from tallytree.synthesis.fitting import seldom_exceeded
+from tallytree.synthesis.marginals import MarginalsOptions
+from tallytree.synthesis.methods import epsilon_for, share
+from tallytree.synthesis.table_selection import first_tables, helping_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.workload import Workload, all_sets, is_sum_of
 from tests.oracles.households import all_households, count, schema_of
 from tests.synthesis.helpers import every_table

@@ -21,7 +21,7 @@ from tallytree.lab.truth import seeded
 from tallytree.privacy import selection
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.private_tables import PrivateTables
-from tallytree.synthesis.methods.asking import Asking, epsilon_for
+from tallytree.synthesis.methods import Asking, epsilon_for
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import households_from_codes
 from tests.oracles.households import neighbouring_households, schema_of

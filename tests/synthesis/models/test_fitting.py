@@ -8,10 +8,10 @@ import pytest
 
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
-from tallytree.synthesis.models import fitting
-from tallytree.synthesis.models.fitting import fit, loss, loss_and_gradient, slopes_by_logits, target_of
-from tallytree.synthesis.models.mixture import Mixture, softmax
-from tallytree.synthesis.models.model import Measured, MeasuredCell
+from tallytree.synthesis import fitting
+from tallytree.synthesis.fitting import fit, loss, loss_and_gradient, slopes_by_logits, target_of
+from tallytree.synthesis.mixture import Mixture, softmax
+from tallytree.synthesis.model import Measured, MeasuredCell
 from tests.synthesis.helpers import every_table, schema_of
 
 SCHEMA = schema_of((2, 3), (2, 3), 3)

@@ -15,12 +15,11 @@ from tallytree.domain.schema import Marginal, Schema
 from tallytree.lab.rivals.hgem import Generator
 from tallytree.lab.rivals.mwem import Histogram
 from tallytree.lab.truth import SeededWords
-from tallytree.synthesis.models.fitting import fit, loss, loss_and_gradient, slopes_by_logits, target_of
-from tallytree.synthesis.models.mixture import Mixture, joined, softmax
-from tallytree.synthesis.models.model import Measured, Wanted
-from tallytree.synthesis.models.sampling import counted, draw
-from tallytree.synthesis.models.slots import variants
-from tallytree.synthesis.structural import cleared, structural_tables, zero_tables
+from tallytree.synthesis.fitting import fit, loss, loss_and_gradient, slopes_by_logits, target_of
+from tallytree.synthesis.mixture import Mixture, joined, softmax
+from tallytree.synthesis.model import Measured, Wanted
+from tallytree.synthesis.roles import cleared, structural_tables, variants, zero_tables
+from tallytree.synthesis.sampling import counted, draw
 from tests.oracles.rules import AREA, keeps, schema_with, structures
 from tests.oracles.synthesis import expected_table, mixture_chances
 from tests.synthesis.helpers import schema_of

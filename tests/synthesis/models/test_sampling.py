@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.lab.rivals.mwem import Histogram
-from tallytree.synthesis.models.mixture import IMPOSSIBLE, Mixture
-from tallytree.synthesis.models.model import MeasuredCell
-from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.sampling import draw
+from tallytree.synthesis.mixture import IMPOSSIBLE, Mixture
+from tallytree.synthesis.model import MeasuredCell
+from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.sampling import draw
 from tests.oracles.synthesis import table_of
 from tests.synthesis.helpers import every_table, schema_of
 

@@ -26,10 +26,10 @@ from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
-from tallytree.synthesis.models.mixture import Mixture
-from tallytree.synthesis.models.model import MeasuredCell, SyntheticHouseholds, Wanted, check_number
-from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.slots import IMPOSSIBLE, masked
+from tallytree.synthesis.mixture import Mixture
+from tallytree.synthesis.model import MeasuredCell, SyntheticHouseholds, Wanted, check_number
+from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.roles import IMPOSSIBLE, masked
 from tallytree.synthesis.workload import Workload
 
 LAYERS = (256, 512)

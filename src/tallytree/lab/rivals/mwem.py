@@ -20,16 +20,15 @@ from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly
 from tallytree.domain.schema import Attribute, Counted, Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
-from tallytree.synthesis.models.keeping import settled
-from tallytree.synthesis.models.model import (
+from tallytree.synthesis.model import (
     MeasuredCell,
     SyntheticHouseholds,
     Wanted,
     check_number,
     refuse_roles,
 )
-from tallytree.synthesis.models.public_stream import PublicStream, uniform
-from tallytree.synthesis.models.sampling import Block, ladders
+from tallytree.synthesis.public_stream import PublicStream, uniform
+from tallytree.synthesis.sampling import Block, ladders, settled
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.rule_checks import Rows, any_broken
 

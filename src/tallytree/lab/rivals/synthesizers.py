@@ -17,17 +17,9 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Schema
 from tallytree.lab.rivals.mwem import Histogram
-from tallytree.synthesis.methods import GRADIENTS, Method
-from tallytree.synthesis.methods.asking import (
-    PERSONS,
-    Asking,
-    Fitted,
-    epsilon_for,
-    share,
-    whole,
-)
-from tallytree.synthesis.models.model import MeasuredCell, Model, refuse_roles
-from tallytree.synthesis.models.slots import slots
+from tallytree.synthesis.methods import GRADIENTS, PERSONS, Asking, Fitted, Method, epsilon_for, share, whole
+from tallytree.synthesis.model import MeasuredCell, Model, refuse_roles
+from tallytree.synthesis.roles import slots
 from tallytree.synthesis.workload import Workload
 
 M = TypeVar("M", bound=Model)

@@ -27,9 +27,9 @@ from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, place_of, w
 from tallytree.publish.microdata.synthesis_statement import SynthesisContents, data_package, privacy_statement
 from tallytree.publish.run_folder import RunFolder, warned_if_not_recorded
 from tallytree.publish.statement import guarantee
-from tallytree.synthesis.models.model import SyntheticHouseholds
-from tallytree.synthesis.models.sampling import Tally
-from tallytree.synthesis.trust import Evidence, TableAccuracy, noise_reach, table_accuracies
+from tallytree.synthesis.model import SyntheticHouseholds
+from tallytree.synthesis.sampling import Tally
+from tallytree.synthesis.table_accuracy import Evidence, TableAccuracy, noise_reach, table_accuracies
 
 HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
 QUESTIONS, ANSWERS, SCHEMA, SIZES = "questions.csv", "answers.parquet", "schema.json", "size_table.csv"

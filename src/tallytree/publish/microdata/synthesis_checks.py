@@ -42,13 +42,11 @@ from tallytree.publish.microdata.synthesis import (
 from tallytree.publish.microdata.synthesis_statement import BROKEN, SynthesisContents
 from tallytree.publish.reading import MOST_ROWS, MOST_TEXT, ParquetRows, all_rows, check_regular, check_room, read_json
 from tallytree.publish.statement import LEDGER, Assumption, software
-from tallytree.synthesis.agreement import SizeTable
-from tallytree.synthesis.country.levels import RegionLevels
-from tallytree.synthesis.methods import method
-from tallytree.synthesis.methods.asking import LEAST_VARIANCE, NUMBER, Fitted, RoundRecord
-from tallytree.synthesis.models.keeping import part
-from tallytree.synthesis.models.model import Codes, Measured, Model, SyntheticHouseholds
-from tallytree.synthesis.models.sampling import CHUNK
+from tallytree.synthesis.agreement import RegionLevels, SizeTable
+from tallytree.synthesis.marginals import method
+from tallytree.synthesis.methods import LEAST_VARIANCE, NUMBER, Fitted, RoundRecord
+from tallytree.synthesis.model import Codes, Measured, Model, SyntheticHouseholds
+from tallytree.synthesis.sampling import CHUNK, part
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import NOT_CUT, OnBrokenRules
 from tallytree.tables.rule_checks import broken

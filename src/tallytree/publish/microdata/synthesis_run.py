@@ -28,10 +28,10 @@ from tallytree.publish.microdata.synthesis import ID, PERSON, Synthesis
 from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import RunFolder, charge_of, explaining_failures, run_of
 from tallytree.synthesis.agreement import SizeTable, size_table
-from tallytree.synthesis.country.asking import RegionalOptions
-from tallytree.synthesis.country.making import Country, national_workload, planned, workload_of
-from tallytree.synthesis.country.making import run as fit_country
-from tallytree.synthesis.methods import DEFAULT, Method, Options, method
+from tallytree.synthesis.country_model import Country, RegionalOptions, national_workload, planned, workload_of
+from tallytree.synthesis.country_model import run as fit_country
+from tallytree.synthesis.marginals import DEFAULT, method
+from tallytree.synthesis.methods import Method, Options
 from tallytree.synthesis.workload import Workload, default_workload
 from tallytree.tables.households import Households
 

@@ -33,12 +33,11 @@ from tallytree.publish.statement import (
     software,
 )
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing
-from tallytree.synthesis.explaining import Explaining
-from tallytree.synthesis.methods import Method
-from tallytree.synthesis.methods.asking import Fitted
-from tallytree.synthesis.models.model import SyntheticHouseholds
-from tallytree.synthesis.models.sampling import CHUNK, draw
-from tallytree.synthesis.trust import CONFIDENCE, Evidence
+from tallytree.synthesis.methods import Fitted, Method
+from tallytree.synthesis.model import SyntheticHouseholds
+from tallytree.synthesis.sampling import CHUNK, draw
+from tallytree.synthesis.table_accuracy import CONFIDENCE, Evidence
+from tallytree.synthesis.table_selection import Explaining
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import OnBrokenRules
 

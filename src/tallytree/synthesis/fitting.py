@@ -1,9 +1,9 @@
 """Fitting the mixture of products to noisy tables: weighted least squares by Adam with the full gradient.
 
 Each measured table has its own gradient: that of households by their persons' values is compiled once for all
-(`containing`), others once for each shape, so that a new table in a later round costs at most one small compilation
-and not one of everything. The logits, the chain rule through them and Adam's step are one more function, compiled once
-for the schema.
+(`products.loss_and_slopes`), others once for each shape, so that a new table in a later round costs at most one small
+compilation and not one of everything. The logits, the chain rule through them and Adam's step are one more function,
+compiled once for the schema.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ import optax  # type: ignore[import-untyped]
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Counted, Marginal, Schema
-from tallytree.synthesis.models.containing import loss_and_slopes
-from tallytree.synthesis.models.mixture import Mixture, tables_of
-from tallytree.synthesis.models.model import Measured, check_number, squared_noise_quantile
-from tallytree.synthesis.models.products import Tables, answers
-from tallytree.synthesis.models.slots import view
+from tallytree.synthesis.mixture import Mixture, tables_of
+from tallytree.synthesis.model import Measured, check_number, squared_noise_quantile
+from tallytree.synthesis.products import Tables, answers, loss_and_slopes
+from tallytree.synthesis.roles import view
 
 SMOOTHING = 0.9  # of the misfit, over steps
 DEVIATIONS = 3.7  # that a table's own misfit may lie above what noise explains: once in ten thousand tables

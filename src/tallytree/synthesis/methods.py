@@ -1,7 +1,8 @@
-"""Asking the private tables round by round: exact shares of the budget, and a public record of what came of each.
+"""What a method of synthesis is, and one run of it: rounds with exact shares of the budget, and a record of each.
 
+A method asks private tables for noisy counts until its budget is used up and fits a model to them. Any can replace any.
 A round that was lost in a kill is paid for and answers None; the loops go on with what is left. The last round takes
-all that is left, so that a run spends its budget to the last digit.
+all that is left, so that a run spends its budget to the last digit. The table of methods is in `marginals`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,17 @@ from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.schema import Marginal
-from tallytree.synthesis.models.model import Measured, MeasuredCell, Model
+from tallytree.synthesis.model import Measured, MeasuredCell, Model
 from tallytree.synthesis.workload import Workload
+
+if TYPE_CHECKING:
+    from tallytree.privacy.private_tables import PrivateTables
+from dataclasses import fields
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from tallytree.domain.schema import Schema
 
 if TYPE_CHECKING:
     from tallytree.privacy.private_tables import PrivateTables
@@ -195,3 +205,77 @@ def whole(answers: Floats, number: float) -> Integers:
     """A table per household as whole counts."""
     counts: Integers = np.rint(answers * number).astype(np.int64)
     return counts
+
+
+# -------------------------------------------------------------------- methods
+
+
+GRADIENTS = ("jax", "optax")  # of the extra `synth`
+
+
+class Options(Protocol):
+    """The options of a method: a frozen dataclass that knows how to run."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def check(self, schema: Schema) -> None:
+        """Refuse a schema that the method cannot work with."""
+
+    def run(self, asking: Asking) -> Fitted:
+        """Spend the whole budget, and fit a model."""
+        ...
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table of methods: its options know which schemas they can be used with, and how to run."""
+
+    name: str
+    paper: str
+    measures: str
+    use: str
+    kind: type[Options]
+    needs: tuple[str, ...] = ()  # modules that are not in the base install
+
+    def options(self, given: Mapping[str, Any] | None = None) -> Options:
+        """The method's options with the given ones set; an unknown name or a bad value is a `SpecError`."""
+        known = [field.name for field in fields(self.kind)]
+        for name in given or {}:
+            if name not in known:
+                near = get_close_matches(str(name), known, n=1)
+                meant = f"; did you mean {near[0]!r}?" if near else ""
+                raise SpecError(f"{self.name} has no option {name!r}{meant} It has {', '.join(known)}")
+        return self.kind(**(given or {}))
+
+    def prepared(self, schema: Schema, given: Mapping[str, Any] | None) -> Options:
+        """The options, if the method can be run here and with this schema; nothing private is needed to tell."""
+        if missing := [module for module in self.needs if find_spec(module) is None]:
+            needed = " and ".join(missing)
+            raise SpecError(f"{self.name} needs {needed}: install tallytree with its extra, tallytree[synth]")
+        options = self.options(given)
+        options.check(schema)
+        return options
+
+    def run(
+        self,
+        tables: PrivateTables,
+        workload: Workload,
+        *,
+        options: Options | Mapping[str, Any] | None = None,
+        progress: Progress = silent,
+    ) -> Fitted:
+        """Spend the whole budget of `tables` and fit a model for the workload.
+
+        `options` is what `self.options` gave, a mapping for it, or None. `progress` is called after every round. A
+        killed run whose tables have a journal is resumed by running it again: rounds that were drawn are repeated from
+        the journal, and the models are fitted again.
+        """
+        if options is None or isinstance(options, Mapping):
+            options = self.options(options)
+        if not isinstance(options, self.kind):
+            raise SpecError(f"these are not options of {self.name}")
+        if workload.schema != tables.schema:
+            raise SpecError("the workload is for another schema than the private tables")
+        if tables.rounds:
+            raise SpecError("these private tables were asked before; a method needs their whole budget to itself")
+        return options.run(Asking(tables, workload, progress))

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats
 from tallytree.core.names import briefly
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.synthesis.models.model import Measured, MeasuredCell, squared_noise_quantile
+from tallytree.synthesis.model import Measured, MeasuredCell, squared_noise_quantile
 from tallytree.synthesis.workload import Workload, is_sum_of
 
 Exact = Mapping[Marginal, NDArray[Any]]  # tables that the privacy unit lets be published without noise

@@ -5,13 +5,18 @@ u for all. Each component of a mixture, or cell of a histogram, then comes up as
 Within a component the same is done for every attribute on its own, in an order of the households that is random and
 fresh for every attribute; so each household has the right chances, attributes are paired at random, and every
 attribute's counts are within one of what is expected.
+
+Where households have edit rules, those that break one are drawn again, for as long as it takes and no longer: first the
+persons who break a rule, then the whole household in its component, then a household of the same size from the whole
+model. What is left after that, in models in which a rule leaves nearly no chance, becomes a household that the search
+for contradictions finds. Sizes stay, and so does what was asked for (the region): agreement is not touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,10 +24,11 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.noise.keystream import Keystream, Source
-from tallytree.synthesis.models.model import Model, SyntheticHouseholds
-from tallytree.synthesis.models.public_stream import uniform
+from tallytree.synthesis.model import Model, SyntheticHouseholds
+from tallytree.synthesis.public_stream import uniform
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.contingency import table_counts
+from tallytree.tables.rule_checks import Rows, broken
 
 CHUNK = 100_000
 
@@ -114,3 +120,89 @@ def counted(chunk: SyntheticHouseholds, marginal: Marginal, schema: Schema) -> I
     household = {each.name: chunk.household[:, column] for column, each in enumerate(schema.household)}
     person = {each.name: chunk.person[:, column] for column, each in enumerate(schema.person)}
     return table_counts(marginal, schema, chunk.offsets, household, person)
+
+
+# -------------------------------------------------------------------- edit rules
+
+
+PERSONS, HOUSEHOLDS, ANEW = 6, 6, 12  # times that each is tried
+
+
+class Redraw(Protocol):
+    """Draws again, in place: persons and households by their numbers."""
+
+    def persons(self, persons: Integers) -> None:
+        """Some persons."""
+
+    def households(self, homes: Integers) -> None:
+        """Some households with all their persons."""
+
+    def anew(self, homes: Integers) -> None:
+        """The same, from the whole model."""
+
+
+def keep_rules(
+    drawn: SyntheticHouseholds, schema: Schema, redraw: Redraw, known: Mapping[str, Integers]
+) -> SyntheticHouseholds:
+    """The households with every rule kept; `redrawn` says how many of them were changed."""
+    left, persons = breaking(drawn, schema, np.arange(len(drawn.sizes)))
+    first = len(left)
+    for attempt in range(PERSONS + HOUSEHOLDS + ANEW):
+        if not len(left):
+            break
+        if attempt < PERSONS:
+            redraw.persons(persons)
+        elif attempt < PERSONS + HOUSEHOLDS:
+            redraw.households(left)
+        else:
+            redraw.anew(left)
+        left, persons = breaking(drawn, schema, left)
+    for home in left.tolist():
+        _settle(drawn, schema, home, {name: int(codes[home]) for name, codes in known.items()})
+    return drawn._replace(redrawn=first)
+
+
+def settled(drawn: SyntheticHouseholds, schema: Schema, known: Mapping[str, int]) -> SyntheticHouseholds:
+    """The households with each that breaks a rule replaced by one that the search finds; `known` are the columns of
+    household attributes that stay.
+    """
+    left, _ = breaking(drawn, schema, np.arange(len(drawn.sizes)))
+    for home in left.tolist():
+        _settle(drawn, schema, home, {name: int(drawn.household[home, at]) for name, at in known.items()})
+    return drawn._replace(redrawn=len(left))
+
+
+def breaking(drawn: SyntheticHouseholds, schema: Schema, homes: Integers) -> tuple[Integers, Integers]:
+    """Which of some households break a rule, and which of their persons do, as far as rules are about persons."""
+    rows, places = part(drawn, schema, homes)
+    households, persons = np.zeros(len(homes), bool), np.zeros(len(places), bool)
+    for rule in broken(rows):
+        households |= rule.households
+        if rule.persons is not None:
+            persons |= rule.persons
+    return homes[households], places[persons]
+
+
+def part(drawn: SyntheticHouseholds, schema: Schema, homes: Integers) -> tuple[Rows, Integers]:
+    """Some households as columns, and the places of their persons among all."""
+    sizes = drawn.sizes[homes].astype(np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    places = np.arange(starts[-1]) - np.repeat(starts[:-1] - drawn.offsets[homes], sizes)
+    household = {each.name: drawn.household[homes, column] for column, each in enumerate(schema.household)}
+    person = {each.name: drawn.person[places, column] for column, each in enumerate(schema.person)}
+    return Rows(schema, starts, household, person), places
+
+
+def _settle(drawn: SyntheticHouseholds, schema: Schema, home: int, known: Mapping[str, int]) -> None:
+    """Put a household that the search finds in the place of one that no drawing has settled."""
+    size = int(drawn.sizes[home])
+    found = schema.search.household(size, fixed=known)
+    if found is None:
+        values = ", ".join(f"{name} {schema.attribute(name).values[code]}" for name, code in known.items())
+        raise SpecError(
+            f"no household of {size} persons{f' with {values}' if values else ''} can keep the rules of the schema, "
+            "and one was asked for: a released table has such households, or the rules are too strict"
+        )
+    drawn.household[home] = [found.household[each.name] for each in schema.household]
+    for place, person in enumerate(found.persons):
+        drawn.person[drawn.offsets[home] + place] = [person[each.name] for each in schema.person]

@@ -1,4 +1,4 @@
-"""Which tables a budget affords, from public facts: what is measured in any case, and what is swept up besides."""
+"""Which tables a budget affords, from public facts: what is measured in any case, what is measured besides, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import NamedTuple
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, roles_by_attribute
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.synthesis.structural import structural_tables
+from tallytree.synthesis.methods import NUMBER, PERSONS
+from tallytree.synthesis.roles import structural_tables
 from tallytree.synthesis.workload import Workload, is_sum_of
 
 MEAN_SIZE = sqrt(2 / pi)  # of normal noise, in standard deviations
@@ -167,3 +168,42 @@ def parts_of(marginals: Iterable[Marginal]) -> list[Marginal]:
                 person = tuple(name for name in marginal.person if name in chosen)
                 found[Marginal(marginal.of, household, person, marginal.size)] = None
     return list(found)
+
+
+# -------------------------------------------------------------------- why a table was measured
+
+
+ASKED = "in the workload"
+TOTAL = "a total, of which shares are taken"
+FIRST = "sizes or one attribute, on which all else builds"
+ROLES = "for the roles, so that households look like households"
+PART = "a part of a table of the workload, with less noise"
+CHEAPER = "households in place of persons, which takes less noise"
+HELPING = "sizes by an attribute, which say how many persons live where"
+OTHER = "chosen by the method"
+REASONS = (ASKED, TOTAL, FIRST, ROLES, PART, CHEAPER, HELPING, OTHER)
+
+
+class Explaining:
+    """The reasons for tables of one workload."""
+
+    def __init__(self, workload: Workload) -> None:
+        schema, asked = workload.schema, set(workload)
+        parts = set(parts_of(workload))
+        self._reasons = (
+            (asked, ASKED),
+            ({NUMBER, PERSONS}, TOTAL),
+            (set(first_tables(schema)), FIRST),
+            (set(structural_tables(schema)), ROLES),
+            (parts, PART),
+            ({_of_households(table) for table in (*asked, *parts)}, CHEAPER),
+            (set(helping_tables(schema)), HELPING),
+        )
+
+    def why(self, table: Marginal) -> str:
+        """One of `REASONS`: the first that holds."""
+        return next((reason for tables, reason in self._reasons if table in tables), OTHER)
+
+
+def _of_households(table: Marginal) -> Marginal:
+    return Marginal("households", table.household, table.person, table.size, table.roles)

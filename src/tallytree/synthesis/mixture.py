@@ -19,14 +19,11 @@ from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly
 from tallytree.domain.schema import Counted, Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
-from tallytree.synthesis.models.containing import rates
-from tallytree.synthesis.models.keeping import Redraw, keep_rules
-from tallytree.synthesis.models.model import Arrays, SyntheticHouseholds, Wanted
-from tallytree.synthesis.models.products import Tables, answers, by_component, weighted_households
-from tallytree.synthesis.models.public_stream import PublicStream
-from tallytree.synthesis.models.sampling import Block, draw_codes, ladders
-from tallytree.synthesis.models.slots import IMPOSSIBLE, coupled, masked, variants, view
-from tallytree.synthesis.structural import key_attributes
+from tallytree.synthesis.model import Arrays, SyntheticHouseholds, Wanted
+from tallytree.synthesis.products import Tables, answers, by_component, rates, weighted_households
+from tallytree.synthesis.public_stream import PublicStream
+from tallytree.synthesis.roles import IMPOSSIBLE, coupled, key_attributes, masked, variants, view
+from tallytree.synthesis.sampling import Block, Redraw, draw_codes, keep_rules, ladders
 from tallytree.synthesis.workload import Workload
 
 ALIKE = 3.0  # spread of what persons in roles have in common at the start

@@ -17,6 +17,8 @@ measured here and not HQR's single queries. Tables that are public under the uni
 
 What no table says a mixture makes up, each start in its own way. So where there are roles, two mixtures are fitted to
 the same measurements from two starts, and the model is their mean: it costs time and no privacy.
+
+`METHODS` has the methods by name: what each measures, when to use it, and how to run it.
 """
 
 from __future__ import annotations
@@ -30,15 +32,17 @@ import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.registry import Registry
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.synthesis.methods.affording import MEAN_SIZE, SIZES, Sweep, first_tables, parts_of, parts_of_the_budget
-from tallytree.synthesis.methods.asking import Asking, Fitted, epsilon_for, share, whole
-from tallytree.synthesis.models.mixture import Mixture, joined
-from tallytree.synthesis.models.model import Measured
-from tallytree.synthesis.models.slots import slots, variants
-from tallytree.synthesis.structural import cleared, zero_tables
+from tallytree.synthesis.methods import GRADIENTS, Asking, Fitted, Method, epsilon_for, share, whole
+from tallytree.synthesis.mixture import Mixture, joined
+from tallytree.synthesis.model import Measured
+from tallytree.synthesis.roles import cleared, slots, variants, zero_tables
+from tallytree.synthesis.table_selection import MEAN_SIZE, SIZES, Sweep, first_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.workload import Workload
 
+DEFAULT = "tallytree-marginals"
 CLOSE = 1.3  # times the misfit that noise explains: a second mixture that is further off is not taken
 PUBLIC_VARIANCE = 0.25  # a public table weighs in the fit as if it had this part of the least noise's variance
 ZEROS_APART = 0.004  # the most that a cell of zeros is taken to be apart from zero, as a part of all households
@@ -284,7 +288,7 @@ class _Run:
 
     def _fitted(self, model: Mixture, measured: Sequence[Measured], steps: int) -> tuple[Mixture, bool]:
         """The model, fitted to these tables, to what is public, and to what rules keep empty. Did it come close?"""
-        from tallytree.synthesis.models import fitting
+        from tallytree.synthesis import fitting
 
         options = self.options
         seen = [cleared(self.schema, table) for table in measured]
@@ -322,3 +326,29 @@ class _Run:
             Measured(zero.marginal, np.zeros(zero.impossible.shape), np.where(zero.impossible, least, np.inf))
             for zero in self.zeros
         ]
+
+
+# -------------------------------------------------------------------- the table of methods
+
+METHODS: Registry[Method] = Registry(
+    {
+        DEFAULT: Method(
+            DEFAULT,
+            "tallytree; the model is HQR's H-GEM without its network, the choice of tables follows AIM (McKenna and "
+            "others, 2022)",
+            "sizes and every attribute first; then whole tables of the workload, chosen where the model is worst, with "
+            "less noise as the model gets better",
+            "by default",
+            MarginalsOptions,
+            GRADIENTS,
+        ),
+    },
+    "rivals.synthesizers",
+)
+
+
+def method(name: str = DEFAULT) -> Method:
+    """A method by name."""
+    if name not in METHODS:
+        raise SpecError(f"there is no synthesis method {name!r}; {did_you_mean(name, METHODS)}")
+    return METHODS[name]
