@@ -37,7 +37,7 @@ STOP_LIST = {
     r"\bcannot be told\b": "cannot be known",
     r"\btell(?:s)? (?:\w+ )?apart\b|\btold apart\b": "distinguish",
     r"\bthere (?:is|are) none\b": "split the sentence, or 'no …'",
-    r"\b(?:is|are) no (?!longer|more\b|less\b|\w+er\b|worse)": "is not a",
+    r"(?<!here )\b(?:is|are) no (?!longer|more\b|less\b|\w+er\b|worse)": "is not a",
     r"\bthat have none\b|\bwhere there is none\b|\bif there is none\b": "without …",
     r"\bwhat is (?:left|kept|there)\b": "the rest, …",
     r"\bprices\b": "multipliers",
@@ -50,7 +50,6 @@ STOP_LIST = {
     r"\bsorry\b": "say what to do",
     r"\bat a glance\b": "summary",
     r"\btold by\b|\btold from\b|\btold of\b": "known from, distinguished by",
-    r"\bno one\b|\bnobody\b": "name who does not",
 }
 PATTERNS = {re.compile(pattern, re.IGNORECASE): advice for pattern, advice in STOP_LIST.items()}
 # Sentences that have such a word for a good reason: a part of each is enough.
@@ -162,7 +161,7 @@ def texts():
 
 def sentences(text):
     """The sentences of a text, without what stands in backticks, links and brackets of citations."""
-    plain = re.sub(r"`[^`]*`", "x", text)
+    plain = re.sub(r"`[^`]*`", "X", text)
     plain = re.sub(r"\]\([^)]*\)", "]", plain)
     return re.split(r"(?<=[.!?:;])\s+(?=[A-Z*\[“(])|\n\s*\n", plain)
 
