@@ -25,7 +25,7 @@ from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import Options
 from tallytree.publish.release.areas import region_texts
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.excerpt import EXCERPT, read_for
+from tallytree.publish.release.files import EXCERPT, read_for
 from tallytree.publish.release.queries import Query, QueryKind
 from tallytree.publish.release.scope import places, regions_of_level, values_in_words
 from tallytree.publish.release.truncation import AS_TRUNCATED, truncation

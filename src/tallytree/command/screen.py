@@ -40,7 +40,7 @@ from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.publish.microdata.synthesis import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS, Synthesis
 from tallytree.publish.microdata.synthesis_run import CheckedSynthesis
 from tallytree.publish.microdata.synthesis_statement import describe_guarantee
-from tallytree.publish.release.area_files import AREA_FILES
+from tallytree.publish.release.areas import AREA_FILES
 from tallytree.publish.release.entities import capped_sizes
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, file_names

@@ -208,16 +208,9 @@ def _dimension(dimension: Key) -> dict[str, Any]:
 
 def _values(table: Table) -> NDArray[np.int64]:
     """The numbers `[cells, measures]`, the last dimension moving fastest: a table's rows are put where they belong."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = np.full((table.cells, len(table.given)), -1, dtype=np.int64)
     for rows in table.batches(zeros=True):
-        cell = np.zeros(rows.num_rows, dtype=np.int64)
-        for dimension in table.dimensions:
-            codes = rows[dimension.name].cast(pa.string())
-            place = pc.index_in(codes, pa.array(dimension.codes, pa.string())).to_numpy()
-            cell = cell * len(dimension.codes or ()) + place.astype(np.int64)
+        cell = table.cells_of(rows)
         for column, measure in enumerate(table.given):
             found[cell, column] = rows[measure.name].to_numpy()
     assert found.size == 0 or found.min() >= 0  # every cell has a row, and no number is negative

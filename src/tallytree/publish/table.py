@@ -14,6 +14,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from tallytree.core.arrays import Integers
 from tallytree.core.kernels import in_threads
 from tallytree.core.names import briefly
@@ -178,6 +180,26 @@ class Table:
         for block in region_blocks(self.places if places is None else places, self.width):
             columns = self.rows(block, written)
             yield pa.table([columns[name] for name in schema.names], schema=schema)
+
+    def cells_of(self, rows: Any, among: range | None = None) -> Integers:
+        """The cell of each row, counted with the last dimension moving fastest; -1 for one that there is not.
+
+        Of the first dimension only the codes `among` are looked at.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        cells, known = np.zeros(rows.num_rows, np.int64), np.ones(rows.num_rows, np.bool_)
+        for key in self.dimensions:
+            codes, start = key.codes or (), 0
+            if among is not None and key is self.dimensions[0]:
+                codes, start = codes[among.start : among.stop], among.start
+            listed = pa.array(codes, pa.string())
+            place = pc.index_in(rows[key.name], listed.cast(pa.int32()) if key.whole else listed)
+            code = pc.fill_null(place, -1).to_numpy().astype(np.int64)
+            known &= code >= 0
+            cells = cells * len(key.codes or ()) + start + code
+        return np.where(known, cells, -1)
 
     @property
     def places(self) -> range:

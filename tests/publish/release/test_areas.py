@@ -26,8 +26,7 @@ from tallytree import (
 from tallytree.domain.long_table import for_spreadsheets
 from tallytree.publish.release import areas as areas_module
 from tallytree.publish.release import partition
-from tallytree.publish.release.area_files import AREA_FILES
-from tallytree.publish.release.areas import CountedOnce, read_areas
+from tallytree.publish.release.areas import AREA_FILES, CountedOnce, read_areas
 from tallytree.publish.run_folder import RunFolder
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up

@@ -154,10 +154,10 @@ def test_a_damaged_file_is_named_when_a_release_is_loaded(original, tmp_path):
     folder = shutil.copytree(original, tmp_path / "r")
     table = pq.read_table(folder / "entities.parquet")
     pq.write_table(table.drop_columns("upper"), folder / "entities.parquet")
-    with pytest.raises(tt.ReleaseError, match="entities is damaged: it lacks the column upper"):
+    with pytest.raises(tt.ReleaseError, match="entities is damaged: its columns are"):
         tt.Release.load(folder)
     pq.write_table(table.slice(1), folder / "entities.parquet")
-    with pytest.raises(tt.ReleaseError, match="entities is damaged: it has 8 rows, and should have 9"):
+    with pytest.raises(tt.ReleaseError, match=r"entities is damaged: region .* is missing"):
         tt.Release.load(folder)
 
 

@@ -6,24 +6,31 @@ sums of released counts, so they agree with these and cost nothing.
 
 from __future__ import annotations
 
+import csv
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tallytree.core.arguments import PATH, TEXT, told
 from tallytree.core.errors import SpecError
-from tallytree.core.names import did_you_mean, from_a_spreadsheet
+from tallytree.core.names import did_you_mean, for_a_spreadsheet, from_a_spreadsheet
 from tallytree.core.numbers import short
 from tallytree.core.public_table import public_table, text, text_columns
 from tallytree.domain.categories import margins
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.unions import largest_regions, leaves_of
+from tallytree.publish.reading import MOST_TEXT, check_regular
 from tallytree.publish.release.region_names import RegionNames
 
+AREAS, LEAVES = "areas.parquet", "area_leaves.csv"
+AREA_FILES = (AREAS, "areas.csv", LEAVES)  # a release has all of them or none
+LEAF_COLUMNS = ("kind", "area", "region")
 COLUMNS = ("area", "region")
 KIND = "kind"  # a column that published lists have too
 LONGEST_NAME = 200  # characters
@@ -202,3 +209,37 @@ def _check_name(name: object, what: str) -> None:
         raise SpecError(f"{what} is {told(name)}; expected a text that is not empty")
     if len(name) > LONGEST_NAME:
         raise SpecError(f"{what} has {len(name):,} characters, {short(name)}; expected at most {LONGEST_NAME}")
+
+
+# -------------------------------------------------------------------- the file of leaves
+
+
+def write_leaves(areas: Iterable[Area], hierarchy: Hierarchy, path: Path) -> None:
+    """Write which leaves belong to which area."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        writer.writerow(LEAF_COLUMNS)
+        for area in areas:
+            for leaf in area.leaves(hierarchy):
+                writer.writerow(map(for_a_spreadsheet, (area.kind, area.name, hierarchy.ids[leaf])))
+
+
+def read_leaves(path: Path, tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
+    """The areas of a file that `write_leaves` wrote; raises SpecError for one that it would not write."""
+    check_regular(path, most=MOST_TEXT)
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.reader(file)
+        if tuple(next(reader, ())) != LEAF_COLUMNS:
+            raise SpecError(f"its columns are not {', '.join(LEAF_COLUMNS)}")
+        rows = [[from_a_spreadsheet(cell) for cell in row] for row in reader]
+    hierarchy = tree.regions
+    first, index = int(hierarchy.level_starts[-2]), hierarchy.index
+    if any(len(row) != len(LEAF_COLUMNS) for row in rows):
+        raise SpecError("a row has too many or too few cells")
+    if any(index.get(leaf, -1) < first for _, _, leaf in rows):
+        raise SpecError("an area has a leaf that the release does not have")
+    check_number(len({(kind, name) for kind, name, _ in rows}), sizes, tree)
+    return tuple(
+        Area(name, largest_regions(np.unique([index[leaf] for _, _, leaf in listed]), hierarchy), kind)
+        for (kind, name), listed in groupby(rows, key=lambda row: (row[0], row[1]))
+    )

@@ -193,10 +193,10 @@ class ReleaseContents:
         """Level, region and name, and the categories, each with the code "all" for the sums over it."""
         regions, rows = self.hierarchy.regions, self.rows
         listed = REGIONS_CSV if self.is_small else REGIONS
-        by = []
-        for at, name in enumerate(rows.categories):
-            values = tuple(dict.fromkeys(cell[at] for cell in rows.values))
-            by.append(Key(name, category_description(name), values, values))
+        by = [
+            Key(name, category_description(name), codes, codes)
+            for name, codes in zip(rows.categories, rows.codes, strict=True)
+        ]
         return (
             Key("level", "name of the level"),
             Key(

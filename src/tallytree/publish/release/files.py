@@ -1,10 +1,19 @@
-"""The files of a release directory, written; and read back, with everything that is wrong with them."""
+"""The files of a release directory: written, and read back as a whole or in part.
+
+A part of a release is a release of a smaller tree: some regions of one level with all that lies below them, down to the
+lowest level that is needed. Their measurements bound them for any truth as those of the whole tree do, if less closely.
+Where they are several regions with nothing above them, a made-up root holds them together: it was not measured, and
+nobody asks about it. Files, groups of rows and columns that are not needed are not read.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,16 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
-from tallytree.core.errors import ReleaseError
-from tallytree.core.names import briefly
+from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.names import did_you_mean
+from tallytree.core.numbers import short
 from tallytree.core.progress import Progress, Stage, in_percent, silent
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals.interval import Kind, checked_level
+from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level
 from tallytree.mechanisms import Mechanism, mechanism_named
+from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
 from tallytree.publish.folder import (
     MANIFEST,
     MEASUREMENTS,
-    MOST_FAULTS,
     PACKAGE,
     PRIVACY,
     UNUSABLE,
@@ -30,8 +40,8 @@ from tallytree.publish.folder import (
     write_json,
     write_whole,
 )
-from tallytree.publish.reading import ParquetRows, check_room, read_json
-from tallytree.publish.release.area_files import read_published, with_area_bars, write_areas
+from tallytree.publish.reading import ParquetRows, all_rows, check_regular, check_room, read_json
+from tallytree.publish.release.areas import AREAS, LEAVES, MOST_CELLS, Area, read_leaves, write_leaves
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.error_bars import (
     COLUMNS,
@@ -40,19 +50,38 @@ from tallytree.publish.release.error_bars import (
     NO_ERROR_BARS,
     ErrorBars,
     Reach,
+    What,
     checked_which,
     intervals_in,
 )
 from tallytree.publish.release.fallback import Fallback
-from tallytree.publish.release.measurements_file import load_measurements, write_measurements
-from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, parts
+from tallytree.publish.release.measurements_file import (
+    MOST_ROWS,
+    arrays_in,
+    load_measurements,
+    stored_facts,
+    tree_by_category,
+    without_values,
+    write_measurements,
+)
+from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, files_of, parts, upper_levels
 from tallytree.publish.release.region_table import region_table
 from tallytree.publish.release.rows import TableRows
+from tallytree.publish.release.scope import listed
 from tallytree.publish.release.statement import data_package, privacy_statement, public_totals
 from tallytree.publish.release.truncation import truncation
+from tallytree.publish.table import Table
 
 FACTS = (REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)  # beside the files of counts and entities
 NULL = -1  # stands for an empty cell among the ends of intervals
+EXCERPT = (
+    "Only what the release holds of these regions was read. Where more than one size is asked for, guaranteed "
+    "intervals go by what was measured of the regions themselves, or of those that make them up; with the whole tree "
+    "they are narrower: --whole, or Release.load in Python, reads that and gives typical intervals too."
+)
+MADE_UP = "the regions that are asked about"  # id and name of a root that holds them together
+REGION_COLUMNS = ("region", "name", "level", "parent", "copy_of")
+Pieces = Iterable[tuple[range, Any]]  # rows of a table, and the regions that they may be about
 
 
 # -------------------------------------------------------------------- writing
@@ -85,7 +114,11 @@ def write_files(release: ReleaseContents, folder: Path, progress: Progress = sil
     write_measurements(measurements, folder / MEASUREMENTS, in_percent("writing the measurements", progress))
     write_json(folder / PRIVACY, privacy_statement(release))
     write_json(folder / PACKAGE, data_package(release))
-    return [*names, MEASUREMENTS, PRIVACY, PACKAGE, *write_areas(release, folder)]
+    names += [MEASUREMENTS, PRIVACY, PACKAGE]
+    if release.areas:
+        names += [*release.areas_table.write(folder, csv=True), LEAVES]
+        write_leaves(release.areas, release.hierarchy.regions, folder / LEAVES)
+    return names
 
 
 # -------------------------------------------------------------------- reading
@@ -93,43 +126,48 @@ def write_files(release: ReleaseContents, folder: Path, progress: Progress = sil
 
 def read_release(folder: Path) -> ReleaseContents:
     """What a saved release holds, as far as it can be read; `verify` says whether it is sound."""
-    if os.path.lexists(folder / MANIFEST):
-        check_form(folder, do="read")
-    if not os.path.lexists(folder / REGIONS):
-        raise ReleaseError(f"{folder / REGIONS} is missing: {folder} does not hold a release of counts")
-    statement = read_json(folder / PRIVACY)
-    if not os.path.lexists(folder / MEASUREMENTS):
-        raise ReleaseError(
-            f"{folder / MEASUREMENTS} is missing: without its measurements a release cannot be checked, and "
-            "nothing is known of its error"
-        )
-    measurements = load_measurements(folder / MEASUREMENTS)
-    sizes = range(measurements.first_size, measurements.max_size + 1)
+    with _reading(folder):
+        return _Stored(folder).whole()
+
+
+def read_for(folder: Path, regions: Iterable[str] | None, level: str | None = None) -> ReleaseContents:
+    """What a question about some regions takes of a release, or one about all regions of a level within these.
+
+    Regions are ids or names; None is the root. A small release is read whole.
+    """
+    with _reading(folder, (SpecError,)):
+        source = _Stored(folder)
+        if not source.partitioned:
+            return source.whole()
+        names = None if regions is None else list(regions)
+        found = [source.root] if not names else source.find(names)
+        levels = {source.levels.index(row["level"]) for row in found}
+        if level is not None:
+            if level not in source.levels:
+                raise SpecError(f"there is no level {short(level)}; {did_you_mean(level, source.levels)}")
+            levels.add(source.levels.index(level))
+        return source.excerpt(found, min(levels), max(levels))
+
+
+def read_upper(folder: Path, most: int) -> ReleaseContents:
+    """A release of the upper levels, with at most so many cells (but for the root's); of a small one, all of it."""
+    with _reading(folder):
+        source = _Stored(folder)
+        if not source.partitioned:
+            return source.whole()
+        cells = np.array([source.cells_of(level) for level in range(len(source.levels))])
+        return source.excerpt([source.root], 0, upper_levels(cells, most) - 1, upper=True)
+
+
+@contextmanager
+def _reading(path: Path, mistakes: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Let whatever bad files lead to be a ReleaseError, but for the user's own `mistakes`."""
     try:
-        cells = read_cells(folder, measurements.hierarchy, sizes, statement)
-        if cells.problems:
-            raise ReleaseError(f"the counts in {folder} are damaged: {cells.problems[0]}")
-        rows = TableRows(measurements.hierarchy)
-        areas = read_published(folder, statement, measurements.hierarchy, len(sizes))
-        bars = stored_error_bars(cells, statement.get("intervals"), truncation(measurements.neighbours))
-        return ReleaseContents(
-            counts=cells.counts,
-            measurements=measurements,
-            made_by=stated_mechanism(statement),
-            certificate=statement["certificate"],
-            title=statement["title"],
-            fallback=stated_fallback(statement),
-            error_bars=with_entities(
-                with_area_bars(folder, bars, areas, sizes, len(rows.values)), folder, rows, len(sizes)
-            ),
-            areas=areas,
-        )
-    except (KeyError, TypeError) as error:
-        raise ReleaseError(f"{folder / PRIVACY} lacks {error}") from None
-    except ReleaseError:
-        raise
+        yield
     except UNUSABLE as error:
-        raise ReleaseError(f"{folder / PRIVACY} cannot be used: {reason(error)}") from None
+        if isinstance(error, (ReleaseError, *mistakes)):
+            raise
+        raise ReleaseError(f"{path} cannot be used: {reason(error)}") from None
 
 
 def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
@@ -147,201 +185,426 @@ def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
     return Fallback(mechanism_named(asked["name"]).configured(asked["options"]), stated["failed_because"])
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """The table of counts as arrays `[regions, sizes]`, with everything that is wrong with its rows."""
-
-    counts: Integers
-    ends: dict[str, Integers]  # of intervals, by column, laid out as `TableRows` says; NULL where a cell is empty
-    problems: list[str]
-    laid_out: Integers | None = None  # the counts as `TableRows` lays them out, with the sums that the table has
-
-    __repr__ = briefly
+def read_areas_of(folder: Path, statement: Mapping[str, Any], tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
+    """The areas whose totals a release says it publishes, or a ReleaseError."""
+    if "areas" not in statement:
+        return ()
+    with _reading(folder / LEAVES):
+        return read_leaves(folder / LEAVES, tree, sizes)
 
 
-Pieces = Iterable[tuple[range, Any]]  # rows of a table, and the regions that they may be about
-
-
-def pieces_of(folder: Path, table: str, tree: Hierarchy, sizes: int, most: int) -> Iterator[tuple[range, Any]]:
-    """All rows of a table, part by part; of a file at most `most` rows for each region are read."""
-    import pyarrow as pa
-
-    for part in parts(tree, sizes):
-        path = folder / part.file(table)
-        try:
-            with ParquetRows(path, most=2 * len(part.regions) * most + 1000) as file:
-                for group in file.groups:
-                    yield part.regions, file.group(group)
-        except (OSError, pa.ArrowException) as error:
-            raise ReleaseError(f"{path} cannot be read: {error}") from None
-
-
-def read_cells(folder: Path, tree: Hierarchy, sizes: range, statement: Mapping[str, Any]) -> Cells:
-    """The counts of a whole release."""
-    most = len(TableRows(tree).values) * len(sizes)
-    return cells_of(pieces_of(folder, COUNTS, tree, len(sizes), most), tree, sizes, statement)
-
-
-def cells_of(
-    pieces: Pieces, tree: Hierarchy, sizes: range, statement: Mapping[str, Any], *, some: bool = False
-) -> Cells:
-    """Counts and, where the privacy statement promises them, the ends of intervals, from rows of their table.
-
-    Where zero cells are written no row may be missing, unless these are `some` of the rows; otherwise a missing cell
-    has count 0, and its intervals reach from 0 as far as the statement says for its level.
-    """
-    places = TableRows(tree)
-    check_room(places.laid_out * len(sizes), COUNTS)
-    intervals = statement.get("intervals")
-    names = () if intervals is None else COLUMNS[checked_which(intervals["which"])]
-    counts = np.zeros((places.laid_out, len(sizes)), dtype=np.int64)
-    seen = np.zeros(counts.shape, dtype=np.bool_)
-    ends = {name: np.full(counts.shape, NULL) for name in names}
-    expected = ["region", "name", *places.categories, "size", "count", *names]
-    problems: list[str] = []
-    for among, rows in pieces:
-        if [name for name in rows.schema.names if name != "level"] != expected:
-            return Cells(counts[: len(tree)], ends, [f"its columns are {rows.schema.names}, not {expected}"])
-        problems += _place_rows(rows, places, among, sizes, counts, ends, seen)
-    if statement["zero_cells"] == "written":
-        problems += [] if some else _missing(seen, places, sizes)
-    elif intervals is not None:
-        _fill_left_out(ends, seen, places, intervals["left_out_at_most"])
-    if tree.by.columns:  # the tree's root is the first of the sums, which has the rows
-        for values in (counts, *ends.values()):
-            values[0] = values[len(tree)]
-    return Cells(counts[: len(tree)], ends, problems, counts)
-
-
-def stored_error_bars(cells: Cells, intervals: Mapping[str, Any] | None, told: str) -> ErrorBars:
-    """The error bars that were read, with what the privacy statement says of them; `told` is what was left out."""
+def _stated_bars(statement: Mapping[str, Any], measurements: Measurements) -> ErrorBars:
+    """What the privacy statement says of intervals; `verify` checks whether it is true."""
+    intervals, told = statement.get("intervals"), truncation(measurements.neighbours)
     if intervals is None:
         return replace(NO_ERROR_BARS, truncation=told)
     which, confidence = checked_which(intervals["which"]), checked_level(intervals["confidence"])
     missing = {kind: intervals.get(kind, "") for kind in KINDS[which] if intervals.get(kind, "") != "given"}
-    found = intervals_in(cells.ends, [kind for kind in KINDS[which] if kind not in missing], confidence)
-    return ErrorBars(which, confidence, {"counts": found}, missing, told, _checked_reach(intervals["reach"]))
-
-
-def _checked_reach(stated: Any) -> Reach:
-    """What the privacy statement says of the reach of intervals; `verify` checks whether it is true."""
     try:
-        found: dict[str, dict[str, dict[Kind, int]]] = {
+        reach: Reach = {
             what: {
                 level: {kind: int(of[kind]) for kind in get_args(Kind) if kind in of} for level, of in levels.items()
             }
-            for what, levels in stated.items()
+            for what, levels in intervals["reach"].items()
         }
     except (AttributeError, TypeError, ValueError) as error:
         raise ReleaseError(f"{PRIVACY} is damaged: intervals.reach cannot be read") from error
-    return found
+    return ErrorBars(which, confidence, {}, missing, told, reach)
 
 
-def with_entities(bars: ErrorBars, folder: Path, rows: TableRows, sizes: int) -> ErrorBars:
-    """The same error bars with those of numbers of entities."""
-    return with_entity_rows(bars, pieces_of(folder, ENTITIES, rows.tree, sizes, len(rows.values)), rows)
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    """The directory of a release."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        if os.path.lexists(self.folder / MANIFEST):
+            check_form(self.folder, do="read")
+        if not os.path.lexists(self.folder / REGIONS):
+            raise ReleaseError(f"{self.folder / REGIONS} is missing: {self.folder} does not hold a release of counts")
+        if not os.path.lexists(self.folder / MEASUREMENTS):
+            raise ReleaseError(
+                f"{self.folder / MEASUREMENTS} is missing: without its measurements a release cannot be checked, and "
+                "nothing is known of its error"
+            )
+
+    @property
+    def partitioned(self) -> bool:
+        """Do the tables have several parts?"""
+        return (self.folder / COUNTS).is_dir()
+
+    @cached_property
+    def statement(self) -> dict[str, Any]:
+        return read_json(self.folder / PRIVACY)
+
+    def whole(self) -> ReleaseContents:
+        """All of the release."""
+        measurements = load_measurements(self.folder / MEASUREMENTS)
+        tree, sizes = measurements.hierarchy, measurements.columns("counts")
+        areas = read_areas_of(self.folder, self.statement, tree, sizes)
+        found = self._contents(measurements, lambda table: self._all_pieces(table, tree, sizes), areas=areas)
+        return self._with_area_bars(found)
+
+    def _all_pieces(self, table: str, tree: Hierarchy, sizes: int) -> Iterator[tuple[range, Any]]:
+        """All rows of a table, part by part; of a file no more are read than the regions can have."""
+        most = len(TableRows(tree).values) * (sizes if table == COUNTS else 1)
+        for part in parts(tree, sizes):
+            with ParquetRows(self.folder / part.file(table), most=2 * len(part.regions) * most + 1000) as file:
+                for group in file.groups:
+                    yield part.regions, file.group(group)
+
+    def _contents(
+        self,
+        measurements: Measurements,
+        pieces: Callable[[str], Pieces],
+        *,
+        areas: tuple[Area, ...] = (),
+        partial: bool = False,
+        entities: bool = True,
+    ) -> ReleaseContents:
+        """The release of these measurements, whose tables' rows are read from `pieces`.
+
+        Where zero cells are written no row may be missing, unless the release is `partial`; otherwise a missing cell
+        has count 0, and its intervals reach from 0 as far as the statement says for its level.
+        """
+        statement, bars = self.statement, _stated_bars(self.statement, measurements)
+        empty = ReleaseContents(
+            counts=np.zeros((0, 0), np.int64),
+            measurements=measurements,
+            made_by=stated_mechanism(statement),
+            certificate=statement["certificate"],
+            title=statement["title"],
+            fallback=stated_fallback(statement),
+            error_bars=bars,
+            areas=areas,
+            partial=partial,
+        )
+        check_room(empty.rows.laid_out * len(empty.sizes), COUNTS)
+        rows, kinds = empty.rows, [kind for kind in KINDS[bars.which] if kind not in bars.missing]
+        try:
+            ends, seen = read_columns(empty.counts_table, pieces(COUNTS), rows)
+            counts = ends.pop("count")
+            if statement["zero_cells"] != "written":
+                _fill_left_out(ends, seen, rows, statement.get("intervals", {}).get("left_out_at_most", {}))
+            elif not partial and not seen[rows.order].all():
+                raise ReleaseError(_missing(seen, rows, empty.sizes))
+            counts[~seen] = 0
+        except ReleaseError as error:
+            raise ReleaseError(f"the counts in {self.folder} are damaged: {error}") from None
+        _put_root(rows, counts, *ends.values())
+        found: dict[What, dict[Kind, Intervals]] = {"counts": intervals_in(ends, kinds, bars.confidence)}
+        if entities:
+            try:
+                ends, seen = read_columns(empty.entity_table, pieces(ENTITIES), rows)
+                if not partial and not seen[rows.order].all():
+                    raise ReleaseError(_missing(seen, rows, empty.sizes))
+            except ReleaseError as error:
+                raise ReleaseError(f"{ENTITIES} is damaged: {error}") from None
+            _put_root(rows, *ends.values())
+            found["entities"] = intervals_in({name: one[:, 0] for name, one in ends.items()}, kinds, bars.confidence)
+        return replace(empty, counts=counts[: len(rows.tree)], error_bars=replace(bars, of=found))
+
+    def _with_area_bars(self, release: ReleaseContents) -> ReleaseContents:
+        """The release with the intervals of its areas."""
+        bars = release.error_bars
+        if not release.areas or bars.which == "none":
+            return release
+        shape = len(release.areas) * len(release.rows.values), len(release.sizes)
+        rows = all_rows(self.folder / AREAS, most=MOST_CELLS)
+        if rows.num_rows != prod(shape):
+            raise SpecError(f"{AREAS} does not have a row for each area and size")
+        ends = {name: _numbers(rows[name]).reshape(shape) for name in COLUMNS[bars.which]}
+        of_areas = intervals_in(ends, bars.of["counts"], bars.confidence)
+        return replace(release, error_bars=replace(bars, of={**bars.of, "areas": of_areas}))
+
+    # ---------------------------------------------------------------- parts of it
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        with ParquetRows(self.folder / MEASUREMENTS, most=MOST_ROWS) as file:
+            return stored_facts(file.schema)
+
+    @cached_property
+    def levels(self) -> list[str]:
+        return list(self.facts["hierarchy"]["levels"])
+
+    @cached_property
+    def root(self) -> dict[str, Any]:
+        with ParquetRows(self.folder / REGIONS, most=MOST_ROWS) as file:
+            first: dict[str, Any] = file.group(0).slice(0, 1).to_pylist()[0]
+        return first
+
+    def cells_of(self, level: int) -> int:
+        """How many cells a level has."""
+        known = self.statement
+        sizes = int(known["max_size"]) + bool(known["neighbours"]["public_totals"])
+        slots = prod(1 + len(one["values"]) for one in known["neighbours"].get("categories", ()))
+        return self._count(level) * sizes * slots
+
+    # ---------------------------------------------------------------- regions
+
+    def find(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """The rows of regions, by id or, where that is unique, by name."""
+        wanted = list(dict.fromkeys(texts))
+        found = {row["region"]: row for row in self._regions("region", wanted).to_pylist()}
+        named = [text for text in wanted if text not in found]
+        by_name: dict[str, list[dict[str, Any]]] = {}
+        for row in self._regions("name", named).to_pylist() if named else ():
+            if row["copy_of"] is None:
+                by_name.setdefault(row["name"], []).append(row)
+        for text in named:
+            rows = by_name.get(text) or self._in_any_case(text)
+            if len(rows) > 1:
+                some = ", ".join(row["region"] for row in rows[:6])
+                raise SpecError(f"{len(rows)} regions are called {short(text)}; say which by id: {some}")
+            if not rows:
+                raise SpecError(f"there is no region {short(text)}; {REGIONS} lists ids and names")
+            found[text] = rows[0]
+        return [found[text] for text in wanted]
+
+    def _in_any_case(self, text: str) -> list[dict[str, Any]]:
+        import pyarrow.compute as pc
+        from pyarrow import dataset
+
+        rows = dataset.dataset(self.folder / REGIONS, format="parquet")
+        same = pc.utf8_lower(dataset.field("name")) == text.lower()
+        return [
+            row
+            for row in rows.to_table(columns=list(REGION_COLUMNS), filter=same).to_pylist()
+            if row["copy_of"] is None
+        ]
+
+    def _regions(self, column: str, texts: Sequence[str]) -> Any:
+        return _rows(self.folder / REGIONS, column, texts, columns=REGION_COLUMNS)
+
+    def _above(self, rows: Sequence[Mapping[str, Any]], level: int) -> list[str]:
+        """The ids of the regions of a level in which regions lie, or which they are."""
+        found, left = set(), list(rows)
+        while left:
+            found |= {row["region"] for row in left if row["level"] == self.levels[level]}
+            higher = list({row["parent"] for row in left if row["level"] != self.levels[level]})
+            left = self._regions("region", higher).to_pylist() if higher else []
+        return sorted(found)
+
+    def _tree(self, tops: Sequence[str] | None, top: int, lowest: int) -> tuple[Hierarchy, bool]:
+        """The regions from some of a level (None: all) down to a lower one; is the root a made-up one?"""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        own = self._regions("level", [self.levels[top]]) if tops is None else self._regions("region", tops)
+        tables = [own]
+        for level in range(top + 1, lowest + 1):
+            whole = tops is None
+            ids = tables[-1]["region"].to_pylist()
+            tables.append(self._regions("level", [self.levels[level]]) if whole else self._regions("parent", ids))
+        made_up = len(own) > 1
+        rows = pa.concat_tables(tables)
+        ids = rows["region"].combine_chunks()
+        parents = pc.fill_null(pc.index_in(rows["parent"].combine_chunks(), ids), -1).to_numpy(zero_copy_only=False)
+        head = [MADE_UP] if made_up else []
+        tree = Hierarchy.from_layout(
+            levels=[*head, *self.levels[top : lowest + 1]],
+            names=[*head, *rows["name"].to_pylist()],
+            ids=[*head, *ids.to_pylist()],
+            parents=[*([-1] if made_up else []), *(parents + made_up).tolist()] if made_up else parents.tolist(),
+            carried=[*([False] if made_up else []), *((parents >= 0) & rows["copy_of"].is_valid().to_numpy()).tolist()],
+        )
+        return tree, made_up
+
+    # ---------------------------------------------------------------- the excerpt
+
+    def excerpt(
+        self, found: Sequence[Mapping[str, Any]], top: int, deepest: int, *, upper: bool = False
+    ) -> ReleaseContents:
+        """The release of the regions of level `top` that hold those that were found, as deep as is needed.
+
+        With `upper` it ends at the deepest level, whether that was measured or not, and has numbers of entities too.
+        """
+        if any(part["view"] == "chain" for part in self.facts["measured"]):
+            return self.whole()  # such measurements are not of single regions
+        measured = {
+            self._level(part)
+            for part in self.facts["measured"]
+            if part["view"] not in BESIDE_SIZES and not part.get("summed", False)
+        }
+        below = range(deepest, deepest if upper else len(self.levels))
+        lowest = next((level for level in below if level in measured), deepest)
+        tops: list[str] | None = self._above(found, top)
+        if top == 0 or len(tops or ()) == self._count(top):
+            top, tops = 0, None
+        if tops is None and lowest == len(self.levels) - 1:
+            return self.whole()
+        regions, made_up = self._tree(tops, top, lowest)
+        tree = tree_by_category(self.facts, regions)
+        measurements = self._measurements(tree, top - made_up, whole=tops is None)
+        above = [None] if tops is None or top == 0 else self._above(found, 1)
+
+        def pieces(table: str) -> Pieces:
+            return ((range(len(regions)), rows) for rows in self._pieces(table, regions, made_up, above))
+
+        found_part = self._contents(measurements, pieces, partial=True, entities=upper)
+        if not made_up:
+            return found_part
+        lowest_counts = found_part.counts[tree.level_slice(tree.depth - 1)]
+        return replace(found_part, counts=np.asarray(tree.aggregate(lowest_counts)))
+
+    def _level(self, part: Mapping[str, Any]) -> int:
+        """The level of regions that a measurement is of; -1 for the one over all categories."""
+        return int(part["level"]) - (self.facts["neighbours"].get("categories") is not None)
+
+    def _count(self, level: int) -> int:
+        from pyarrow import dataset
+
+        rows = dataset.dataset(self.folder / REGIONS, format="parquet")
+        return int(rows.count_rows(filter=dataset.field("level") == self.levels[level]))
+
+    def _pieces(self, table: str, regions: Hierarchy, made_up: bool, above: Sequence[str | None]) -> Iterator[Any]:
+        """The rows of a table that are about these regions."""
+        for place in range(int(made_up), regions.depth):
+            level = self.levels.index(regions.levels[place])
+            ids = regions.ids[regions.level_slice(place)]
+            paths = [path for one in above for path in files_of(self.folder, table, self.levels, level, one)]
+            for path in dict.fromkeys(paths):
+                yield _rows(path, "region", None if above == [None] else ids)
+
+    def _measurements(self, tree: Hierarchy, offset: int, *, whole: bool) -> Measurements:
+        """What was measured of the regions of an excerpt, whose first level is level `offset` of the release.
+
+        A made-up root has no level in the release, and the level over all categories belongs to the real root.
+        """
+        facts, parts, numbers = self.facts, [], []
+        first, last = max(offset, 0) + (tree.regions.ids[0] == MADE_UP), offset + tree.regions.depth - 1
+        for number, part in enumerate(facts["measured"]):
+            level = self._level(part)
+            if first <= level <= last or (level < 0 and offset == 0):
+                parts.append({**part, "level": part["level"] - offset if level >= 0 else 0})
+                numbers.append(number)
+        known: dict[str, Integers] = {}
+        for name, own in arrays_in(facts, tree):
+            leaves = self._values(name, own.ids[own.level_slice(own.depth - 1)], whole=False)
+            known[name] = np.asarray(own.aggregate(leaves.flatten().to_numpy()))
+        without = {key: value for key, value in facts.items() if key != "passed"}
+        found = without_values({**without, "measured": parts}, tree, known)
+        for number, part in zip(numbers, found.measured, strict=True):
+            own, rows = found.regions_of(part.level, part.summed)
+            values = self._values(str(number), own.ids[rows], whole=whole).flatten().to_numpy()
+            part.values[...] = values.reshape(part.values.shape)
+        return found
+
+    def _values(self, name: str, ids: Sequence[str], *, whole: bool) -> Any:
+        """The lists of values of these rows of the tree, in their order."""
+        import pyarrow as pa
+
+        rows = _rows(self.folder / MEASUREMENTS, "region", None if whole else ids, measurement=name)
+        if not rows["region"].combine_chunks().equals(pa.array(ids, pa.string())):
+            raise ReleaseError(f"{MEASUREMENTS} does not have one row for each region, in the order of the regions")
+        return rows["values"].combine_chunks()
 
 
-def with_entity_rows(bars: ErrorBars, pieces: Pieces, rows: TableRows) -> ErrorBars:
-    """The same, from rows of the table of entities."""
-    import pyarrow.compute as pc
-
-    ends = {name: np.full(rows.laid_out, NULL) for name in COLUMNS[bars.which]}
-    found_rows = 0
-    for among, table in pieces:
-        found_rows += len(table)
-        if missing := [name for name in ends if name not in table.schema.names]:
-            raise ReleaseError(f"{ENTITIES} is damaged: it lacks the column {missing[0]}")
-        _, place = rows.places(table, among)
-        if np.any(place < 0):
-            raise ReleaseError(f"{ENTITIES} is damaged: it has rows of regions that the release does not have")
-        for name, own in ends.items():
-            own[place] = pc.fill_null(table[name], NULL).to_numpy().astype(np.int64)
-    if found_rows != len(rows):
-        raise ReleaseError(f"{ENTITIES} is damaged: it has {found_rows:,} rows, and should have {len(rows):,}")
-    if rows.categories:  # the tree's root is the first of the sums, which has the row
-        for values in ends.values():
-            values[0] = values[len(rows.tree)]
-
-    return replace(bars, of={**bars.of, "entities": intervals_in(ends, bars.of.get("counts", {}), bars.confidence)})
+# -------------------------------------------------------------------- rows of tables
 
 
-def _fill_left_out(
-    ends: dict[str, Integers], seen: NDArray[np.bool_], places: TableRows, at_most: Mapping[str, Mapping[str, int]]
-) -> None:
-    for name, rows in places.levels.items():
-        for lower, upper in ENDS.values():
-            if upper in ends and upper in at_most.get(name, {}):
-                left_out = ~seen[rows]
-                for column, value in ((lower, 0), (upper, at_most[name][upper])):
-                    some = ends[column][rows]
-                    some[left_out] = value
-                    ends[column][rows] = some
+def read_columns(table: Table, pieces: Pieces, rows: TableRows) -> tuple[dict[str, Integers], NDArray[np.bool_]]:
+    """The measures of a table as arrays `[rows, width]` that are laid out, and which cells have a row.
 
-
-def _place_rows(
-    rows: Any,
-    places: TableRows,
-    among: range,
-    sizes: range,
-    counts: Integers,
-    ends: dict[str, Integers],
-    seen: NDArray[np.bool_],
-) -> Iterator[str]:
-    """Put a row group's counts where they belong and name the rows that belong nowhere."""
+    A row that the table does not have, or has twice, or that says something else of its region than the tree, is a
+    ReleaseError.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    regions = places.tree.regions
-    keys = ("level", "region", "name", *places.categories, "size", "count")
-    if any(rows[name].null_count for name in keys if name in rows.column_names):
-        yield "there are empty cells"
-        return
-    region, place = places.places(rows, among)
-    level = regions.level_of[np.maximum(region, 0)]  # unless the rows say otherwise
-    if "level" in rows.column_names:
-        level = pc.fill_null(pc.index_in(rows["level"], pa.array(regions.levels)), -1).to_numpy()
-    size = rows["size"].to_numpy().astype(np.int64) - sizes.start
-    value = rows["count"].to_numpy()
-    known = (place >= 0) & (size >= 0) & (size < len(sizes))
-    for row in np.flatnonzero(~known)[:MOST_FAULTS]:
-        texts = [f"{name} {rows[name][row].as_py()!r}" for name in ("region", *places.categories)]
-        told = f"{', '.join(texts)} and size {rows['size'][row].as_py()}"
-        yield f"a row was added for {told}, which the release does not have"
-    region, place, level, size, value = region[known], place[known], level[known], size[known], value[known]
-    cells = place * len(sizes) + size
-    ordered = np.sort(cells)
-    again = np.concatenate([cells[seen.ravel()[cells]], ordered[1:][np.diff(ordered) == 0]])
-    for cell in np.unique(again)[:MOST_FAULTS]:
-        yield f"the row of {_cell(cell, places, sizes)} appears twice"
-    for row in np.flatnonzero(level != regions.level_of[region])[:MOST_FAULTS]:
-        yield f"the level of region {regions.ids[region[row]]!r} is wrong"
-    names = pa.array(regions.names[among.start : among.stop], pa.string()).take(pa.array(region - among.start))
-    for row in np.flatnonzero(pc.not_equal(rows["name"].filter(pa.array(known)), names).to_numpy())[:MOST_FAULTS]:
-        yield f"the name of region {regions.ids[region[row]]!r} is wrong"
-    for row in np.flatnonzero(value < 0)[:MOST_FAULTS]:
-        yield f"the count of {_cell(cells[row], places, sizes)} is negative"
-    seen.ravel()[cells] = True
-    counts.ravel()[cells] = value
-    for name, bounds in ends.items():
-        column = rows[name]
-        given = pc.fill_null(column, NULL).to_numpy()[known]
-        below = (given < 0) & column.is_valid().to_numpy()[known]
-        for row in np.flatnonzero(below)[:MOST_FAULTS]:
-            yield f"the {name} end of {_cell(cells[row], places, sizes)} is negative"
-        bounds.ravel()[cells] = given
+    regions, shape = rows.tree.regions, (rows.laid_out, table.width)
+    found = {measure.name: np.full(shape, NULL) for measure in table.measures}
+    seen = np.zeros(shape, np.bool_)
+    fields = [(field.name, field.type) for field in table.schema if field.name != "level"]
+    filled = {"level", table.measures[0].name, *(key.name for key in table.keys)}
+    for among, piece in pieces:
+        if [(field.name, field.type) for field in piece.schema if field.name != "level"] != fields:
+            raise ReleaseError(
+                f"its columns are {piece.schema.names}, not {[name for name, _ in fields]}, or of other types"
+            )
+        if any(piece[name].null_count for name in piece.schema.names if name in filled):
+            raise ReleaseError("there are empty cells")
+        cells = table.cells_of(piece, among)
+        for row in np.flatnonzero(cells < 0)[:1]:
+            texts = [f"{key.name} {piece[key.name][row].as_py()!r}" for key in table.dimensions]
+            raise ReleaseError(f"a row was added for {listed(texts)}, which the release does not have")
+        region = cells // (table.cells // len(regions))
+        own = {"level": _levels_of(regions, among), "name": regions.names[among.start : among.stop]}
+        for name, right_ones in own.items():
+            if name in piece.schema.names:
+                right = pa.array(right_ones, pa.string()).take(pa.array(region - among.start))
+                for row in np.flatnonzero(pc.not_equal(piece[name], right).to_numpy())[:1]:
+                    raise ReleaseError(f"the {name} of region {regions.ids[region[row]]!r} is wrong")
+        place = rows.by_code[cells // table.width] * table.width + cells % table.width
+        ordered = np.sort(place)
+        for cell in [*place[seen.ravel()[place]], *ordered[1:][np.diff(ordered) == 0]][:1]:
+            raise ReleaseError(f"the row of {_cell(int(cell), table, rows)} appears twice")
+        seen.ravel()[place] = True
+        for measure in table.measures:
+            column, what = piece[measure.name], measure.name if measure.confidence is None else f"{measure.name} end"
+            given = _numbers(column)
+            for row in np.flatnonzero((given < 0) & column.is_valid().to_numpy())[:1]:
+                raise ReleaseError(f"the {what} of {_cell(int(place[row]), table, rows)} is negative")
+            found[measure.name].ravel()[place] = given
+    return found, seen
 
 
-def _missing(seen: NDArray[np.bool_], places: TableRows, sizes: range) -> Iterator[str]:
-    written = places.order
-    some, every = seen[written].any(axis=1), seen[written].all(axis=1)
-    for row in np.flatnonzero(~some)[:MOST_FAULTS]:
-        yield f"{places.where(int(written[row]))} is missing"
-    for row in np.flatnonzero(some & ~every)[:MOST_FAULTS]:
-        place = int(written[row])
-        yield f"the row of {places.where(place)}, size {sizes[int(np.argmin(seen[place]))]} is missing"
+def _levels_of(regions: Hierarchy, among: range) -> Sequence[str]:
+    return [regions.levels[level] for level in regions.level_of[among.start : among.stop]]
 
 
-def _cell(cell: int, places: TableRows, sizes: range) -> str:
-    row, size = divmod(int(cell), len(sizes))
-    return f"{places.where(row)}, size {sizes[size]}"
+def _numbers(column: Any) -> Integers:
+    import pyarrow.compute as pc
+
+    found: Integers = pc.fill_null(column, NULL).to_numpy()
+    return found
+
+
+def _put_root(rows: TableRows, *values: NDArray[Any]) -> None:
+    """With categories the tree's root is the first of the sums, which has the rows."""
+    for each in values if rows.categories else ():
+        each[0] = each[len(rows.tree)]
+
+
+def _fill_left_out(
+    ends: dict[str, Integers], seen: NDArray[np.bool_], rows: TableRows, at_most: Mapping[str, Mapping[str, int]]
+) -> None:
+    """Give cells without a row the intervals that the statement says they have at most."""
+    for level, places in rows.levels.items():
+        for lower, upper in ENDS.values():
+            if upper in ends and upper in at_most.get(level, {}):
+                for column, value in ((lower, 0), (upper, at_most[level][upper])):
+                    ends[column][places] = np.where(seen[places], ends[column][places], value)
+
+
+def _missing(seen: NDArray[np.bool_], rows: TableRows, sizes: range) -> str:
+    """The first row that is missing, or the first region that has none."""
+    place = next(int(place) for place in rows.order if not seen[place].all())
+    if not seen[place].any():
+        return f"{rows.where(place)} is missing"
+    return f"the row of {rows.where(place)}, size {sizes[int(np.argmin(seen[place]))]} is missing"
+
+
+def _cell(cell: int, table: Table, rows: TableRows) -> str:
+    row, place = divmod(cell, table.width)
+    sizes = next((key.codes for key in table.keys if key.name == "size"), None)
+    return rows.where(row) + ("" if sizes is None else f", size {sizes[place]}")
+
+
+def _rows(
+    path: Path, column: str, texts: Sequence[str] | None, *, columns: Sequence[str] | None = None, **also: str
+) -> Any:
+    """The rows of a Parquet file that have one of these texts (None: any) in a column: a pyarrow Table."""
+    from pyarrow import dataset
+
+    check_regular(path)
+    field, conditions = dataset.field(column), [dataset.field(name) == text for name, text in also.items()]
+    if texts is not None:  # by the least and the greatest, groups of rows are left out
+        conditions += [field >= min(texts), field <= max(texts), field.isin(list(texts))]
+    condition = None
+    for one in conditions:
+        condition = one if condition is None else condition & one
+    rows = dataset.dataset(path, format="parquet")
+    return rows.to_table(filter=condition, columns=None if columns is None else list(columns))

@@ -197,10 +197,7 @@ def tree_by_category(facts: dict[str, Any], regions: Hierarchy) -> Hierarchy:
 def _read(file: ParquetRows, facts: dict[str, Any], tree: Hierarchy) -> Measurements:
     groups = iter(file.groups)
     known: dict[str, Integers] = {}
-    for name in facts["in_rows"]:
-        if name not in (PUBLIC, LISTED, TOTALS, PLACES) or name in known:
-            raise ReleaseError(f"it does not say in a way that is known what is in its rows: {name!r}")
-        own = tree.regions if name == LISTED else tree
+    for name, own in arrays_in(facts, tree):
         known[name] = np.empty(len(own), np.int64)
         for piece in _blocks(name, own, range(len(own)), known[name][:, np.newaxis]):
             _fill(file, next(groups, None), piece)
@@ -210,6 +207,18 @@ def _read(file: ParquetRows, facts: dict[str, Any], tree: Hierarchy) -> Measurem
     if next(groups, None) is not None:
         raise ReleaseError("it holds more rows than its own description announces")
     return measurements
+
+
+def arrays_in(facts: dict[str, Any], tree: Hierarchy) -> Iterator[tuple[str, Hierarchy]]:
+    """The names of the arrays that a file's rows begin with, and the tree that each is of."""
+    if len(set(facts["in_rows"])) != len(facts["in_rows"]) or not {*facts["in_rows"]} <= {
+        PUBLIC,
+        LISTED,
+        TOTALS,
+        PLACES,
+    }:
+        raise ReleaseError(f"it does not say in a way that is known what is in its rows: {facts['in_rows']!r}")
+    return ((name, tree.regions if name == LISTED else tree) for name in facts["in_rows"])
 
 
 def stored_facts(schema: Any) -> dict[str, Any]:

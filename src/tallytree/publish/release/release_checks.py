@@ -27,10 +27,10 @@ from tallytree.privacy.plan import FIRST, Question, shares_at_sizes
 from tallytree.privacy.run import variance_of
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
 from tallytree.publish.reading import check_room, read_json
-from tallytree.publish.release.area_files import LEAVES, read_published
+from tallytree.publish.release.areas import LEAVES
 from tallytree.publish.release.error_bars import CONFIDENCE, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Made, check_counts
-from tallytree.publish.release.files import stated_fallback, stated_mechanism
+from tallytree.publish.release.files import read_areas_of, stated_fallback, stated_mechanism
 from tallytree.publish.release.measurements_file import load_measurements
 from tallytree.publish.release.release_run import Publication, with_error_bars
 from tallytree.publish.release.value import Release
@@ -86,7 +86,7 @@ class ReleaseChecks:
             statement["title"],
             "guaranteed" if known else which,
             checked_level(intervals["confidence"]),
-            read_published(self.folder, statement, measurements.hierarchy, measurements.columns("counts")),
+            read_areas_of(self.folder, statement, measurements.hierarchy, measurements.columns("counts")),
         )
         release = with_error_bars(measurements, made, publication, self.progress)
         return replace(release, error_bars=self._with_stated_typical(release.error_bars)) if known else release

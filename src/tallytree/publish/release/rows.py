@@ -108,34 +108,20 @@ class TableRows:
             **{name: named([cell[at] for cell in self.values], slot) for at, name in enumerate(self.categories)},
         }
 
-    def places(self, table: Any, among: range) -> tuple[Integers, Integers]:
-        """For each row of a table its region and its laid-out row; -1 for what is not among these regions."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
+    @cached_property
+    def codes(self) -> list[Keys]:
+        """The codes of each category in tables: "all" and its values."""
+        return [tuple(dict.fromkeys(texts)) for texts in zip(*self.values, strict=True)]
 
-        def found(column: Any, texts: Any) -> Integers:
-            place: Integers = pc.fill_null(pc.index_in(column, pa.array(texts, pa.string())), -1).to_numpy()
-            return place.astype(np.int64)
-
-        region = found(table["region"], self.tree.regions.ids[among.start : among.stop])
-        region = np.where(region < 0, -1, region + among.start)
-        codes, known = np.zeros(len(region), np.int64), region >= 0
-        radix = [len({cell[at] for cell in self.values}) for at in range(len(self.categories))]
-        texts = [list(dict.fromkeys(cell[at] for cell in self.values)) for at in range(len(self.categories))]
-        for name, values, base in zip(self.categories, texts, radix, strict=True):
-            code = found(table[name], values)
-            known &= code >= 0
-            codes = codes * base + code
-        slot_of = np.full(int(np.prod(radix)), -1)
-        for at, cell in enumerate(self.values):
-            place = 0
-            for value, values in zip(cell, texts, strict=True):
-                place = place * len(values) + values.index(value)
-            slot_of[place] = at
-        slot = slot_of[np.where(known, codes, 0)]
-        known &= slot >= 0
-        row = self.order[np.where(known, region * len(self.values) + slot, 0)]
-        return region, np.where(known, row, -1)
+    @cached_property
+    def by_code(self) -> Integers:
+        """The laid-out rows of regions by code of each category, the last category moving fastest."""
+        numbers = [0] * len(self.values)
+        for at, codes in enumerate(self.codes):
+            numbers = [
+                number * len(codes) + codes.index(cell[at]) for number, cell in zip(numbers, self.values, strict=True)
+            ]
+        return self.order.reshape(-1, len(self.values))[:, np.argsort(numbers)].ravel()
 
     def where(self, row: int) -> str:
         """A laid-out row in words."""

@@ -22,7 +22,7 @@ from tallytree.publish.reading import read_json
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.excerpt import read_upper
+from tallytree.publish.release.files import read_upper
 from tallytree.publish.release.statement import privacy_statement
 from tallytree.publish.report import Page, Words, render_page
 from tallytree.publish.report.accuracy import CLASSES, find_differences, level_accuracy
