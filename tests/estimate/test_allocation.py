@@ -15,14 +15,14 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import kernel
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate import allocation, least_squares
-from tallytree.estimate.allocation import allocate_rows, fit_monotone
+from tallytree.estimate.allocation import Rows, allocate_rows, fit_monotone
 from tallytree.estimate.least_squares import TreeVariances, subtree_estimates, tree_least_squares
 
 
 @kernel
-def relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
+def relaxed(rows: Rows, parent: Integers) -> Floats:
     """A part of kernels cannot be called otherwise."""
-    return allocation._relaxed(mean, deviation, parent, bounds)
+    return allocation._relaxed(rows, parent)
 
 
 def a_tree(rng: np.random.Generator) -> Hierarchy:
@@ -91,7 +91,7 @@ def test_a_familys_real_rows_are_the_nearest_ones(seed: int) -> None:
     mean, deviation = rng.normal(4, 4, (children, sizes)), rng.uniform(0.5, 3, (children, sizes))
     bounds = rng.integers(4, 12, children)
     parent = -np.sort(-rng.integers(0, bounds.sum() // 2, sizes))
-    found = relaxed(mean, deviation, parent, bounds)
+    found = relaxed(allocation._rows(mean, deviation, bounds), parent)
 
     def cost(flat: np.ndarray) -> float:
         return float(np.sum(((flat.reshape(mean.shape) - mean) / deviation) ** 2))

@@ -111,7 +111,7 @@ def test_draws_are_as_frequent_as_they_are_likely() -> None:
 def test_measurements_that_contradict_one_another_are_no_error() -> None:
     values = np.array([[-500.0, 900.0, -900.0, 500.0], [3.0, 1e6, -1e6, 0.0]])
     tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
-    found = count_posterior(Counted(values, np.array([9, 0]), 0.01, False), tree).beliefs
+    found = count_posterior(Counted(values, np.array([9, 0]), 0.01, False), tree).marginals
     assert np.isfinite(found.mean).all()
     assert np.isfinite(found.variance).all()
     assert (found.mean[:, 1:] <= found.mean[:, :-1] + 1e-9).all()
@@ -130,7 +130,7 @@ def test_what_is_believed_is_nearer_than_what_was_measured() -> None:
     shape = np.exp(-np.arange(sizes + 1) / 40)
     truth = np.stack([_row(rng, groups, shape / shape.sum()) for _ in range(12)])
     noisy = truth + np.round(rng.laplace(size=truth.shape) * 10)
-    found = count_posterior(Counted(noisy, np.full(12, groups), 10.0, False), tree).beliefs
+    found = count_posterior(Counted(noisy, np.full(12, groups), 10.0, False), tree).marginals
     assert np.abs(found.mean - truth).mean() < 0.35 * np.abs(np.clip(noisy, 0, groups) - truth).mean()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.joint_tables import joint_counts
-from tallytree.estimate.simplex import simplex_threshold, whole_simplex
+from tallytree.estimate.simplex import integer_simplex, simplex_threshold
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms.pgsr import joint_counts as joint_counts_mechanism
 from tallytree.privacy.budget import Budget
@@ -144,7 +144,7 @@ def test_whole_numbers_with_a_total_are_the_nearest_to_any_real_target():
         guesses = [np.nan, *rng.normal(0, 5, 3), 100.0, -100.0]
         thresholds = [simplex_threshold(target, total, guess) for guess in guesses]
         assert np.allclose(thresholds, thresholds[0])
-        real, whole = np.maximum(target - thresholds[0], 0), whole_simplex(target, total)
+        real, whole = np.maximum(target - thresholds[0], 0), integer_simplex(target, total)
         assert real.sum() == pytest.approx(total)
         best = min(((np.array(row) - target) ** 2).sum() for row in rows_with_total(4, total))
         assert ((whole - target) ** 2).sum() == pytest.approx(best)

@@ -108,7 +108,7 @@ def test_a_list_without_noise_is_believed() -> None:
     lists = Lists(
         np.array([[0, 0, 4, 7, 1, 9]]), np.array([0, 4, 6]), np.array([0]), np.array([9]), np.array([1e-3]), False
     )
-    found = list_posterior(lists, tree, 9).beliefs
+    found = list_posterior(lists, tree, 9).marginals
     assert np.rint(found.mean[0]).tolist() == [2, 2, 2, 2, 1, 1, 1, 0, 0]
     assert np.rint(found.counts[1]).tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0, 1]
     assert found.variance.max() < 1e-6
@@ -118,7 +118,7 @@ def test_measurements_that_contradict_one_another_leave_beliefs_finite() -> None
     tree = Hierarchy.from_levels({"leaf": ["a"]}, ["leaf"])
     values = np.array([[10**9, -(10**9), 10**9, -(10**9)]])
     lists = Lists(values, np.array([0, 4]), np.array([0]), np.array([50]), np.array([1e-6]), False)
-    found = list_posterior(lists, tree, 50).beliefs
+    found = list_posterior(lists, tree, 50).marginals
     assert np.isfinite(found.mean).all()
     assert np.isfinite(found.variance).all()
     assert np.all(np.diff(found.mean, axis=1) <= 1e-9)
@@ -174,9 +174,9 @@ def test_posteriors_of_long_lists_are_those_of_exact_smoothing(monkeypatch: pyte
     rng = np.random.default_rng(2)
     tree = Hierarchy.from_levels({"a": ["x", "x", "y"], "b": ["p", "q", "r"]}, ["a", "b"])
     lists = some_lists(rng, [8, 5, 9], 900, banded=False, gaussian=False)._replace(scales=np.array([150.0]))
-    found = list_posterior(lists, tree, 900).beliefs
+    found = list_posterior(lists, tree, 900).marginals
     monkeypatch.setattr(posterior, "smoothed", lambda sums: np.stack([spread_exactly(row) for row in sums]))
-    exact = list_posterior(lists, tree, 900).beliefs
+    exact = list_posterior(lists, tree, 900).marginals
     assert np.abs(found.mean - exact.mean).max() < 0.005
     assert np.abs(found.mean - exact.mean).sum() < 1e-3 * exact.mean.sum()
 
@@ -185,4 +185,4 @@ def test_contradictions_beyond_all_floats_lose_no_group() -> None:
     tree = Hierarchy.from_levels({"leaf": ["a"]}, ["leaf"])
     values = np.array([[1, 0, 700, -5, 3, 10**9, 0, -(10**9), 1]])
     lists = Lists(values, np.array([0, 9]), np.array([0]), np.array([700]), np.array([1e-12]), True)
-    assert list_posterior(lists, tree, 700).beliefs.counts.sum() == pytest.approx(9)
+    assert list_posterior(lists, tree, 700).marginals.counts.sum() == pytest.approx(9)

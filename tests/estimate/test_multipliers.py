@@ -1,4 +1,4 @@
-"""Prices: every child's answer to them is the nearest row, so all that is left to see is that the answers add up."""
+"""Multipliers: every child's answer is the nearest row, so all that is left to see is that the answers add up."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import kernel
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate import allocation
-from tallytree.estimate.allocation import NEAR, NEAR_DEVIATIONS, allocate_rows, fit_monotone, multipliers
+from tallytree.estimate.allocation import NEAR, NEAR_DEVIATIONS, Rows, allocate_rows, fit_monotone, multipliers
 
 
 @kernel
-def priced(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> tuple[Floats, Floats]:
-    """The prices of a family and its rows: parts of kernels cannot be called otherwise."""
-    return multipliers(mean, deviation, parent, bounds), allocation._relaxed(mean, deviation, parent, bounds)
+def answers(rows: Rows, parent: Integers) -> tuple[Floats, Floats]:
+    """The multipliers of a family and its rows: parts of kernels cannot be called otherwise."""
+    return multipliers(rows, parent), allocation._relaxed(rows, parent)
 
 
 @pytest.mark.parametrize("public", [True, False])
@@ -25,11 +25,11 @@ def test_answers_add_up_whatever_the_noise(children: int, sizes: int, noise: flo
     rng = np.random.default_rng(6)
     groups = 1 + rng.poisson(50 * rng.gamma(0.5, 2, children))
     truth = np.array([np.sort(rng.binomial(n, np.exp(-4 * np.arange(sizes) / sizes)))[::-1] for n in groups])
-    parent, bounds = truth.sum(axis=0), groups if public else np.full(children, -1)
+    parent, bounds = truth.sum(axis=0), groups if public else None
     deviation = noise * rng.uniform(0.5, 2, truth.shape)
     mean = truth + deviation * rng.standard_normal(truth.shape)
-    found, relaxed = priced(mean, deviation, parent, bounds)
-    rows = fit_monotone(mean + deviation**2 * found, deviation, bounds if public else None)
+    found, relaxed = answers(allocation._rows(mean, deviation, bounds), parent)
+    rows = fit_monotone(mean + deviation**2 * found, deviation, bounds)
     assert np.array_equal(rows, relaxed)
     gap = (parent - rows.sum(axis=0)) / (deviation**2).sum(axis=0)
     moves = np.abs(gap) * (deviation**2).max(axis=0)

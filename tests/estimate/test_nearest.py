@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate import is_optimal, nearest_consistent
-from tallytree.estimate.nearest import whole_weights
+from tallytree.estimate.nearest import integer_weights
 from tests.oracles.trees import (
     cost,
     even_tree,
@@ -236,13 +236,13 @@ def test_weights_pull_towards_the_heavier_level():
 
 
 def test_weights_keep_their_ratios_where_twenty_bits_can():
-    assert whole_weights(None, 3) == [1, 1, 1]
-    assert whole_weights([4, 6], 2) == [2, 3]
-    assert whole_weights([0.5, 1.0, 0.25], 3) == [2, 4, 1]
-    assert whole_weights([Fraction(1, 3), Fraction(1, 2)], 2) == [2, 3]
-    assert whole_weights(np.array([3, 1 << 20]), 2) == [3, 1 << 20]
-    assert whole_weights([1e-12, 1.0], 2) == [1, (1 << 20) - 1]
-    assert max(whole_weights([np.pi, np.e, 1.0], 3)) == (1 << 20) - 1
+    assert integer_weights(None, 3) == [1, 1, 1]
+    assert integer_weights([4, 6], 2) == [2, 3]
+    assert integer_weights([0.5, 1.0, 0.25], 3) == [2, 4, 1]
+    assert integer_weights([Fraction(1, 3), Fraction(1, 2)], 2) == [2, 3]
+    assert integer_weights(np.array([3, 1 << 20]), 2) == [3, 1 << 20]
+    assert integer_weights([1e-12, 1.0], 2) == [1, (1 << 20) - 1]
+    assert max(integer_weights([np.pi, np.e, 1.0], 3)) == (1 << 20) - 1
 
 
 @pytest.mark.parametrize(

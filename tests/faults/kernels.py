@@ -25,7 +25,7 @@ from tallytree.core.errors import TallytreeError
 from tallytree.domain.categories import Categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.allocation import allocate_rows, keep_sums
-from tallytree.estimate.checks import whole_weights
+from tallytree.estimate.checks import integer_weights
 from tallytree.estimate.isotonic import counts_of, nearest_chain, non_decreasing_in_place, non_increasing
 from tallytree.estimate.joint_tables import joint_counts, joint_cumulative
 from tallytree.estimate.least_squares import added_up, subtree_estimates, tree_least_squares, tridiagonal_least_squares
@@ -34,7 +34,7 @@ from tallytree.estimate.nearest import is_optimal, nearest_consistent
 from tallytree.estimate.posterior import Counted, Lists, count_posterior, list_posterior
 from tallytree.estimate.shrinkage import shrink_rows
 from tallytree.estimate.simplex import nearest_with_total
-from tallytree.estimate.transport import nearest_table, settled_tables
+from tallytree.estimate.transport import allocate_tables
 from tallytree.lab.rivals.cost_tables import table_estimate
 from tallytree.lab.rivals.topdown import blue_down, chebyshev_down, top_down
 from tests.faults.isolated import run_cases
@@ -166,7 +166,7 @@ def nearest(rng: Generator) -> None:
     need_counts(found, tree, total)
     need(is_optimal(noisy, found, tree, total=total, weights=weights), "there are nearer counts (certificate)")
     if small:
-        whole = whole_weights(weights, tree.depth)
+        whole = integer_weights(weights, tree.depth)
         best = trees.least_cost(noisy, tree, total, whole)
         need(trees.cost(noisy, found, tree, whole) == best, "there are nearer counts (all splits)")
 
@@ -390,7 +390,7 @@ def whole_table(rng: Generator) -> None:
         held, target = np.abs(numbers(rng, shape, 10**9)), reals(rng, shape)
     weight = magnitudes(rng, shape)
     rows, columns = held.sum(axis=1), held.sum(axis=0)
-    found = nearest_table(target, weight, rows, columns)
+    found = transport_oracle.nearest_table(target, weight, rows, columns)
     need(found.min() >= 0, "a table has negative counts")
     need(np.array_equal(found.sum(axis=1), rows), "a table's rows do not add up")
     need(np.array_equal(found.sum(axis=0), columns), "a table's columns do not add up")
@@ -407,7 +407,7 @@ def by_categories(rng: Generator) -> None:
     tree = regions.by_category(Categories.of({"sort": [str(cell) for cell in range(cells)]}, "members"))
     sums = regions.aggregate(np.abs(numbers(rng, (regions.leaf_count, sizes), 10**9)))
     mean, variance = reals(rng, (len(tree), sizes), 10**9), magnitudes(rng, (len(tree), sizes))
-    found = settled_tables(mean, variance, tree, sums)
+    found = allocate_tables(mean, variance, tree, sums)
     need_counts(found, tree)
     need(np.array_equal(tree.over_categories(found), sums), "categories do not add up")
 
@@ -436,7 +436,7 @@ def lists_of_sizes(rng: Generator) -> None:
         scales=magnitudes(rng, 1, -16, 9),
         gaussian=bool(rng.integers(2)),
     )
-    found = list_posterior(lists, tree, top).beliefs
+    found = list_posterior(lists, tree, top).marginals
     need(all(np.isfinite(each).all() for each in found), "a posterior of lists is not finite")
     need((np.diff(found.mean, axis=1) <= 1e-9).all() and found.mean.min(initial=0) >= 0, "a posterior mean rises")
     need((found.mean[:, 0] <= lengths + 1e-6).all(), "a posterior mean exceeds the number of groups")
@@ -460,7 +460,7 @@ def counted_chains(rng: Generator) -> None:
         true = -np.sort(-rng.integers(0, groups[:, None] + 1, (tree.leaf_count, sizes)), axis=1)
         values = true + np.rint(rng.laplace(0, np.sqrt(scale) if gaussian else scale, true.shape))
     chains = Counted(values, groups if certain else np.maximum(groups, 1), scale, gaussian, certain)
-    found = count_posterior(chains, tree).beliefs
+    found = count_posterior(chains, tree).marginals
     need(all(np.isfinite(each).all() for each in found), "a posterior of counts is not finite")
     need((np.diff(found.mean, axis=1) <= 1e-6).all() and found.mean.min(initial=0) >= 0, "a posterior mean rises")
     need(found.variance.min(initial=0) >= 0, "a posterior variance is negative")

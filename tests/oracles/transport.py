@@ -8,6 +8,16 @@ from itertools import product
 
 import numpy as np
 
+from tallytree.core.arrays import Floats, Integers
+from tallytree.estimate.transport import Table, find_nearest_table
+
+
+def nearest_table(target: Floats, weight: Floats, rows: Integers, columns: Integers) -> Integers:
+    """What the kernel finds: the integers `[rows, columns]` nearest to `target` with these sums."""
+    found = np.empty(target.shape, dtype=np.int64)
+    find_nearest_table(Table(target.astype(np.float64), weight.astype(np.float64), rows, columns), found)
+    return found
+
 
 def tables(rows: list[int], columns: list[int]) -> Iterator[np.ndarray]:
     """Every table of whole numbers, 0 or more, with these sums."""

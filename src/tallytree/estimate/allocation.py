@@ -7,7 +7,7 @@ is clipped below. (The idea of settling from the top is that of TopDown and of B
 
 *A family in real numbers.* Where rows are measured they need not fall with the size. The children's rows nearest to
 them (in squares of standard deviations) that do fall, stay between 0 and the public totals and add up to the parent are
-found by prices for the sizes (`multipliers`).
+found by multipliers for the sizes.
 
 *Whole numbers*, from the largest size down. Each child holds what it has at the next larger size, for rows do not rise.
 Of the units that the parent has more, each goes where it is likeliest to be true: a child with mean m and deviation d
@@ -18,17 +18,17 @@ expected error by 2 P(count ≥ j) − 1, which falls with j, so the best units 
 
 *Multipliers*, at which children whose rows are each as near as they can be to what is believed add up to their parent.
 Of a family's rows x_c, falling with the size and between 0 and a bound, that add up to the parent's row P, those are
-sought for which Σ (x_cs − m_cs)² / (2 d_cs²) is least. With a price λ_s for each size (a multiplier of "add up"), every
+sought for which Σ (x_cs − m_cs)² / (2 d_cs²) is least. With a multiplier λ_s of "add up" for each size, every
 child answers by itself: x_c(λ) is the row nearest to m_c + d_c² λ, found by pooling adjacent violators and clipping.
 The dual function is concave in λ, its gradient is the gap P − Σ x_c(λ), and where that is 0 the answers are the rows
 sought. So there are as many unknowns as sizes, however many children there are.
 
 *Newton's method.* A pool with weight W = Σ 1/d² has the value (Σ m/d² + Σ λ) / W: it moves by 1/W with each of its own
-prices, with no other, and not at all where it is clipped. The gap's derivative is therefore −H with H = Σ 1 1ᵀ / W over
-the free pools of all children, which prefix sums apply to a vector in one step for each pool. Where pools come and go
-within a step that is not the whole truth, so the step solves (H + μ V) δ = gap, by conjugate gradients, where V is the
-diagonal of the Σ_c d_cs² (H is nowhere larger than V: projections do not expand). μ falls while steps gain what they
-promise, and rises when they do not; a step that loses is cut back to where the gap's trend along it says.
+multipliers, with no other, and not at all where it is clipped. The gap's derivative is therefore −H with H = Σ 1 1ᵀ / W
+over the free pools of all children, which prefix sums apply to a vector in one step for each pool. Where pools come and
+go within a step that is not the whole truth, so the step solves (H + μ V) δ = gap, by conjugate gradients, where V is
+the diagonal of the Σ_c d_cs² (H is nowhere larger than V: projections do not expand). μ falls while steps gain what
+they promise, and rises when they do not; a step that loses is cut back to where the gap's trend along it says.
 
 *Rows whose sums were measured as well*: the number of entities, Σ_s T[s], with noise of its own. Where the noise of a
 level has one variance σ² at all K sizes, a row of measurements is its sum and its K − 1 contrasts, and their errors are
@@ -49,6 +49,7 @@ and that is the row within bounds nearest to y − θ σ², with θ = (Σ x − 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -90,20 +91,16 @@ def allocate_rows(
     last = hierarchy.depth - 1
     through = last if through is None else through
     values = np.empty((hierarchy.level_slice(through).stop, mean.shape[1]), dtype=np.int64)
-    bounds = np.full(len(hierarchy), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
+    rows = _rows(mean, deviation, totals)
     if top is None:
-        values[:1] = np.floor(fit_monotone(mean[:1], deviation[:1], bounds[:1]) + 0.5)
-    else:
-        values[: len(top)] = top
-    done = 1 if top is None else int(np.searchsorted(hierarchy.level_starts, len(top)))  # levels
+        top = np.floor(fit_monotone(mean[:1], deviation[:1], None if totals is None else totals[:1]) + 0.5)
+    values[: len(top)] = top
+    done = int(np.searchsorted(hierarchy.level_starts, len(top)))  # levels
     for level in range(done - 1, through):
         parents = hierarchy.level_slice(level)
         relax = not (monotone_leaves and level == last - 1)
-        count, start_of = parents.stop - parents.start, parents.start
-
-        def work(start: int, stop: int, start_of: int = start_of, relax: bool = relax) -> None:
-            _settle(values, mean, deviation, bounds, hierarchy.child_starts, relax, start_of + start, start_of + stop)
-
+        count, first = parents.stop - parents.start, parents.start
+        work = partial(_allocate_families, rows, values, hierarchy.child_starts[first:], relax, first)
         in_threads(work, blocks(count, max(1, count // 16)), tell if level == last - 1 else nobody)
     return values
 
@@ -111,20 +108,26 @@ def allocate_rows(
 def fit_monotone(mean: Floats, deviation: Floats, totals: Integers | None) -> Floats:
     """Each row's nearest that falls with the size and stays between 0 and the total."""
     near = np.empty_like(mean)
-    bounds = np.full(len(mean), -1, np.int64) if totals is None else np.ascontiguousarray(totals, np.int64)
-    in_threads(lambda start, stop: _monotone_rows(mean, deviation, bounds, near, start, stop), row_blocks(mean))
+    in_threads(partial(_monotone_rows, _rows(mean, deviation, totals), near), row_blocks(mean))
     return near
 
 
-@part_of_kernels
-def _limit(bound: int) -> float:
-    return np.inf if bound < 0 else float(bound)
+class Rows(NamedTuple):
+    """What is believed of rows `[regions, sizes]`, and what each may not exceed."""
+
+    mean: Floats
+    deviation: Floats
+    most: Floats
+
+
+def _rows(mean: Floats, deviation: Floats, totals: Integers | None) -> Rows:
+    return Rows(mean, deviation, np.full(len(mean), np.inf) if totals is None else totals.astype(np.float64))
 
 
 @kernel
-def _monotone_rows(mean: Floats, deviation: Floats, bounds: Integers, near: Floats, start: int, stop: int) -> None:
+def _monotone_rows(rows: Rows, near: Floats, start: int, stop: int) -> None:
     for region in range(start, stop):
-        _fit_monotone(mean[region], deviation[region], _limit(bounds[region]), near[region])
+        _fit_monotone(rows.mean[region], rows.deviation[region], rows.most[region], near[region])
 
 
 @part_of_kernels
@@ -141,45 +144,39 @@ def _fit_monotone(mean: Floats, deviation: Floats, most: float, near: Floats) ->
 
 
 @kernel
-def _settle(
-    values: Integers,
-    mean: Floats,
-    deviation: Floats,
-    bounds: Integers,
-    child_starts: Integers,
-    relax: bool,
-    start: int,
-    stop: int,
+def _allocate_families(
+    rows: Rows, values: Integers, child_starts: Integers, relax: bool, offset: int, start: int, stop: int
 ) -> None:
-    for parent in range(start, stop):
-        first, last = child_starts[parent], child_starts[parent + 1]
+    """Allocate the rows of a level's regions, the first of which is numbered `offset`, to their children."""
+    for place in range(start, stop):
+        parent, first, last = values[offset + place], child_starts[place], child_starts[place + 1]
         if last - first == 1:
             for size in range(values.shape[1]):  # a row as a whole takes Numba two seconds more to compile
-                values[first, size] = values[parent, size]
+                values[first, size] = parent[size]
             continue
-        rows, spread = mean[first:last], deviation[first:last]
+        children = Rows(rows.mean[first:last], rows.deviation[first:last], rows.most[first:last])
         if relax:
-            rows = _relaxed(rows, spread, values[parent], bounds[first:last])
-        _share(rows, spread, values[parent], bounds[first:last], values[first:last])
+            children = Rows(_relaxed(children, parent), children.deviation, children.most)
+        _share(children, parent, values[first:last])
 
 
 @part_of_kernels
-def _relaxed(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
-    """The children's rows nearest to `mean` that fall, keep their bounds and, nearly, add up to the parent's row."""
-    children, sizes = mean.shape
-    price = multipliers(mean, deviation, parent, bounds)
-    near, target = np.empty(mean.shape), np.empty(sizes)
-    for child in range(children):
-        for size in range(sizes):
-            target[size] = mean[child, size] + deviation[child, size] ** 2 * price[size]
-        _fit_monotone(target, deviation[child], _limit(bounds[child]), near[child])
+def _relaxed(rows: Rows, parent: Integers) -> Floats:
+    """The children's rows nearest to their means that fall, keep their bounds and, nearly, add up to the parent's."""
+    mean, deviation, most = rows
+    found = multipliers(rows, parent)
+    near, target = np.empty(mean.shape), np.empty(mean.shape[1])
+    for child in range(len(mean)):
+        for size in range(len(target)):
+            target[size] = mean[child, size] + deviation[child, size] ** 2 * found[size]
+        _fit_monotone(target, deviation[child], most[child], near[child])
     return near
 
 
 @part_of_kernels
-def _share(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, shared: Integers) -> None:
+def _share(rows: Rows, parent: Integers, shared: Integers) -> None:
     """Share a parent's row out, from the largest size down."""
-    children, sizes = mean.shape
+    children, sizes = rows.mean.shape
     held, most = np.zeros(children), np.empty(children)  # whole numbers, as floats are quicker to compare with means
     middle, spread = np.empty(children), np.empty(children)
     given = 0.0
@@ -187,8 +184,8 @@ def _share(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, 
         wanted = float(parent[size])
         if given < wanted:
             for child in range(children):
-                most[child] = min(_limit(bounds[child]), wanted)
-                middle[child], spread[child] = mean[child, size] + 0.5, deviation[child, size]
+                most[child] = min(rows.most[child], wanted)
+                middle[child], spread[child] = rows.mean[child, size] + 0.5, rows.deviation[child, size]
             _give(middle, spread, wanted, most, held)
             given = wanted
         for child in range(children):
@@ -293,8 +290,9 @@ class Pools(NamedTuple):
 
 
 @part_of_kernels
-def multipliers(mean: Floats, deviation: Floats, parent: Integers, bounds: Integers) -> Floats:
-    """Prices `[sizes]` at which the children's answers add up to the parent's row, nearly: see NEAR."""
+def multipliers(rows: Rows, parent: Integers) -> Floats:
+    """Multipliers `[sizes]` at which the children's answers add up to the parent's row, nearly: see NEAR."""
+    mean, deviation, _ = rows
     children, sizes = mean.shape
     variances, largest = np.zeros(sizes), np.zeros(sizes)
     found, gap = np.zeros(sizes), np.zeros(sizes)
@@ -309,7 +307,7 @@ def multipliers(mean: Floats, deviation: Floats, parent: Integers, bounds: Integ
         largest[size] /= variances[size] * max(NEAR, NEAR_DEVIATIONS * np.sqrt(largest[size]))
     cells = children * sizes
     pools = Pools(np.zeros(1, np.int64), np.empty(cells, np.int32), np.empty(cells, np.int32), np.empty(cells))
-    value = _answer(mean, deviation, parent, bounds, found, gap, pools)
+    value = _answer(rows, parent, found, gap, pools)
     damping, passes = FIRST_DAMPING, 1
     step, trial, left = np.empty(sizes), np.empty(sizes), np.empty(sizes)
     while passes < MOST_PASSES and _farthest(gap, largest) >= 1.0:
@@ -319,7 +317,7 @@ def multipliers(mean: Floats, deviation: Floats, parent: Integers, bounds: Integ
         while passes < MOST_PASSES:
             for size in range(sizes):
                 trial[size] = found[size] + part * step[size]
-            now = _answer(mean, deviation, parent, bounds, trial, left, pools)
+            now = _answer(rows, parent, trial, left, pools)
             passes += 1
             if now > value or part < 1e-3:
                 break
@@ -386,10 +384,9 @@ def pooled(pull: Floats, weight: Floats, sums: Floats, weights: Floats, begins: 
 
 
 @part_of_kernels
-def _answer(
-    mean: Floats, deviation: Floats, parent: Integers, bounds: Integers, prices: Floats, gap: Floats, pools: Pools
-) -> float:
-    """Write the gap and the free pools at these prices; the dual function but for a constant is returned."""
+def _answer(rows: Rows, parent: Integers, given: Floats, gap: Floats, pools: Pools) -> float:
+    """Write the gap and the free pools at the given multipliers; the dual function but for a constant is returned."""
+    mean, deviation, limits = rows
     children, sizes = mean.shape
     first, stop, slope = pools.first, pools.stop, pools.slope
     pull, weight = np.empty(sizes), np.empty(sizes)
@@ -397,10 +394,10 @@ def _answer(
     change = np.zeros(sizes + 1)
     count, value = 0, 0.0
     for child in range(children):
-        most = np.inf if bounds[child] < 0 else float(bounds[child])
+        most = limits[child]
         for size in range(sizes):
             weight[size] = 1.0 / (deviation[child, size] * deviation[child, size])
-            pull[size] = mean[child, size] * weight[size] + prices[size]
+            pull[size] = mean[child, size] * weight[size] + given[size]
         top = pooled(pull, weight, sums, weights, begins)
         for pool in range(1, top + 1):
             if sums[pool] <= 0.0:
@@ -420,7 +417,7 @@ def _answer(
     for size in range(sizes):
         held += change[size]
         gap[size] = parent[size] - held
-        value += prices[size] * parent[size]
+        value += given[size] * parent[size]
     return value
 
 

@@ -3,8 +3,8 @@
 The joint estimators ask for the point nearest to `noisy` (weighted least squares) in the intersection of the linear
 space L of consistent tables and a product C of small convex sets, one per region. Either alone is easy: L by
 `tree_least_squares` for each size, C by a projection of each row that the caller provides. ADMM (Boyd et al. 2011,
-Section 3.4.3 for the over-relaxation) brings them together. With the consistent x, prices d that are orthogonal to L,
-and penalty ρ:
+Section 3.4.3 for the over-relaxation) brings them together. With the consistent x, dual variables d that are orthogonal
+to L, and penalty ρ:
 
     z = project((noisy + d + ρ x) / (1 + ρ)),   x += α (fit(z) − x),   d −= α ρ (z − fit(z)).
 
@@ -13,7 +13,7 @@ Lower bound. For any d orthogonal to L (Σ w d x̄ = 0 for every consistent x̄)
     Σ w (x − noisy)² = Σ w [(x − noisy)² − 2 d (x − x̄)]  ≥  min over z in C of Σ w [(z − noisy)² − 2 d (z − x̄)],
 
 and that minimum is at project(noisy + d). It holds for the whole numbers in C too: then the minimum is over them,
-found row by row as well, and the bound is higher. `_proved_bound` computes it with prices that are orthogonal
+found row by row as well, and the bound is higher. `_proved_bound` computes it with dual variables that are orthogonal
 *exactly*: they are differences of multipliers on a coarse binary grid, so that no sum along a path of the tree is ever
 rounded.
 """
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, frexp, isfinite, ldexp
 from typing import Any, NamedTuple, Protocol
 
@@ -79,17 +80,17 @@ def put_target(target: Target, region: int, row: Floats) -> None:
 
 
 class Projection(Protocol):
-    """Write the rows of C nearest to those of `target` from `start` to `stop - 1`, whole numbers if `whole`."""
+    """Write the rows of C nearest to those of `target` from `start` to `stop - 1`, integers if `integer`."""
 
-    def __call__(self, target: Target, whole: bool, nearest: Floats, start: int, stop: int, /) -> None: ...
+    def __call__(self, target: Target, integer: bool, nearest: Floats, start: int, stop: int, /) -> None: ...
 
 
 class Relaxed(NamedTuple):
-    """The real solution: `nearest` in C and, nearly, consistent; `consistent` in L; `prices` orthogonal to L."""
+    """The real solution: `nearest` in C and, nearly, consistent; `consistent` in L; `duals` orthogonal to L."""
 
     nearest: Floats
     consistent: Floats
-    prices: Floats
+    duals: Floats
     iterations: int
 
 
@@ -122,10 +123,11 @@ def solve(
     if not (isfinite(tolerance) and tolerance >= 0):
         raise SpecError(f"tolerance is {tolerance}; expected a relative gap such as 1e-3")
     region_weights = _region_weights(weights, hierarchy)
-    relaxed = _alternate(noisy, hierarchy, region_weights, project, tolerance)
+    pulls, pieces = Pulls.of(hierarchy, region_weights), _size_blocks(noisy)
+    relaxed = _alternate(noisy, region_weights, pulls, project, tolerance)
     values = rounded(relaxed)
-    rows = row_blocks(noisy, CELLS_PER_BLOCK)
-    objective = sum(in_threads(lambda start, stop: _cost(noisy, values, region_weights, start, stop), rows))
+    np.copyto(relaxed.nearest, values)
+    objective = sum(in_threads(partial(_cost_of_sums, noisy, relaxed.nearest, region_weights, pulls), pieces))
     bound = _proved_bound(noisy, hierarchy, region_weights, project, relaxed, values)
     return Proved(values, float(objective), bound, relaxed.iterations)
 
@@ -187,28 +189,25 @@ def _region_weights(weights: Weights, hierarchy: Hierarchy) -> Floats:
     return np.array(given)[hierarchy.level_of]
 
 
-def _alternate(
-    noisy: Integers, hierarchy: Hierarchy, weights: Floats, project: Projection, tolerance: float
-) -> Relaxed:
+def _alternate(noisy: Integers, weights: Floats, pulls: Pulls, project: Projection, tolerance: float) -> Relaxed:
     """Iterate until leaves that are summed up cost at most 1 + `tolerance` times the dual bound."""
-    pulls = Pulls.of(hierarchy, weights)
     rows, sizes = row_blocks(noisy, CELLS_PER_BLOCK), _size_blocks(noisy)
-    x, d, z = np.empty(noisy.shape), np.empty(noisy.shape), noisy.astype(np.float64)
-    in_threads(lambda start, stop: _begin(z, x, d, pulls, start, stop), sizes)
-    target, priced = Target(noisy, x, d, PENALTY), Target(noisy, x, d, 0.0)
+    x, d, z = np.zeros(noisy.shape), np.zeros(noisy.shape), noisy.astype(np.float64)
+    in_threads(partial(_advance, z, x, d, pulls, 1.0, 1.0), sizes)
+    target, undamped = Target(noisy, x, d, PENALTY), Target(noisy, x, d, 0.0)
     negligible = 1e-6 * float(weights.min())  # of one cell that is off by one
     iteration = 0
     while iteration < MOST_ITERATIONS:
         iteration += 1
-        in_threads(lambda start, stop: project(target, False, z, start, stop), rows)
-        in_threads(lambda start, stop: _advance(z, x, d, pulls, start, stop), sizes)
+        in_threads(partial(project, target, False, z), rows)
+        in_threads(partial(_advance, z, x, d, pulls, RELAXATION, RELAXATION * PENALTY), sizes)
         if iteration % CHECK_EVERY == 0 and iteration < MOST_ITERATIONS:
-            cost = sum(in_threads(lambda start, stop: _cost_of_sums(noisy, z, weights, pulls, start, stop), sizes))
-            in_threads(lambda start, stop: project(priced, False, z, start, stop), rows)
-            bound = sum(in_threads(lambda start, stop: _bound(noisy, z, d, x, weights, start, stop), rows))
-            if cost - bound <= tolerance * cost + negligible:
+            cost = sum(in_threads(partial(_cost_of_sums, noisy, z, weights, pulls), sizes))
+            in_threads(partial(project, undamped, False, z), rows)
+            bounds = in_threads(partial(_dual_bound, undamped, z, d, 2 * weights, x, weights), rows)
+            if cost - sum(bound for bound, _ in bounds) <= tolerance * cost + negligible:
                 break
-    in_threads(lambda start, stop: project(target, False, z, start, stop), rows)
+    in_threads(partial(project, target, False, z), rows)
     return Relaxed(z, x, d, iteration)
 
 
@@ -221,16 +220,17 @@ def _proved_bound(
     off by a few units in the last place of a row's sum. Where all weights are whole numbers so is every objective, and
     the bound is rounded up.
     """
-    prices, shift, z = relaxed.prices, relaxed.consistent, relaxed.nearest
-    largest = float(np.abs(prices).max() * 2 * weights.max() * hierarchy.depth)
+    duals, shift, z = relaxed.duals, relaxed.consistent, relaxed.nearest
+    largest = float(np.abs(duals).max() * 2 * weights.max() * hierarchy.depth)
     grid = ldexp(1.0, frexp(largest)[1] - GRID_BITS) if largest > 0 else 1.0
-    child_starts, parents, sizes = hierarchy.child_starts, hierarchy.parents, _size_blocks(noisy)
-    in_threads(lambda a, b: _exact_prices(prices, weights, child_starts, parents, grid, a, b), sizes)
+    tree = hierarchy.child_starts, hierarchy.parents
+    in_threads(partial(_exact_duals, duals, weights, tree, grid), _size_blocks(noisy))
+    target, factors = Target(noisy, shift, shift, 0.0), np.ones(len(noisy))
 
     def piece(start: int, stop: int) -> tuple[float, float]:
-        np.divide(prices[start:stop], 2 * weights[start:stop, None], out=shift[start:stop])
-        project(Target(noisy, shift, shift, 0.0), True, z, start, stop)
-        found: tuple[float, float] = _proved(noisy, z, prices, shift, feasible, weights, start, stop)
+        np.divide(duals[start:stop], 2 * weights[start:stop, None], out=shift[start:stop])
+        project(target, True, z, start, stop)
+        found: tuple[float, float] = _dual_bound(target, z, duals, factors, feasible, weights, start, stop)
         return found
 
     pieces = in_threads(piece, row_blocks(noisy, CELLS_PER_BLOCK))
@@ -246,22 +246,15 @@ def _size_blocks(table: Integers) -> list[tuple[int, int]]:
 
 
 @kernel
-def _begin(noisy: Floats, x: Floats, d: Floats, pulls: Pulls, start: int, stop: int) -> None:
-    fitted = fit_tile(noisy, pulls, start, stop)
-    for region in range(noisy.shape[0]):
-        for size in range(start, stop):
-            x[region, size] = fitted[region, size - start]
-            d[region, size] = fitted[region, size - start] - noisy[region, size]
-
-
-@kernel
-def _advance(z: Floats, x: Floats, d: Floats, pulls: Pulls, start: int, stop: int) -> None:
+def _advance(
+    z: Floats, x: Floats, d: Floats, pulls: Pulls, relaxation: float, step: float, start: int, stop: int
+) -> None:
     fitted = fit_tile(z, pulls, start, stop)
     for region in range(z.shape[0]):
         for size in range(start, stop):
             fit = fitted[region, size - start]
-            x[region, size] += RELAXATION * (fit - x[region, size])
-            d[region, size] -= RELAXATION * PENALTY * (z[region, size] - fit)
+            x[region, size] += relaxation * (fit - x[region, size])
+            d[region, size] -= step * (z[region, size] - fit)
 
 
 @kernel
@@ -284,75 +277,46 @@ def _cost_of_sums(noisy: Integers, z: Floats, weights: Floats, pulls: Pulls, sta
 
 
 @kernel
-def _bound(noisy: Integers, z: Floats, d: Floats, x: Floats, weights: Floats, start: int, stop: int) -> float:
-    total = 0.0
-    for region in range(start, stop):
-        row = 0.0
-        for size in range(noisy.shape[1]):
-            value = z[region, size]
-            row += (value - noisy[region, size]) ** 2 - 2 * d[region, size] * (value - x[region, size])
-        total += weights[region] * row
-    return total
-
-
-@kernel
-def _cost(noisy: Integers, values: Integers, weights: Floats, start: int, stop: int) -> float:
-    total = 0.0
-    for region in range(start, stop):
-        row = 0.0
-        for size in range(noisy.shape[1]):
-            row += float(values[region, size] - noisy[region, size]) ** 2
-        total += weights[region] * row
-    return total
-
-
-@kernel
-def _exact_prices(
-    prices: Floats, weights: Floats, child_starts: Integers, parents: Integers, grid: float, start: int, stop: int
+def _exact_duals(
+    duals: Floats, weights: Floats, tree: tuple[Integers, Integers], grid: float, start: int, stop: int
 ) -> None:
     """Turn d into λ ≈ 2 w d with Σ λ = 0 along every path from the root to a leaf, without any rounding.
 
     λ_r = ν_r − ν_parent with a multiplier ν for every parent's "children add up", on the grid; ν is 0 at the leaves.
     """
-    regions, width = prices.shape[0], stop - start
+    child_starts, parents = tree
+    regions, width = duals.shape[0], stop - start
     multipliers = np.zeros((regions, width))
     for region in range(regions - 1, -1, -1):
         first, last = child_starts[region], child_starts[region + 1]
         for child in range(first, last):
             for size in range(width):
-                multipliers[region, size] += multipliers[child, size] - 2 * weights[child] * prices[child, start + size]
+                multipliers[region, size] += multipliers[child, size] - 2 * weights[child] * duals[child, start + size]
         if first < last:
             for size in range(width):
                 multipliers[region, size] = grid * np.round(multipliers[region, size] / (last - first) / grid)
     for region in range(regions):
         for size in range(width):
             above = multipliers[parents[region], size] if region > 0 else 0.0
-            prices[region, start + size] = multipliers[region, size] - above
+            duals[region, start + size] = multipliers[region, size] - above
 
 
 @kernel
-def _proved(
-    noisy: Integers,
-    z: Floats,
-    prices: Floats,
-    shift: Floats,
-    feasible: Integers,
-    weights: Floats,
-    start: int,
-    stop: int,
+def _dual_bound(
+    target: Target, z: Floats, duals: Floats, factors: Floats, x: Any, weights: Floats, start: int, stop: int
 ) -> tuple[float, float]:
-    """Some rows' part of the bound, and the margin for errors of floating arithmetic."""
-    sizes = noisy.shape[1]
+    """Some rows' part of the bound by the dual variables factor · d at a consistent x, and the margin for rounding."""
+    sizes = z.shape[1]
     total, margin = 0.0, 0.0
     for region in range(start, stop):
         row, magnitude, largest = 0.0, 0.0, 0.0
         for size in range(sizes):
-            value = z[region, size]
-            square = weights[region] * (value - noisy[region, size]) ** 2
-            priced = prices[region, size] * (value - feasible[region, size])
-            row += square - priced
-            magnitude += square + abs(priced)
-            largest = max(largest, abs(noisy[region, size] + shift[region, size]))
+            value, noisy = z[region, size], target.noisy[region, size]
+            square = weights[region] * (value - noisy) ** 2
+            shift = factors[region] * duals[region, size] * (value - x[region, size])
+            row += square - shift
+            magnitude += square + abs(shift)
+            largest = max(largest, abs(noisy + target.shift[region, size]))
         total += row
         margin += 2.0**-52 * ((sizes + 64) * magnitude + 16.0 * weights[region] * sizes * sizes * (largest + 1.0))
     return total, margin

@@ -103,7 +103,7 @@ def level_weights(weights: Weights, levels: int) -> list[Fraction]:
     return [_exact(weight) for weight in given]
 
 
-def whole_weights(weights: Weights, levels: int, bits: int = WEIGHT_BITS) -> list[int]:
+def integer_weights(weights: Weights, levels: int, bits: int = WEIGHT_BITS) -> list[int]:
     """Weights as whole numbers of at most so many bits in the same ratios, or the nearest to it."""
     exact = level_weights(weights, levels)
     shared = lcm(*(weight.denominator for weight in exact))

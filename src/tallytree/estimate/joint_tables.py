@@ -40,7 +40,7 @@ sizes finds the stretches where that pays.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ from tallytree.estimate.alternating import (
     solve,
 )
 from tallytree.estimate.checks import Weights, row_totals
-from tallytree.estimate.simplex import simplex_threshold, whole_simplex
+from tallytree.estimate.simplex import integer_simplex, simplex_threshold
 
 STEPS_PER_CHILD = 8  # to move all units that may go the same way, at least
 UNITS_PER_STEP = 16  # an exchange of which so many units pay, one after another, is made in steps
@@ -105,26 +105,23 @@ def joint_counts(
     thresholds = np.full(len(noisy), np.nan)  # those of the last projection, from which the next one starts
 
     def rounded(relaxed: Relaxed) -> Integers:
-        def share(values: Integers, parent: int, first: int, last: int) -> None:
-            _share_counts(values, noisy, relaxed.prices, fixed, parent, first, last)
-
-        root: Integers = whole_simplex(noisy[0] + relaxed.prices[0], fixed[0])
-        return shared_out(root, hierarchy, share)
+        root: Integers = integer_simplex(noisy[0] + relaxed.duals[0], fixed[0])
+        return shared_out(root, hierarchy, partial(_share_counts, noisy, relaxed.duals, fixed))
 
     return solve(noisy, hierarchy, weights, tolerance, partial(_project_counts, fixed, thresholds), rounded)
 
 
 @kernel
 def _project_counts(
-    totals: Integers, thresholds: Floats, target: Target, whole: bool, nearest: Floats, start: int, stop: int
+    totals: Integers, thresholds: Floats, target: Target, integer: bool, nearest: Floats, start: int, stop: int
 ) -> None:
     """Non-negative numbers with each row's total; `thresholds` are those of the last time."""
     sizes = nearest.shape[1]
     row = np.empty(sizes)
     for region in range(start, stop):
         put_target(target, region, row)
-        if whole:
-            nearest[region] = whole_simplex(row, totals[region])
+        if integer:
+            nearest[region] = integer_simplex(row, totals[region])
             continue
         threshold = simplex_threshold(row, totals[region], thresholds[region])
         thresholds[region] = threshold
@@ -134,22 +131,30 @@ def _project_counts(
 
 @kernel
 def _share_counts(
-    values: Integers, noisy: Integers, prices: Floats, totals: Integers, parent: int, first: int, last: int
+    noisy: Integers, duals: Floats, totals: Integers, values: Integers, parent: int, first: int, last: int
 ) -> None:
     """Share a parent's row out among the children `first … last - 1`."""
-    sizes, children = values.shape[1], last - first
-    # Twice the distance to the target: a unit more costs 1 − pull, a unit less 1 + pull.
-    pull = np.empty((children, sizes))
     surplus = -values[parent]
-    for child in range(children):
-        region = first + child
-        values[region] = whole_simplex(noisy[region] + prices[region], totals[region])
-        for size in range(sizes):
-            target = noisy[region, size] + prices[region, size]
-            pull[child, size] = 2.0 * (target - values[region, size])
+    for region in range(first, last):
+        values[region] = integer_simplex(noisy[region] + duals[region], totals[region])
+        for size in range(len(surplus)):
             surplus[size] += values[region, size]
+    pull = _pulls(noisy[first:last], duals[first:last], values[first:last])
     _fix_columns(values[first:last], pull, surplus)
     _exchange_units(values[first:last], pull)
+
+
+@kernel
+def _pulls(noisy: Integers, duals: Floats, values: Integers) -> Floats:
+    """Twice the distance to the target, noisy + duals, which the relaxation would have a region hold by itself.
+
+    A unit more gains pull − 1, a unit less −pull − 1.
+    """
+    pull = np.empty(values.shape)
+    for child in range(len(values)):
+        for size in range(values.shape[1]):
+            pull[child, size] = 2.0 * (noisy[child, size] + duals[child, size] - values[child, size])
+    return pull
 
 
 @kernel
@@ -236,9 +241,10 @@ def _exchange_pair(one: Integers, other: Integers, pull_one: Floats, pull_other:
     return True
 
 
-# -------------------------------------------------------------------- cumulative
+# -------------------------------------------------------------------- at_least counts
 
 
+UNBOUNDED = (1 << 63) - 1
 WHOLE_TOLERANCE = 1e-9  # a function this close below a whole number has reached it
 
 
@@ -268,38 +274,39 @@ def joint_cumulative(
     0.0
     """
     noisy = sharp_table(noisy, hierarchy)
-    upper, bounded, fixed = _bounds(totals, hierarchy)
-
+    upper, fixed = _bounds(totals, hierarchy)
     project = partial(_project_at_least, upper, fixed)
 
     def rounded(relaxed: Relaxed) -> Integers:
         def share(values: Integers, parent: int, first: int, last: int) -> None:
-            _share_at_least(values, relaxed.nearest, upper, bounded, parent, first, last)
-            _exchange_arrivals(values, noisy, relaxed.prices, upper, bounded, first, last)
+            children = slice(first, last)
+            _share_at_least(relaxed.nearest[children], upper[children], values[parent], values[children])
+            pull = _pulls(noisy[children], relaxed.duals[children], values[children])
+            _exchange_arrivals(values[children], pull, upper[children])
 
         root = np.empty((1, noisy.shape[1]))
-        project(Target(noisy, relaxed.consistent, relaxed.prices, 0.0), True, root, 0, 1)
+        project(Target(noisy, relaxed.consistent, relaxed.duals, 0.0), True, root, 0, 1)
         return shared_out(root[0].astype(np.int64), hierarchy, share)
 
     return solve(noisy, hierarchy, weights, tolerance, project, rounded)
 
 
-def _bounds(totals: Any, hierarchy: Hierarchy) -> tuple[Integers, bool, bool]:
-    """Every region's upper bound, whether these are public totals, and whether the root's first value is fixed."""
+def _bounds(totals: Any, hierarchy: Hierarchy) -> tuple[Integers, bool]:
+    """Every region's upper bound, UNBOUNDED where there is none, and whether the root's first value is fixed to it."""
     of_root = isinstance(totals, int | np.integer) and not isinstance(totals, bool)
     if totals is not None and not of_root:
-        return region_totals(totals, hierarchy), True, False
-    upper = np.full(len(hierarchy), np.iinfo(np.int64).max, dtype=np.int64)
+        return region_totals(totals, hierarchy), False
+    upper = np.full(len(hierarchy), UNBOUNDED, dtype=np.int64)
     if of_root:
         if not 0 <= totals < VALUE_LIMIT:
             raise SpecError(f"the root's total is {totals}; expected a whole number below 2⁵²")
         upper[0] = totals
-    return row_totals(upper, len(hierarchy)), False, of_root
+    return row_totals(upper, len(hierarchy)), of_root
 
 
 @kernel
 def _project_at_least(
-    upper: Integers, fixed: bool, target: Target, whole: bool, nearest: Floats, start: int, stop: int
+    upper: Integers, fixed: bool, target: Target, integer: bool, nearest: Floats, start: int, stop: int
 ) -> None:
     """Pool adjacent violators, clip to 0 … upper; whole numbers by ⌊z + ½⌋ (the proof is in `isotonic`)."""
     sizes = nearest.shape[1]
@@ -325,7 +332,7 @@ def _project_at_least(
         size = begin
         for pool in range(pools):
             value = means[pool]
-            if whole:
+            if integer:
                 value = np.floor(value + 0.5)
             value = min(max(value, 0.0), most)
             for place in range(size, size + counts[pool]):
@@ -333,166 +340,125 @@ def _project_at_least(
             size += counts[pool]
 
 
+class _Functions(NamedTuple):
+    """The children's rows as functions of their sum V, and the units that each child holds."""
+
+    rows: Floats  # [children, sizes]
+    top: Floats  # where the functions end: at the bounds or, without them, evenly beyond what the parent may need
+    knots: Floats  # V at knot 0 (nothing), at knot k (the k-th size from the end), and at the top
+    upper: Integers
+    held: Integers
+    ahead: Integers  # the knot at which a child's next unit is due at the latest
+    due: Floats  # V then
+
+
 @kernel
-def _share_at_least(
-    values: Integers, relaxed: Floats, upper: Integers, bounded: bool, parent: int, first: int, last: int
-) -> None:
-    """Share a parent's row out among the children `first … last - 1`."""
-    sizes, children = values.shape[1], last - first
-    knots = _knots(relaxed, first, last, sizes)
-    top = _tops(int(values[parent, 0]), float(knots[sizes]), relaxed, upper, bounded, first, last)
-    knots[sizes + 1] = top.sum()
-    held = np.zeros(children, dtype=np.int64)
-    level = np.zeros(children)  # the functions at V
-    ahead = np.zeros(children, dtype=np.int64)  # the knot at which a child's next unit is due at the latest
-    due = np.empty(children)
+def _share_at_least(relaxed: Floats, upper: Integers, parent: Integers, shared: Integers) -> None:
+    """Share a parent's row out among its children, whose rows of the real solution are `relaxed`."""
+    children, sizes = relaxed.shape
+    knots = np.zeros(sizes + 2)
     for child in range(children):
-        due[child] = _due(relaxed, knots, top, ahead, first, child, 1)
+        for size in range(sizes):
+            knots[sizes - size] += relaxed[child, size]
+    beyond = (max(0.0, float(parent[0]) - float(knots[sizes])) + 1.0) / children
+    top = np.empty(children)
+    for child in range(children):
+        top[child] = relaxed[child, 0] + beyond if upper[child] == UNBOUNDED else float(upper[child])
+    knots[sizes + 1] = top.sum()
+    held, ahead = np.zeros(children, dtype=np.int64), np.zeros(children, dtype=np.int64)
+    functions = _Functions(relaxed, top, knots, upper, held, ahead, np.empty(children))
+    for child in range(children):
+        _give(functions, child, 0)
+    level = np.zeros(children)  # the functions at V
     handed, knot = 0, 0
     for size in range(sizes - 1, -1, -1):
-        target = values[parent, size]
+        target = parent[size]
         if target > handed:
             while knot < sizes and knots[knot + 1] < target:
                 knot += 1
             rise = knots[knot + 1] - knots[knot]
             part = min(1.0, max(0.0, (target - knots[knot]) / rise)) if rise > 0 else 1.0
             for child in range(children):
-                below = _at(relaxed, top, first + child, child, knot)
-                level[child] = below + part * (_at(relaxed, top, first + child, child, knot + 1) - below)
-                most = upper[first + child] if bounded else target
-                gain = min(np.int64(np.floor(level[child] + WHOLE_TOLERANCE)), most) - held[child]
+                below = _at(functions, child, knot)
+                level[child] = below + part * (_at(functions, child, knot + 1) - below)
+                gain = min(np.int64(np.floor(level[child] + WHOLE_TOLERANCE)), upper[child]) - held[child]
                 gain = min(gain, target - handed)
                 if gain > 0:
-                    held[child] += gain
-                    handed += gain
-                    due[child] = _due(relaxed, knots, top, ahead, first, child, held[child] + 1)
+                    handed += _give(functions, child, gain)
             if handed < target:
-                handed = _hand_out(relaxed, knots, top, ahead, due, held, level, upper, bounded, first, handed, target)
+                handed = _hand_out(functions, level, handed, target)
         for child in range(children):
-            values[first + child, size] = held[child]
+            shared[child, size] = held[child]
 
 
 @kernel
-def _hand_out(
-    relaxed: Floats,
-    knots: Floats,
-    top: Floats,
-    ahead: Integers,
-    due: Floats,
-    held: Integers,
-    level: Floats,
-    upper: Integers,
-    bounded: bool,
-    first: int,
-    handed: int,
-    target: int,
-) -> int:
+def _hand_out(functions: _Functions, level: Floats, handed: int, target: int) -> int:
     """Give one unit each to the children whose next is due first: those above what they hold, then, if need be, any.
 
     If much is left for any of them, each takes an equal part of it, as far as its bound allows.
     """
-    order = np.argsort(due, kind="mergesort")
+    held = functions.held
+    order = np.argsort(functions.due, kind="mergesort")
     to_any = False
     while handed < target:
         each = max(1, (target - handed) // len(order)) if to_any else 1
         for child in order:
-            units = min(each, target - handed)
-            if bounded:
-                units = min(units, upper[first + child] - held[child])
+            units = min(each, target - handed, functions.upper[child] - held[child])
             if units > 0 and (to_any or held[child] < level[child]):
-                held[child] += units
-                handed += units
-                due[child] = _due(relaxed, knots, top, ahead, first, child, held[child] + 1)
+                handed += _give(functions, child, units)
         to_any = True
     return handed
 
 
 @kernel
-def _knots(relaxed: Floats, first: int, last: int, sizes: int) -> Floats:
-    """The children's sum at knot 0 (nothing), at knot k (the k-th size from the end), and room for the top."""
-    knots = np.zeros(sizes + 2)
-    for child in range(first, last):
-        for size in range(sizes):
-            knots[sizes - size] += relaxed[child, size]
-    return knots
-
-
-@kernel
-def _tops(
-    largest: int, reached: float, relaxed: Floats, upper: Integers, bounded: bool, first: int, last: int
-) -> Floats:
-    """Where the functions end: at the bounds or, without them, evenly beyond what the parent may need."""
-    top = np.empty(last - first)
-    beyond = (max(0.0, largest - reached) + 1.0) / (last - first)
-    for child in range(first, last):
-        top[child - first] = float(upper[child]) if bounded else relaxed[child, 0] + beyond
-    return top
-
-
-@kernel
-def _at(relaxed: Floats, top: Floats, region: int, child: int, knot: int) -> float:
-    sizes = relaxed.shape[1]
+def _at(functions: _Functions, child: int, knot: int) -> float:
+    sizes = functions.rows.shape[1]
     if knot == 0:
         return 0.0
-    value: float = relaxed[region, sizes - knot] if knot <= sizes else top[child]
+    value: float = functions.rows[child, sizes - knot] if knot <= sizes else functions.top[child]
     return value
 
 
 @kernel
-def _due(relaxed: Floats, knots: Floats, top: Floats, ahead: Integers, first: int, child: int, unit: int) -> float:
-    """The sum V at which a child's function reaches `unit`; the search goes on where the last one ended."""
-    sizes = relaxed.shape[1]
-    knot = ahead[child]
-    while knot <= sizes and _at(relaxed, top, first + child, child, knot + 1) < unit:
+def _give(functions: _Functions, child: int, units: int) -> int:
+    """Give units to a child, and find the V at which its function reaches the next: the search goes on from there."""
+    functions.held[child] += units
+    sizes, unit, knot = functions.rows.shape[1], functions.held[child] + 1, functions.ahead[child]
+    while knot <= sizes and _at(functions, child, knot + 1) < unit:
         knot += 1
-    ahead[child] = knot
-    if knot > sizes:
-        return np.inf
-    below, above = _at(relaxed, top, first + child, child, knot), _at(relaxed, top, first + child, child, knot + 1)
-    part = (unit - below) / (above - below) if above > below else 0.0
-    place: float = knots[knot] + max(0.0, part) * (knots[knot + 1] - knots[knot])
-    return place
+    functions.ahead[child], functions.due[child] = knot, np.inf
+    if knot <= sizes:
+        below, above = _at(functions, child, knot), _at(functions, child, knot + 1)
+        part = (unit - below) / (above - below) if above > below else 0.0
+        functions.due[child] = functions.knots[knot] + max(0.0, part) * (
+            functions.knots[knot + 1] - functions.knots[knot]
+        )
+    return units
 
 
 @kernel
-def _exchange_arrivals(
-    values: Integers, noisy: Integers, prices: Floats, upper: Integers, bounded: bool, first: int, last: int
-) -> None:
-    """Exchange arrivals among the children `first … last - 1` while that pays, for a bounded number of passes.
-
-    The target of a row is noisy + prices: what the relaxation would have this region hold if it were by itself.
-    """
-    sizes, children = values.shape[1], last - first
-    # Twice the distance to the target: a unit more gains pull − 1, a unit less −pull − 1.
-    pull = np.empty((children, sizes))
-    for child in range(children):
-        for size in range(sizes):
-            target = noisy[first + child, size] + prices[first + child, size]
-            pull[child, size] = 2.0 * (target - values[first + child, size])
+def _exchange_arrivals(rows: Integers, pull: Floats, upper: Integers) -> None:
+    """Exchange arrivals among siblings while that pays, for a bounded number of passes."""
+    children = len(rows)
     partners = min(children - 1, MOST_PARTNERS)
     for _ in range(exchange_rounds(partners)):
         gained = 0.0
         for offset in range(1, partners + 1):
-            for gainer in range(children):
-                loser = (gainer + offset) % children
-                gained += _exchange(values, pull, upper, bounded, first, gainer, loser)
+            for one in range(children):
+                other = (one + offset) % children
+                gained += _exchange_arrival(rows[one], rows[other], pull[one], pull[other], upper[one])
                 if partners < children - 1:  # otherwise the pair comes the other way round by itself
-                    gained += _exchange(values, pull, upper, bounded, first, loser, gainer)
+                    gained += _exchange_arrival(rows[other], rows[one], pull[other], pull[one], upper[other])
         if gained == 0.0:
             break
 
 
 @kernel
-def _exchange(
-    values: Integers, pull: Floats, upper: Integers, bounded: bool, first: int, gainer: int, loser: int
-) -> float:
-    """Exchange arrivals of two siblings wherever that pays; returns what it gained."""
-    sizes = values.shape[1]
-    more, less = values[first + gainer], values[first + loser]
-    pull_more, pull_less = pull[gainer], pull[loser]
+def _exchange_arrival(more: Integers, less: Integers, pull_more: Floats, pull_less: Floats, most: int) -> float:
+    """Exchange arrivals of two siblings wherever that pays; returns what it gained. `more` may hold `most`."""
     gained, run, begin = 0.0, 0.0, -1
     less_before = 0
-    for size in range(sizes - 1, -1, -1):
+    for size in range(len(more) - 1, -1, -1):
         if less[size] > less_before and run <= 0.0:
             run, begin = 0.0, size
         less_before = less[size]
@@ -500,8 +466,7 @@ def _exchange(
             continue
         run += pull_more[size] - pull_less[size] - 2.0
         if run > LEAST_GAIN:
-            last = size == 0
-            ends = not bounded or more[0] < upper[first + gainer] if last else more[size - 1] > more[size]
+            ends = more[0] < most if size == 0 else more[size - 1] > more[size]
             if ends:
                 for place in range(size, begin + 1):
                     more[place] += 1

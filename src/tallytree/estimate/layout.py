@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
-from tallytree.core.kernels import blocks, kernel
+from tallytree.core.kernels import blocks
 from tallytree.domain.hierarchy import Hierarchy
 
 
@@ -44,20 +44,10 @@ class Tree(NamedTuple):
         return cls(hierarchy.parents, hierarchy.child_starts, hierarchy.level_starts, leaf_counts, weights)
 
 
-@kernel
-def columns(table: Integers, start: int, stop: int) -> Integers:
-    """The columns `start … stop - 1` of a table, each as a contiguous row."""
-    rows = table.shape[0]
-    copied = np.empty((stop - start, rows), dtype=np.int64)
-    for row in range(rows):
-        for column in range(start, stop):
-            copied[column - start, row] = table[row, column]
-    return copied
-
-
-@kernel
-def put_columns(table: Integers, start: int, copied: NDArray[np.int64]) -> None:
-    """Write rows that `columns` made back to where they came from."""
-    for row in range(table.shape[0]):
-        for column in range(copied.shape[0]):
-            table[row, start + column] = copied[column, row]
+def with_parents(noisy: Integers, tree: Tree) -> tuple[Integers, Tree]:
+    """Noisy counts and their tree, where leaves have parents: that of a region by itself weighs nothing."""
+    if len(noisy) > 1:
+        return noisy, tree
+    parents, child_starts, level_starts = (np.array(each, np.int64) for each in ([-1, 0], [1, 2, 2], [0, 1, 2]))
+    weights = np.array([0, tree.weights[0]])
+    return np.repeat(noisy, 2, axis=0), Tree(parents, child_starts, level_starts, np.ones(2, np.int64), weights)

@@ -30,7 +30,8 @@ meant, and in which child, costs nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.kernels import blocks, in_threads, kernel
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.checks import SUM_LIMIT, check_adding_up, check_sums, integer_table
+from tallytree.estimate.checks import check_adding_up, check_sums, integer_table
 
 CELLS_PER_BLOCK = 1 << 18
 # Added before rounding down: halves go up, also those that floats miss, whose noise must not decide.
@@ -70,26 +71,28 @@ def matched(counts: NDArray[Any], hierarchy: Hierarchy, *, spreads: Sequence[flo
     """
     counts = integer_table(counts, len(hierarchy), name="counts")
     scales = _checked_spreads(spreads, hierarchy)
-    most = (SUM_LIMIT - 1) // max(1, counts.size)  # of a value, so that no sum can overflow
-    top = counts[0]
-    if hierarchy.depth == 1 or top.min(initial=0) < 0 or top.max(initial=0) > most or top.sum() > GROUP_LIMIT:
-        _check(counts, hierarchy)
+    _check(counts, hierarchy)
     merged, weights = np.zeros_like(counts), np.empty((0, 0))
     merged[0] = counts[0]
-    if weighted:
+    if weighted:  # a cell's weight is the sum of its groups' precisions: its mean precision times its groups
         weights = merged[:1] * (merged[:1] / scales[0])
     for level in range(1, hierarchy.depth):
-        last = level == hierarchy.depth - 1
-        weights = _merge_level(counts, hierarchy, level, merged, weights, scales[level], weighted, most, last)
-    hierarchy.add_up(merged, above=max(0, hierarchy.depth - 2))
+        above, below = hierarchy.level_slice(level - 1), hierarchy.level_slice(level)
+        child_starts = hierarchy.child_starts[above.start : above.stop + 1] - above.stop
+        families = _Families(merged[above], weights, counts[below], child_starts)
+        weights = np.zeros(families.children.shape if weighted and level < hierarchy.depth - 1 else (0, 0))
+        merge = partial(_merge, families, scales[level], weighted, merged[below], weights)
+        cells_per_parent = max(1, families.children.size // len(families.upper))
+        in_threads(merge, blocks(len(families.upper), max(1, CELLS_PER_BLOCK // cells_per_parent)))
+    hierarchy.add_up(merged)
     return merged
 
 
 def _check(counts: Integers, hierarchy: Hierarchy) -> None:
-    """Refuse what cannot be matched, and say why. Families are looked over where they are merged, in the same pass."""
+    """Refuse what cannot be matched, and say why."""
     if counts.min(initial=0) < 0:
         raise SpecError("counts holds negative values; expected how many groups have each size")
-    check_sums(counts, counts.size)
+    check_sums(counts.max(initial=0, keepdims=True), counts.size)
     totals = counts.sum(axis=1)
     if totals[0] > GROUP_LIMIT:
         raise SpecError(f"there are {totals[0]:,} groups; at most {GROUP_LIMIT:,} can be matched exactly")
@@ -106,82 +109,21 @@ def _checked_spreads(spreads: Sequence[float], hierarchy: Hierarchy) -> list[flo
     return scales
 
 
-def _merge_level(
-    counts: Integers,
-    hierarchy: Hierarchy,
-    level: int,
-    merged: Integers,
-    upper_weights: Floats,
-    spread: float,
-    weighted: bool,
-    most: int,
-    last: bool,
-) -> Floats:
-    """Fill the rows of a level in `merged`, zeros so far, from the level above; their weights if it is not the last.
+class _Families(NamedTuple):
+    """The merged rows of a level, the estimates of the one below, and where the children of each region begin."""
 
-    A cell's weight is the sum of its groups' precisions: its mean precision times its groups. From the last level the
-    one above is summed up at once, while its rows are in the cache.
-    """
-    children, found = counts[hierarchy.level_slice(level)], merged[hierarchy.level_slice(level)]
-    upper = merged[hierarchy.level_slice(level - 1)]
-    weights = np.zeros(children.shape if weighted and not last else (0, 0))
-    above = hierarchy.level_slice(level - 1)
-    child_starts = hierarchy.child_starts[above.start : above.stop + 1] - above.stop
-
-    def merge(start: int, stop: int) -> bool:
-        if not _fit(upper, children, child_starts, most, start, stop):
-            return False
-        _merge(upper, upper_weights, children, child_starts, spread, weighted, start, stop, found, weights)
-        if last:
-            _sum_up(upper, found, child_starts, start, stop)
-        return True
-
-    cells_per_parent = max(1, children.size // len(upper))
-    if not all(in_threads(merge, blocks(len(upper), max(1, CELLS_PER_BLOCK // cells_per_parent)))):
-        _check(counts, hierarchy)
-    return weights
-
-
-@kernel
-def _fit(upper: Integers, children: Integers, child_starts: Integers, most: int, start: int, stop: int) -> bool:
-    """Are the children's values from 0 to `most`, and do their totals add up to their parent's?"""
-    for parent in range(start, stop):
-        total = upper[parent].sum()
-        for child in range(child_starts[parent], child_starts[parent + 1]):
-            least = largest = held = 0
-            for value in children[child]:
-                held += value
-                least, largest = min(least, value), max(largest, value)
-            if least < 0 or largest > most:
-                return False
-            total -= held
-        if total != 0:
-            return False
-    return True
-
-
-@kernel
-def _sum_up(upper: Integers, merged: Integers, child_starts: Integers, start: int, stop: int) -> None:
-    for parent in range(start, stop):
-        row = upper[parent]
-        row[:] = 0
-        for child in range(child_starts[parent], child_starts[parent + 1]):
-            row += merged[child]
+    upper: Integers
+    upper_weights: Floats
+    children: Integers
+    child_starts: Integers
 
 
 @kernel
 def _merge(
-    upper: Integers,
-    upper_weights: Floats,
-    children: Integers,
-    child_starts: Integers,
-    spread: float,
-    weighted: bool,
-    start: int,
-    stop: int,
-    merged: Integers,
-    weights: Floats,
+    families: _Families, spread: float, weighted: bool, merged: Integers, weights: Floats, start: int, stop: int
 ) -> None:
+    """Fill the rows of the children in `merged`, zeros so far, and their weights, if they are to be kept."""
+    upper, upper_weights, children, child_starts = families
     keep = weights.size > 0
     for parent in range(start, stop):
         first, last = child_starts[parent], child_starts[parent + 1]

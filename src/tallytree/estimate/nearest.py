@@ -31,6 +31,7 @@ convex, and so, by induction, is every f_r: a sum of a convex function and an in
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,11 +47,11 @@ from tallytree.estimate.checks import (
     Weights,
     fixed_total,
     integer_table,
+    integer_weights,
     magnitude,
-    whole_weights,
 )
-from tallytree.estimate.layout import Tree, wide_tiles
-from tallytree.estimate.relaxation import Lines, relaxed, whole_numbers, whole_root
+from tallytree.estimate.layout import Tree, wide_tiles, with_parents
+from tallytree.estimate.relaxation import Lines, Problem, integer_root, put_integers, relaxed
 
 
 def nearest_consistent(
@@ -79,29 +80,21 @@ def nearest_consistent(
         return np.empty(noisy.shape, dtype=np.int64)
     level_weights, limit = _within_range(noisy, hierarchy, total, weights)
 
-    tree = Tree.of(hierarchy, level_weights)
+    noisy, tree = with_parents(noisy, Tree.of(hierarchy, level_weights))
     lines, amounts = relaxed(noisy, tree, total)
-    root = np.minimum(whole_root(amounts, total), limit)
-    values = np.empty(noisy.shape, dtype=np.int64)
+    root = np.minimum(integer_root(amounts, total), limit)
+    problem = Problem(noisy, np.empty(noisy.shape, dtype=np.int64), tree)
     costs = np.empty((2, len(root)), dtype=np.int64)  # of a unit more and a unit less in each size's root
     pieces = wide_tiles(len(root))
-    free = total is None
-
-    def solve(start: int, stop: int) -> None:
-        _solve(noisy, values, tree, lines, root, free, costs, start, stop)
-
-    def exchange(start: int, stop: int) -> None:
-        _move(noisy, values, tree, units, costs, start, stop)
-
-    in_threads(solve, pieces)
+    in_threads(partial(_solve, problem, lines, root, total is None, costs), pieces)
     while total is not None:
         gainers, losers = paying_pairs(costs[0], costs[1], total % len(root))
         if len(gainers) == 0:
             break
         units = np.zeros(len(root), dtype=np.int64)
         units[gainers], units[losers] = 1, -1
-        in_threads(exchange, [piece for piece in pieces if units[slice(*piece)].any()])
-    return values
+        in_threads(partial(_move, problem, units, costs), [piece for piece in pieces if units[slice(*piece)].any()])
+    return problem.values[-len(hierarchy) :]
 
 
 def is_optimal(
@@ -166,53 +159,41 @@ def _within_range(noisy: Integers, hierarchy: Hierarchy, total: int | None, weig
         limit = min(limit, int(positive * 1.001) + 1)
     if terms * (limit + 1) < SUM_LIMIT:
         for bits in range(WEIGHT_BITS, 0, -1):
-            level_weights = whole_weights(weights, hierarchy.depth, bits)
+            level_weights = integer_weights(weights, hierarchy.depth, bits)
             if sum(weight * (2 * (largest + limit) + 1) for weight in level_weights) < SUM_LIMIT:
                 return level_weights, limit
     raise SpecError(f"sums of {terms:,} counts up to {limit:,} would overflow 64-bit integers; use smaller values")
 
 
 @kernel
-def _solve(
-    noisy: Integers,
-    values: Integers,
-    tree: Tree,
-    lines: Lines,
-    root: Integers,
-    free: bool,
-    costs: Integers,
-    start: int,
-    stop: int,
-) -> None:
+def _solve(problem: Problem, lines: Lines, root: Integers, free: bool, costs: Integers, start: int, stop: int) -> None:
     """Solve the sizes `start … stop - 1` for their roots' values or, where these are free, for the best ones."""
-    whole_numbers(noisy, values, tree, lines, root, start, stop)
-    work = _balanced(noisy, values, tree, start, stop)
+    put_integers(problem, lines, root, start, stop)
+    work = _balanced(problem, start, stop)
     for size in range(start, stop):
         while free and work.add[0, size - start] < 0:
-            move(0, 1, size, work, tree)
+            move(0, 1, size, work, problem.tree)
         while free and work.remove[0, size - start] < 0:
-            move(0, -1, size, work, tree)
+            move(0, -1, size, work, problem.tree)
     costs[0, start:stop], costs[1, start:stop] = work.add[0], work.remove[0]
 
 
 @kernel
-def _move(
-    noisy: Integers, values: Integers, tree: Tree, units: Integers, costs: Integers, start: int, stop: int
-) -> None:
+def _move(problem: Problem, units: Integers, costs: Integers, start: int, stop: int) -> None:
     """Add the units (-1, 0 or 1) to the roots of solved sizes."""
-    work = _balanced(noisy, values, tree, start, stop)
+    work = _balanced(problem, start, stop)
     for size in range(start, stop):
         if units[size] != 0:
-            move(0, units[size], size, work, tree)
+            move(0, units[size], size, work, problem.tree)
             costs[0, size], costs[1, size] = work.add[0, size - start], work.remove[0, size - start]
 
 
 @part_of_kernels
-def _balanced(noisy: Integers, values: Integers, tree: Tree, start: int, stop: int) -> Work:
+def _balanced(problem: Problem, start: int, stop: int) -> Work:
     """The sizes `start … stop - 1`, optimal for their roots' values."""
-    kept = max(1, noisy.shape[0] - tree.leaf_counts[0]), stop - start
-    add, remove = np.empty(kept, dtype=np.int64), np.empty(kept, dtype=np.int64)
-    work = Work(noisy, values, start, stop, add, remove)
+    noisy, values, tree = problem
+    shape = noisy.shape[0] - tree.leaf_counts[0], stop - start
+    work = Work(noisy, values, start, stop, np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64))
     balance(work, tree)
     return work
 
@@ -231,7 +212,7 @@ class Work(NamedTuple):
     values: Integers
     start: int  # the first size that is being solved
     stop: int  # and the one after the last
-    add: Integers  # [regions above the leaves, or the root; these sizes]
+    add: Integers  # [regions above the leaves, these sizes]
     remove: Integers
 
 
@@ -240,8 +221,6 @@ def balance(work: Work, tree: Tree) -> None:
     """Make each size optimal for its root's value, from the leaves up, and fill `add` and `remove`."""
     inner, width = len(work.noisy) - tree.leaf_counts[0], work.stop - work.start
     least_add, least_remove = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    if inner == 0:
-        _leaf_costs(work, 0, 1, tree.weights[0], work.add[0], work.remove[0])
     for region in range(inner - 1, -1, -1):
         first, last = tree.child_starts[region], tree.child_starts[region + 1]
         if first >= inner:
@@ -360,8 +339,6 @@ def _refresh(region: int, size: int, work: Work, tree: Tree) -> int:
     first, last = tree.child_starts[region], tree.child_starts[region + 1]
     place = size - work.start
     if first == last:
-        if region == 0:
-            work.add[0, place], work.remove[0, place] = _cost(0, 1, size, work, tree), _cost(0, -1, size, work, tree)
         return 0
     least_add, least_remove = _cost(first, 1, size, work, tree), _cost(first, -1, size, work, tree)
     for child in range(first + 1, last):

@@ -94,7 +94,7 @@ class LeafPosterior(NamedTuple):
     It takes `numbers` numbers that are uniform from 0 to 1; the same numbers give the same counts.
     """
 
-    beliefs: Posterior
+    marginals: Posterior
     draw: Callable[[Floats], Integers]
     numbers: int
 
@@ -246,21 +246,11 @@ def list_posterior(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds:
 
 @kernel
 def _list_posteriors(lists: Lists, of: Integers, shapes: Floats, found: Posterior, start: int, stop: int) -> None:
-    sizes = shapes.shape[1]
-    prior, sums = np.empty(sizes), np.empty((_longest(lists, start, stop), sizes))
+    sums = np.empty((_longest(lists, start, stop), shapes.shape[1]))
     for region in range(start, stop):
-        groups = lists.starts[region + 1] - lists.starts[region]
-        _prior(groups, shapes[of[region]], prior)
-        _posterior(
-            lists,
-            lists.starts[region],
-            groups,
-            prior,
-            sums,
-            found.mean[region],
-            found.variance[region],
-            found.counts[region],
-        )
+        first, groups = lists.starts[region], lists.starts[region + 1] - lists.starts[region]
+        row = Posterior(found.mean[region], found.variance[region], found.counts[region])
+        _list_posterior(lists, first, _weights(groups, shapes[of[region]]), sums[:groups], row)
 
 
 @kernel
@@ -268,11 +258,10 @@ def _draw_lists(
     lists: Lists, of: Integers, shapes: Floats, chances: Floats, drawn: Integers, start: int, stop: int
 ) -> None:
     sizes = shapes.shape[1]
-    prior, sums = np.empty(sizes), np.empty((_longest(lists, start, stop), sizes))
+    sums = np.empty((_longest(lists, start, stop), sizes))
     for region in range(start, stop):
         first, groups = lists.starts[region], lists.starts[region + 1] - lists.starts[region]
-        _prior(groups, shapes[of[region]], prior)
-        _list_forward(lists, first, groups, prior, sums)
+        _list_forward(lists, first, _weights(groups, shapes[of[region]]), sums[:groups])
         size = sizes - 1
         for place in range(groups - 1, -1, -1):
             row = sums[place, : size + 1]
@@ -284,19 +273,21 @@ def _draw_lists(
 
 
 @part_of_kernels
+def _weights(groups: int, shape: Floats) -> Floats:
+    """The weights q of a region with that many groups."""
+    weights = np.empty(len(shape))
+    for size in range(len(shape)):
+        mean = groups * shape[size]
+        weights[size] = mean / (1.0 + mean)
+    return weights
+
+
+@part_of_kernels
 def _longest(lists: Lists, start: int, stop: int) -> int:
     longest = 1
     for region in range(start, stop):
         longest = max(longest, lists.starts[region + 1] - lists.starts[region])
     return longest
-
-
-@part_of_kernels
-def _prior(groups: int, shape: Floats, prior: Floats) -> None:
-    """The weights q of a region with that many groups."""
-    for size in range(len(shape)):
-        mean = groups * shape[size]
-        prior[size] = mean / (1.0 + mean)
 
 
 @part_of_kernels
@@ -316,11 +307,11 @@ def _likelihoods(lists: Lists, place: int, prior: Floats, found: Floats) -> None
 
 
 @part_of_kernels
-def _list_forward(lists: Lists, start: int, groups: int, prior: Floats, sums: Floats) -> None:
+def _list_forward(lists: Lists, start: int, prior: Floats, sums: Floats) -> None:
     """The pass forward for one list: `sums[i, s]` is the weight of all sizes up to s at place i."""
     sizes = len(prior)
     weights = np.empty(sizes)
-    for place in range(groups):
+    for place in range(len(sums)):
         _likelihoods(lists, start + place, prior, weights)
         total = 0.0
         for size in range(sizes):
@@ -335,21 +326,13 @@ def _list_forward(lists: Lists, start: int, groups: int, prior: Floats, sums: Fl
 
 
 @part_of_kernels
-def _posterior(
-    lists: Lists,
-    start: int,
-    groups: int,
-    prior: Floats,
-    sums: Floats,
-    mean: Floats,
-    variance: Floats,
-    counts: Floats,
-) -> None:
+def _list_posterior(lists: Lists, start: int, prior: Floats, sums: Floats, found: Posterior) -> None:
     """The two passes for one list."""
-    sizes = len(prior)
+    groups, sizes = sums.shape
+    mean, variance, counts = found
     mean[:], variance[:], counts[:] = 0.0, 0.0, 0.0
     weights, behind, chances = np.empty(sizes), np.ones(sizes), np.empty(sizes)
-    _list_forward(lists, start, groups, prior, sums)
+    _list_forward(lists, start, prior, sums)
     for place in range(groups - 1, -1, -1):
         total = 0.0
         for size in range(sizes):
@@ -430,9 +413,9 @@ def _count_posteriors(counted: Counted, of: Integers, shapes: Floats, found: Pos
     for region in range(start, stop):
         groups = counted.groups[region]
         prior = _weights(groups, shapes[of[region]])
-        low, high, starts = _windows(counted, region)
-        forward = _forward(counted, region, prior, low, high, starts)
-        _backward(counted, region, prior, low, high, starts, forward, found.mean[region], found.variance[region])
+        windows = _windows(counted, region)
+        forward = _forward(counted, region, prior, windows)
+        _backward(counted, region, prior, windows, forward, found)
         if not len(found.counts):  # nobody wants them
             continue
         mean, counts = found.mean[region], found.counts[region]
@@ -449,8 +432,9 @@ def _draw_counts(
 ) -> None:
     for region in range(start, stop):
         prior = _weights(counted.groups[region], shapes[of[region]])
-        low, high, starts = _windows(counted, region)
-        forward = _forward(counted, region, prior, low, high, starts)
+        windows = _windows(counted, region)
+        forward = _forward(counted, region, prior, windows)
+        low, high, starts = windows
         most = high[0]
         for size in range(drawn.shape[1]):
             first, begin = low[size], starts[size]
@@ -472,18 +456,16 @@ def _draw_counts(
             most = chosen
 
 
-@part_of_kernels
-def _weights(groups: int, shape: Floats) -> Floats:
-    prior = np.empty(len(shape))
-    for size in range(len(shape)):
-        mean = groups * shape[size]
-        prior[size] = mean / (1.0 + mean)
-    return prior
+class _Windows(NamedTuple):
+    """The least and the greatest count that each size may have, and where its states begin."""
+
+    low: Integers
+    high: Integers
+    starts: Integers
 
 
 @part_of_kernels
-def _windows(counted: Counted, region: int) -> tuple[Integers, Integers, Integers]:
-    """The least and the largest count that each size may have, and where its states begin."""
+def _windows(counted: Counted, region: int) -> _Windows:
     values, groups = counted.values[region], counted.groups[region] if counted.certain else UNBOUNDED
     sizes = len(values)
     low, high, starts = np.empty(sizes, np.int64), np.empty(sizes, np.int64), np.empty(sizes + 1, np.int64)
@@ -507,7 +489,7 @@ def _windows(counted: Counted, region: int) -> tuple[Integers, Integers, Integer
     starts[0] = 0
     for size in range(sizes):
         starts[size + 1] = starts[size] + high[size] - low[size] + 1
-    return low, high, starts
+    return _Windows(low, high, starts)
 
 
 @part_of_kernels
@@ -529,8 +511,9 @@ def _likelihood(counted: Counted, region: int, size: int, low: int, high: int, f
 
 
 @part_of_kernels
-def _forward(counted: Counted, region: int, prior: Floats, low: Integers, high: Integers, starts: Integers) -> Floats:
+def _forward(counted: Counted, region: int, prior: Floats, windows: _Windows) -> Floats:
     """forward(s, ·) for all sizes, each divided by its sum."""
+    low, high, starts = windows
     sizes = len(low)
     forward, seen = np.empty(starts[sizes]), np.empty(_widest(low, high))
     for size in range(sizes - 1, -1, -1):
@@ -558,17 +541,11 @@ def _forward(counted: Counted, region: int, prior: Floats, low: Integers, high: 
 
 @part_of_kernels
 def _backward(
-    counted: Counted,
-    region: int,
-    prior: Floats,
-    low: Integers,
-    high: Integers,
-    starts: Integers,
-    forward: Floats,
-    mean: Floats,
-    variance: Floats,
+    counted: Counted, region: int, prior: Floats, windows: _Windows, forward: Floats, found: Posterior
 ) -> None:
     """Means and variances of forward × backward; `behind` is backward(s, ·), divided by its largest."""
+    low, high, starts = windows
+    mean, variance = found.mean[region], found.variance[region]
     sizes, widest = len(low), _widest(low, high)
     seen, behind, ahead = np.empty(widest), np.empty(widest), np.empty(widest)
     for count in range(low[0], high[0] + 1):

@@ -1,13 +1,13 @@
 """The problem of `nearest` in real numbers instead of whole ones: which leaves are positive, and what follows.
 
-Write w and y for a region's weight and noisy count. Give a unit in a region the price λ; its subtree then holds
+Write w and y for a region's weight and noisy count. Give a unit in a region the multiplier λ; its subtree then holds
 
 - a leaf:   S(λ) = max(0, y + λ / 2w);
 - a region: S(λ) = C(v) with C = the sum of its children's S and λ = v + 2w(C(v) − y),
 
 because at the optimum the last unit in a region costs 2w(x − y) there and v below, the same for every child that is
 not empty. For given positive leaves everything is linear, C(v) = base + slope · v: sums over the leaves up the tree.
-So is what follows: the price at which all sizes hold the total, and below it every region's
+So is what follows: the multiplier at which all sizes hold the total, and below it every region's
 
     v = (λ + 2w(y − base)) / (1 + 2w · slope),
 
@@ -31,6 +31,7 @@ several sizes at once.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -41,12 +42,12 @@ from tallytree.estimate.layout import Tree, wide_tiles
 
 STEPS = 200  # at most, should floats go round in circles
 PARENT_STEPS = 2  # of the same kind on the leaves of one parent, while they are in the cache
-# Leaves this close to zero, relative to the price, are not positive: the noise of floats must not decide.
+# Leaves this close to zero, relative to the multiplier, are not positive: the noise of floats must not decide.
 CLOSE = 1e-11
 
 
 class Lines(NamedTuple):
-    """C of every region above the leaves in every size, and S of the roots, on the piece of the current price."""
+    """C of every region above the leaves in every size, and S of the roots, on the piece of the current multiplier."""
 
     bases: Floats  # [regions above the leaves, sizes]
     slopes: Floats
@@ -57,39 +58,31 @@ class Lines(NamedTuple):
 def relaxed(noisy: Integers, tree: Tree, total: int | None) -> tuple[Lines, Floats]:
     """The lines of the real optimum, and what each size's root holds there.
 
-    Without a total the price of a unit is 0: nothing need be paid.
+    Without a total the multiplier is 0.
     """
     sizes, inner = noisy.shape[1], noisy.shape[0] - int(tree.leaf_counts[0])
     lines = Lines(np.zeros((inner, sizes)), np.zeros((inner, sizes)), np.zeros(sizes), np.zeros(sizes))
     pieces = wide_tiles(sizes)
-    times = STEPS if total is None else 1
-    price = 0.0
-
-    def step(start: int, stop: int) -> int:
-        return _step(noisy, tree, lines, price, start, stop, times)
-
+    multiplier = 0.0
     for _ in range(STEPS):
-        changed = sum(in_threads(step, pieces))
+        times = STEPS if total is None else 1
+        changed = sum(in_threads(partial(_step, noisy, tree, lines, multiplier, times), pieces))
         slope = float(lines.root_slopes.sum())
         if total is None or (changed == 0 and (slope > 0 or total == 0)):
             break
-        # Where no leaf is positive, the price was too low.
-        price = (total - float(lines.root_bases.sum())) / slope if slope > 0 else 2 * abs(price) + 1
-    return lines, lines.root_bases + lines.root_slopes * price
+        # Where no leaf is positive, the multiplier was too low.
+        multiplier = (total - float(lines.root_bases.sum())) / slope if slope > 0 else 2 * abs(multiplier) + 1
+    return lines, lines.root_bases + lines.root_slopes * multiplier
 
 
 @kernel
-def _step(noisy: Integers, tree: Tree, lines: Lines, price: float, start: int, stop: int, times: int) -> int:
-    """Find the positive leaves of the sizes `start … stop - 1` at a price, and the lines for these; how many changed.
+def _step(noisy: Integers, tree: Tree, lines: Lines, multiplier: float, times: int, start: int, stop: int) -> int:
+    """Find the positive leaves of the sizes `start … stop - 1`, and the lines for these; how many changed.
 
     At most so many times, until nothing changes. Changes are counted by parents of leaves.
     """
-    regions, width = noisy.shape[0], stop - start
-    leaves = tree.leaf_counts[0]
-    inner = regions - leaves
-    if inner == 0:
-        return _step_alone(noisy, tree, lines, price, start, stop)
-    prices = np.empty((inner, width))
+    width, inner = stop - start, noisy.shape[0] - tree.leaf_counts[0]
+    multipliers = np.empty((inner, width))
     sums, counts = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
     least = np.empty(width, dtype=np.int64)
     above = np.empty(width)
@@ -99,11 +92,11 @@ def _step(noisy: Integers, tree: Tree, lines: Lines, price: float, start: int, s
         for region in range(inner):
             first, last = tree.child_starts[region], tree.child_starts[region + 1]
             if region == 0:
-                above[:] = price
+                above[:] = multiplier
             else:
-                above[:] = prices[tree.parents[region]]
+                above[:] = multipliers[tree.parents[region]]
             bases, slopes = lines.bases[region, start:stop], lines.slopes[region, start:stop]
-            doubled, mine, here = 2.0 * tree.weights[region], noisy[region, start:stop], prices[region]
+            doubled, mine, here = 2.0 * tree.weights[region], noisy[region, start:stop], multipliers[region]
             _below(above, bases, slopes, mine, doubled, here)
             if first < inner:
                 bases[:] = 0.0
@@ -111,7 +104,7 @@ def _step(noisy: Integers, tree: Tree, lines: Lines, price: float, start: int, s
                 continue
             slope = 0.5 / tree.weights[first]
             for again in range(PARENT_STEPS):
-                _positive(noisy, first, last, start, stop, here, slope, least, sums, counts)
+                _positive(noisy[first:last], start, here, slope, least, sums, counts)
                 different = 0
                 for place in range(width):
                     different += (bases[place] != sums[place]) | (slopes[place] != slope * counts[place])
@@ -138,10 +131,10 @@ def _step(noisy: Integers, tree: Tree, lines: Lines, price: float, start: int, s
 
 
 @part_of_kernels
-def _below(above: Floats, bases: Floats, slopes: Floats, noisy: Integers, doubled: float, prices: Floats) -> None:
-    """The price v below a region with the price λ: λ = v + 2w(base + slope · v − y)."""
-    for place in range(len(prices)):
-        prices[place] = (above[place] + doubled * (noisy[place] - bases[place])) / (1.0 + doubled * slopes[place])
+def _below(above: Floats, bases: Floats, slopes: Floats, noisy: Integers, doubled: float, below: Floats) -> None:
+    """The multiplier v below a region with the multiplier λ: λ = v + 2w(base + slope · v − y)."""
+    for place in range(len(below)):
+        below[place] = (above[place] + doubled * (noisy[place] - bases[place])) / (1.0 + doubled * slopes[place])
 
 
 @part_of_kernels
@@ -157,49 +150,29 @@ def _lift(
 
 @part_of_kernels
 def _positive(
-    noisy: Integers,
-    first: int,
-    last: int,
+    leaves: Integers,
     start: int,
-    stop: int,
-    prices: Floats,
+    multipliers: Floats,
     slope: float,
     least: Integers,
     sums: Integers,
     counts: Integers,
 ) -> None:
-    """How many of a parent's leaves are positive at its prices, and the sum of their noisy counts."""
-    for place in range(len(prices)):
-        least[place] = _least_positive(prices[place], slope)
+    """How many of a parent's leaves are positive at its multipliers, and the sum of their noisy counts.
+
+    `least` is the least noisy count of a positive leaf.
+    """
+    for place in range(len(multipliers)):
+        shift = min(max(-slope * multipliers[place], -4e18), 4e18)
+        least[place] = int(np.floor(shift + CLOSE * (1.0 + abs(shift)))) + 1
     sums[:] = 0
     counts[:] = 0
-    for leaf in range(first, last):
-        row = noisy[leaf, start:stop]
+    for leaf in range(len(leaves)):
+        row = leaves[leaf, start : start + len(multipliers)]
         for place in range(len(row)):
             is_positive = row[place] >= least[place]
             sums[place] += row[place] if is_positive else 0
             counts[place] += is_positive
-
-
-@part_of_kernels
-def _least_positive(price: float, slope: float) -> int:
-    """The least noisy count of a leaf that is positive at a price."""
-    shift = min(max(-slope * price, -4e18), 4e18)
-    return int(np.floor(shift + CLOSE * (1.0 + abs(shift)))) + 1
-
-
-@part_of_kernels
-def _step_alone(noisy: Integers, tree: Tree, lines: Lines, price: float, start: int, stop: int) -> int:
-    """The same where the root is the only leaf."""
-    slope = 0.5 / tree.weights[0]
-    least = _least_positive(price, slope)
-    changed = 0
-    for size in range(start, stop):
-        is_positive = noisy[0, size] >= least
-        base, rise = (noisy[0, size], slope) if is_positive else (0, 0.0)
-        changed += lines.root_slopes[size] != rise
-        lines.root_bases[size], lines.root_slopes[size] = base, rise
-    return changed
 
 
 # -------------------------------------------------------------------- whole
@@ -209,17 +182,17 @@ def _step_alone(noisy: Integers, tree: Tree, lines: Lines, price: float, start: 
 FRACTION_STEPS = 1 << 20
 
 
-def whole_root(amounts: Floats, total: int | None) -> Integers:
+def integer_root(amounts: Floats, total: int | None) -> Integers:
     """What each size's root holds: the amounts rounded, halves up, or parts of the total."""
     if total is None:
         return np.floor(amounts + 0.5).astype(np.int64)
     values = np.empty(len(amounts), dtype=np.int64)
-    whole_parts(amounts, total, total % len(amounts), values)
+    integer_parts(amounts, total, total % len(amounts), values)
     return values
 
 
 @kernel
-def whole_parts(reals: Floats, total: int, start: int, parts: Integers) -> None:
+def integer_parts(reals: Floats, total: int, start: int, parts: Integers) -> None:
     """Non-negative whole numbers near `reals` that add up to `total`; equal fractions are served from `start` on."""
     count = len(reals)
     left = total
@@ -248,48 +221,44 @@ def whole_parts(reals: Floats, total: int, start: int, parts: Integers) -> None:
             parts[(start + (keys[place] & 0xFFFFFFFF)) % count] += 1
 
 
+class Problem(NamedTuple):
+    """Noisy counts on a tree, and the integers that are sought."""
+
+    noisy: Integers
+    values: Integers
+    tree: Tree
+
+
 @part_of_kernels
-def whole_numbers(
-    noisy: Integers, values: Integers, tree: Tree, lines: Lines, root: Integers, start: int, stop: int
-) -> None:
-    """Fill `values` in the sizes `start … stop - 1` with whole numbers near the real optimum; `root` has the roots'."""
+def put_integers(problem: Problem, lines: Lines, root: Integers, start: int, stop: int) -> None:
+    """Fill the sizes `start … stop - 1` with integers near the real optimum; `root` has the roots'."""
+    noisy, values, tree = problem
     inner, width = noisy.shape[0] - tree.leaf_counts[0], stop - start
     values[0, start:stop] = root[start:stop]
-    prices = np.empty(width)
+    multipliers = np.empty(width)
     for region in range(inner):
-        first, last = tree.child_starts[region], tree.child_starts[region + 1]
         units = values[region, start:stop]
         bases, slopes = lines.bases[region, start:stop], lines.slopes[region, start:stop]
         for place in range(width):
-            prices[place] = (units[place] - bases[place]) / slopes[place] if slopes[place] > 0 else 0.0
-        turn = region + start
-        if first < inner:
-            _share_inner(noisy, values, tree, lines, units, prices, turn, first, last, start)
+            multipliers[place] = (units[place] - bases[place]) / slopes[place] if slopes[place] > 0 else 0.0
+        if tree.child_starts[region] < inner:
+            _share_inner(problem, lines, region, multipliers, start)
         else:
-            guesses = np.floor(0.5 * prices / tree.weights[first])
-            _share_leaves(noisy, values, units, guesses, turn, first, last, start)
+            _share_leaves(problem, region, multipliers, start)
 
 
 @part_of_kernels
-def _share_inner(
-    noisy: Integers,
-    values: Integers,
-    tree: Tree,
-    lines: Lines,
-    units: Integers,
-    prices: Floats,
-    turn: int,
-    first: int,
-    last: int,
-    start: int,
-) -> None:
-    """Share a region's units among children that are no leaves: the whole parts of their S at the price."""
+def _share_inner(problem: Problem, lines: Lines, region: int, multipliers: Floats, start: int) -> None:
+    """Share a region's units among children that are no leaves: the integer parts of their S at the multiplier."""
+    noisy, values, tree = problem
+    first, last = tree.child_starts[region], tree.child_starts[region + 1]
     count = last - first
     doubled = 2.0 * tree.weights[first]
     reals, parts = np.empty(count), np.empty(count, dtype=np.int64)
-    for place in range(len(units)):
+    for place in range(len(multipliers)):
         size = start + place
-        if units[place] == 0:
+        units = values[region, size]
+        if units == 0:
             for child in range(first, last):
                 values[child, size] = 0
             continue
@@ -297,34 +266,28 @@ def _share_inner(
             base, slope = lines.bases[child, size], lines.slopes[child, size]
             slope /= 1.0 + doubled * slope
             base -= doubled * slope * (base - noisy[child, size])
-            reals[child - first] = base + slope * prices[place]
-        whole_parts(reals, units[place], (turn + place) % count, parts)
+            reals[child - first] = base + slope * multipliers[place]
+        integer_parts(reals, units, (region + size) % count, parts)
         for child in range(first, last):
             values[child, size] = parts[child - first]
 
 
 @part_of_kernels
-def _share_leaves(
-    noisy: Integers,
-    values: Integers,
-    units: Integers,
-    guesses: Floats,
-    turn: int,
-    first: int,
-    last: int,
-    start: int,
-) -> None:
-    """Share units among the leaves `first … last - 1` of equal weight, optimally, in several sizes at once.
+def _share_leaves(problem: Problem, region: int, multipliers: Floats, start: int) -> None:
+    """Share a region's units among its leaves, all of equal weight, optimally, in several sizes at once.
 
-    The optimum is max(0, y + t) with the largest t for which these add up to `units` or less, and one unit more for
+    The optimum is max(0, y + t) with the largest t for which these add up to the units or less, and one unit more for
     enough of the leaves with y + t ≥ 0: the last unit of each costs at most, the next at least, w(2t + 1). No units
     are shared by t = −max y − 1.
     """
-    width = len(units)
-    highest, shifts = noisy[first, start : start + width].copy(), np.empty(width, dtype=np.int64)
+    tree, width = problem.tree, len(multipliers)
+    first, last = tree.child_starts[region], tree.child_starts[region + 1]
+    noisy, units = problem.noisy[first:last], problem.values[region, start : start + width]
+    guesses = np.floor(0.5 * multipliers / tree.weights[first])
+    highest, shifts = noisy[0, start : start + width].copy(), np.empty(width, dtype=np.int64)
     held, reached = np.zeros(width, dtype=np.int64), np.zeros(width, dtype=np.int64)
     left = np.empty(width, dtype=np.int64)
-    for leaf in range(first + 1, last):
+    for leaf in range(1, len(noisy)):
         row = noisy[leaf, start : start + width]
         for place in range(width):
             highest[place] = max(highest[place], row[place])
@@ -333,7 +296,7 @@ def _share_leaves(
         low, high = -highest[place], units[place] - highest[place]
         shift = np.int64(min(max(guesses[place], np.float64(low)), np.float64(high)))
         shifts[place] = min(max(shift, low), high)
-    for leaf in range(first, last):
+    for leaf in range(len(noisy)):
         row = noisy[leaf, start : start + width]
         for place in range(width):
             value = row[place] + shifts[place]
@@ -344,22 +307,19 @@ def _share_leaves(
             shifts[place], left[place] = -highest[place] - 1, 0
             continue
         if held[place] > units[place] or held[place] + reached[place] <= units[place]:
-            column = noisy[first:last, start + place]
-            shifts[place], held[place] = _level_for(column, units[place], shifts[place])
+            shifts[place], held[place] = _level_for(noisy[:, start + place], units[place], shifts[place])
         left[place] = units[place] - held[place]
-    _write(noisy, values, shifts, left, turn, first, last, start)
+    _put_shifted(noisy, problem.values[first:last], shifts, left, region, start)
 
 
 @part_of_kernels
-def _write(
-    noisy: Integers, values: Integers, shifts: Integers, left: Integers, turn: int, first: int, last: int, start: int
-) -> None:
+def _put_shifted(noisy: Integers, values: Integers, shifts: Integers, left: Integers, region: int, start: int) -> None:
     """Write max(0, y + t), and one unit more for as many leaves with y + t ≥ 0 as are left, each size in its turn."""
-    width, count = len(shifts), last - first
+    count, width = len(noisy), len(shifts)
     turns = np.empty(width, dtype=np.int64)
     for place in range(width):
-        turns[place] = first + (turn + place) % count
-    for leaf in range(first, last):
+        turns[place] = (region + start + place) % count
+    for leaf in range(count):
         row, put = noisy[leaf, start : start + width], values[leaf, start : start + width]
         for place in range(width):
             value = row[place] + shifts[place]
@@ -367,7 +327,7 @@ def _write(
             put[place] = max(0, value) + more
             left[place] -= more
     for place in range(width):
-        for leaf in range(first, last):
+        for leaf in range(count):
             if left[place] <= 0:
                 break
             if noisy[leaf, start + place] + shifts[place] >= 0:

@@ -104,7 +104,7 @@ def simplex_threshold(target: Floats, total: int, guess: float) -> float:
 
 
 @kernel
-def whole_simplex(target: Floats, total: int) -> Integers:
+def integer_simplex(target: Floats, total: int) -> Integers:
     """The nearest non-negative whole numbers with this sum.
 
     Round the real solution z; if the sum is too large by e, at least 2e cells were rounded up, by at most ½ each, and

@@ -4,24 +4,25 @@ A family's children (rows) by category (columns), for one size: what each child 
 what the parent has of each category. Of all tables of whole numbers x ≥ 0 with these sums, the one with the least
 Σ w (x − y)² is wanted. It always exists where both sums are the same in all.
 
-*Prices.* In real numbers the nearest table is x = max(0, y + (a_row + b_column) / w) for prices a and b that make the
-sums right. Given b, each a follows from its row alone; so columns lack what is a function of b, whose zero Newton's
-method finds. Where a step of it does not help, all b are set so that columns are right with the a as they are (an
-ascent of the dual by blocks). Newton's method has no direction for a column whose positive cells are alone in their
+*Multipliers.* In real numbers the nearest table is x = max(0, y + (a_row + b_column) / w) for multipliers a and b that
+make the sums right. Given b, each a follows from its row alone; so columns lack what is a function of b, whose zero
+Newton's method finds. Where a step of it does not help, all b are set so that columns are right with the a as they are
+(an ascent of the dual by blocks). Newton's method has no direction for a column whose positive cells are alone in their
 rows: its curvature is 0, and the ascent by blocks moves it.
 
-*How far prices matter.* The slope w (x − y) of a cell's cost lies between −m and m, m = max w (|y| + its row's sum).
-If b_j − b_k > 2 m, every row fills column j before column k, whatever the difference. So differences of neighbours, in
-the order of the prices, are cut to 2 m: no row changes, and no digit is lost on prices that say nothing.
+*How far multipliers matter.* The slope w (x − y) of a cell's cost lies between −m and m, m = max w (|y| + its row's
+sum). If b_j − b_k > 2 m, every row fills column j before column k, whatever the difference. So differences of
+neighbours, in the order of the multipliers, are cut to 2 m: no row changes, and no digit is lost on multipliers that
+say nothing.
 
-*Whole numbers.* Given prices, each row by itself takes its whole numbers at the least cost: units are moved between two
+*Integers.* Given multipliers, each row by itself takes its whole numbers at the least cost: units are moved between two
 of its cells as long as that gains, which for convex costs ends at the optimum. No exchange within a row then gains, so
 neither does any cycle of exchanges over several rows: the table is the nearest one for the column sums that it happens
 to have. What columns have too much then goes, unit by unit and along the cheapest path of exchanges, to those that lack
 it (successive shortest paths, over as many nodes as there are columns). Each step keeps the table nearest for its
 column sums, so the last one is nearest for the wanted ones. A column with too much has a row to take from, so there is
-a path each time. Good prices leave few units to move. Where many are left (noise far above all counts), several go at
-once. Last, cycles of exchanges that gain are used up: without any, a table is nearest.
+a path each time. Good multipliers leave few units to move. Where many are left (noise far above all counts), several go
+at once. Last, cycles of exchanges that gain are used up: without any, a table is nearest.
 
 *Bounds.* Every loop ends after a number of steps that is known before it begins. Row sums are right from the first
 whole numbers on, and `_right_columns` ends with right column sums: beyond its bound it moves units by the direct way,
@@ -31,7 +32,8 @@ is: its sums are right, and it is nearly the nearest one.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,22 +52,16 @@ FLAT = 1e-9  # of a column's curvature: what is added to it, and the least pivot
 PRECISION = 1e-12  # of costs: what floats can tell apart
 
 
-def nearest_table(target: Floats, weight: Floats, rows: Integers, columns: Integers) -> Integers:
-    """The whole numbers `[rows, columns]`, 0 or more, nearest to `target`, with these sums of rows and of columns.
+class Table(NamedTuple):
+    """What a table should be near to, and the sums that it has: those of rows and of columns are the same in all."""
 
-    >>> nearest_table(np.array([[2.4, 0.2], [1.3, 1.3]]), np.ones((2, 2)), np.array([3, 2]), np.array([4, 1]))
-    array([[3, 0],
-           [1, 1]])
-    """
-    if int(rows.sum()) != int(columns.sum()) or min(rows.min(), columns.min()) < 0:
-        raise ValueError("rows and columns must add up to the same number, and none of them may be negative")
-    found = np.empty(target.shape, dtype=np.int64)
-    goal, precision = np.ascontiguousarray(target, np.float64), np.ascontiguousarray(weight, np.float64)
-    _transport(goal, precision, rows.astype(np.int64), columns.astype(np.int64), found)
-    return found
+    target: Floats  # `[rows, columns]`
+    weight: Floats
+    rows: Integers
+    columns: Integers
 
 
-def settled_tables(mean: Floats, variance: Floats, tree: Hierarchy, sums: Integers) -> Integers:
+def allocate_tables(mean: Floats, variance: Floats, tree: Hierarchy, sums: Integers) -> Integers:
     """Whole numbers `[rows of the tree, sizes]` by category, from the root of the regions down.
 
     `mean` and `variance` are what is believed of each row; `sums` `[regions, sizes]` are settled over all categories:
@@ -85,78 +81,77 @@ def settled_tables(mean: Floats, variance: Floats, tree: Hierarchy, sums: Intege
         parents, below = regions.level_slice(level), regions.level_slice(level + 1)
         starts = regions.child_starts[parents.start : parents.stop + 1] - below.start
         above = tree.on_level(values, level + 1)
-        here = [tree.on_level(each, level + 2) for each in (values, mean, weight)]
-        count = parents.stop - parents.start
-
-        def work(start: int, stop: int, arrays: tuple[Any, ...] = (*here, above, sums[below], starts)) -> None:
-            _families(*arrays, start, stop)  # type: ignore[call-arg]
-
-        in_threads(work, blocks(count * sizes, max(1, count * sizes // 16)))
+        target, weights, found = (tree.on_level(each, level + 2) for each in (mean, weight, values))
+        level_sums = _Sums(sums[below], above, starts)
+        count = (parents.stop - parents.start) * sizes
+        in_threads(partial(_allocate_level, target, weights, level_sums, found), blocks(count, max(1, count // 16)))
     return values
 
 
+class _Sums(NamedTuple):
+    """The sums that the tables of a level keep."""
+
+    rows: Integers  # `[regions, sizes]`, over all categories
+    columns: Integers  # `[categories, parents, sizes]`
+    starts: Integers  # where the children of each parent begin
+
+
 @kernel
-def _families(
-    values: Integers,
-    mean: Floats,
-    weight: Floats,
-    above: Integers,
-    sums: Integers,
-    starts: Integers,
-    start: int,
-    stop: int,
-) -> None:
+def _allocate_level(mean: Floats, weight: Floats, sums: _Sums, values: Integers, start: int, stop: int) -> None:
     """Tables number `start` to `stop` of a level: one for each parent and size."""
     categories, _, sizes = values.shape
     for number in range(start, stop):
         parent, size = number // sizes, number % sizes
-        first, last = starts[parent], starts[parent + 1]
-        target, precision = np.empty((last - first, categories)), np.empty((last - first, categories))
+        first, last = sums.starts[parent], sums.starts[parent + 1]
+        shape = last - first, categories
         rows, columns = np.empty(last - first, np.int64), np.empty(categories, np.int64)
-        found = np.empty((last - first, categories), np.int64)
+        table, found = Table(np.empty(shape), np.empty(shape), rows, columns), np.empty(shape, np.int64)
         for child in range(last - first):
-            rows[child] = sums[first + child, size]
+            rows[child] = sums.rows[first + child, size]
             for category in range(categories):
-                target[child, category] = mean[category, first + child, size]
-                precision[child, category] = weight[category, first + child, size]
+                table.target[child, category] = mean[category, first + child, size]
+                table.weight[child, category] = weight[category, first + child, size]
         for category in range(categories):
-            columns[category] = above[category, parent, size]
-        _transport(target, precision, rows, columns, found)
+            columns[category] = sums.columns[category, parent, size]
+        find_nearest_table(table, found)
         for child in range(last - first):
             for category in range(categories):
                 values[category, first + child, size] = found[child, category]
 
 
 @kernel
-def _transport(target: Floats, weight: Floats, rows: Integers, columns: Integers, found: Integers) -> None:
-    prices = _prices(target, weight, rows, columns)
+def find_nearest_table(table: Table, found: Integers) -> None:
+    """Write the integers nearest to a table's target that have its sums of rows and columns."""
+    target, weight, rows, _ = table
+    multipliers = _column_multipliers(table)
     count, width = target.shape
     shifted = np.empty(width)
     for row in range(count):
         for column in range(width):
-            shifted[column] = target[row, column] + prices[column] / weight[row, column]
+            shifted[column] = target[row, column] + multipliers[column] / weight[row, column]
         _allocate_row(shifted, weight[row], rows[row], found[row])
-    _right_columns(target, weight, columns, found)
+    _right_columns(table, found)
 
 
 @kernel
-def _prices(target: Floats, weight: Floats, rows: Integers, columns: Integers) -> Floats:
-    """Prices of the columns in real numbers, with rows right at each step, until columns are nearly right."""
+def _column_multipliers(table: Table) -> Floats:
+    """Multipliers of the columns in real numbers, with rows right at each step, until columns are nearly right."""
+    target, weight, rows, columns = table
     count, width = target.shape
     of_row, of_column, tried = np.zeros(count), np.zeros(width), np.zeros(width)
     gap, tried_gap = np.empty(width), np.empty(width)
     curve, step = np.empty((width, width)), np.empty(width)
-    _gaps(target, weight, rows, columns, of_column, of_row, gap)
+    _gaps(table, of_column, of_row, gap)
     for _ in range(MOST_TURNS):
         if np.max(np.abs(gap)) < NEAR:
             break
-        _curvature(target, weight, of_column, of_row, curve)
+        _curvature(table, of_column, of_row, curve)
         _newton_step(curve, gap, step)
         better, part = False, 1.0
         for _ in range(MOST_CUTS):
             for column in range(width):
                 tried[column] = of_column[column] + part * step[column]
-            _gaps(target, weight, rows, columns, tried, of_row, tried_gap)
+            _gaps(table, tried, of_row, tried_gap)
             if np.sum(tried_gap**2) < 0.9 * np.sum(gap**2):
                 better = True
                 break
@@ -164,10 +159,10 @@ def _prices(target: Floats, weight: Floats, rows: Integers, columns: Integers) -
         if better:
             of_column[:], gap[:] = tried, tried_gap
             continue
-        _gaps(target, weight, rows, columns, of_column, of_row, gap)
+        _gaps(table, of_column, of_row, gap)
         for column in range(width):
-            of_column[column] = _price(target[:, column], weight[:, column], of_row, float(columns[column]))
-        _gaps(target, weight, rows, columns, of_column, of_row, gap)
+            of_column[column] = _row_multiplier(target[:, column], weight[:, column], of_row, float(columns[column]))
+        _gaps(table, of_column, of_row, gap)
     most = 0.0
     for row in range(count):
         for column in range(width):
@@ -176,43 +171,43 @@ def _prices(target: Floats, weight: Floats, rows: Integers, columns: Integers) -
 
 
 @kernel
-def _close_up(prices: Floats, most: float) -> Floats:
-    """The prices in the same order, neighbours no further apart than `most`, with 0 in the middle of the range."""
-    found, low, height = np.zeros(len(prices)), float(np.min(prices)), 0.0
-    for _ in range(len(prices)):  # the next higher price each time: there is nothing to sort
+def _close_up(given: Floats, most: float) -> Floats:
+    """The multipliers in the same order, neighbours no further apart than `most`, with 0 in the middle of the range."""
+    found, low, height = np.zeros(len(given)), float(np.min(given)), 0.0
+    for _ in range(len(given)):  # the next higher one each time: there is nothing to sort
         after = np.inf
-        for place in range(len(prices)):
-            if low < prices[place] < after:
-                after = prices[place]
+        for place in range(len(given)):
+            if low < given[place] < after:
+                after = given[place]
         if after == np.inf:
             break
         height += min(after - low, most)
-        for place in range(len(prices)):
-            if prices[place] == after:
+        for place in range(len(given)):
+            if given[place] == after:
                 found[place] = height
         low = after
     return found - 0.5 * height
 
 
 @kernel
-def _gaps(
-    target: Floats, weight: Floats, rows: Integers, columns: Integers, of_column: Floats, of_row: Floats, gap: Floats
-) -> None:
-    """What columns lack at these prices, with rows made right by prices of their own, which are put into `of_row`."""
+def _gaps(table: Table, of_column: Floats, of_row: Floats, gap: Floats) -> None:
+    """What columns lack at these multipliers, with rows made right by their own, which are put into `of_row`."""
+    target, weight, rows, columns = table
     for column in range(len(columns)):
         gap[column] = columns[column]
     for row in range(len(rows)):
-        of_row[row] = _price(target[row], weight[row], of_column, float(rows[row]))
+        of_row[row] = _row_multiplier(target[row], weight[row], of_column, float(rows[row]))
         for column in range(len(columns)):
             gap[column] -= max(0.0, target[row, column] + (of_row[row] + of_column[column]) / weight[row, column])
 
 
 @kernel
-def _curvature(target: Floats, weight: Floats, of_column: Floats, of_row: Floats, curve: Floats) -> None:
-    """How column sums change with columns' prices: Σ over rows of D − d dᵀ / Σ d, with d = 1 / weight where x > 0.
+def _curvature(table: Table, of_column: Floats, of_row: Floats, curve: Floats) -> None:
+    """How column sums change with columns' multipliers: Σ over rows of D − d dᵀ / Σ d, with d = 1 / weight where x > 0.
 
     Each row of it adds up to 0. So the diagonal is added up from what stands beside it, where nothing cancels.
     """
+    target, weight = table.target, table.weight
     count, width = target.shape
     curve[:] = 0.0
     give = np.empty(width)
@@ -264,12 +259,12 @@ def _newton_step(curve: Floats, gap: Floats, step: Floats) -> None:
 
 
 @kernel
-def _price(target: Floats, weight: Floats, others: Floats, total: float) -> float:
-    """The price p with Σ max(0, target + (others + p) / weight) = total; with total 0 the largest such p.
+def _row_multiplier(target: Floats, weight: Floats, others: Floats, total: float) -> float:
+    """The multiplier p with Σ max(0, target + (others + p) / weight) = total; with total 0 the largest such p.
 
     The sum is piecewise linear, convex and rising in p, so Newton's method falls towards the root from any point above
     it, and each step but the last leaves a piece behind: there are no more steps than pieces. Above the root lies the
-    price at which one cell alone has the total, and the root of the line on which all cells are positive.
+    one at which one cell alone has the total, and the root of the line on which all cells are positive.
     """
     lowest, highest, slope, need = np.inf, np.inf, 0.0, total
     for place in range(len(target)):
@@ -279,35 +274,35 @@ def _price(target: Floats, weight: Floats, others: Floats, total: float) -> floa
         need -= target[place] + others[place] / weight[place]
     if total <= 0.0:
         return lowest
-    price = max(lowest, min(highest, need / slope))
+    found = max(lowest, min(highest, need / slope))
     for _ in range(len(target) + 2):
         value, slope = 0.0, 0.0
         for place in range(len(target)):
-            cell = target[place] + (others[place] + price) / weight[place]
+            cell = target[place] + (others[place] + found) / weight[place]
             if cell > 0.0:
                 value += cell
                 slope += 1.0 / weight[place]
         if slope == 0.0:  # only where the line's root was rounded down
-            price = highest
+            found = highest
             continue
         step = (value - total) / slope
-        price -= step
-        if step <= 1e-14 * abs(price):  # at the root, or below it by rounding
+        found -= step
+        if step <= 1e-14 * abs(found):  # at the root, or below it by rounding
             break
-    return price
+    return found
 
 
 @kernel
 def _allocate_row(target: Floats, weight: Floats, total: int, found: Integers) -> None:
     """The whole numbers, 0 or more, with this sum and the least Σ weight (x − target)².
 
-    Rounding down from the price leaves less than a unit for each cell to give. Floats leave more where targets are far
-    larger than the total; then several units go at once, a part of what is left each time.
+    Rounding down from the multiplier leaves less than a unit for each cell to give. Floats leave more where targets are
+    far larger than the total; then several units go at once, a part of what is left each time.
     """
     width = len(target)
-    price, left = _price(target, weight, np.zeros(width), float(total)), total
+    multiplier, left = _row_multiplier(target, weight, np.zeros(width), float(total)), total
     for place in range(width):
-        value = np.floor(target[place] + price / weight[place])
+        value = np.floor(target[place] + multiplier / weight[place])
         found[place] = int(min(max(value, 0.0), float(left)))
         left -= found[place]
     if total == 0:
@@ -344,12 +339,12 @@ def _step_cost(target: float, weight: float, value: int, step: int) -> float:
 
 
 @kernel
-def _right_columns(target: Floats, weight: Floats, columns: Integers, found: Integers) -> None:
+def _right_columns(table: Table, found: Integers) -> None:
     """Move units between columns, within rows, until columns have their sums: along cheapest paths."""
-    count, width = target.shape
+    count, width = found.shape
     surplus = np.empty(width, np.int64)
     for column in range(width):
-        surplus[column] = -columns[column]
+        surplus[column] = -table.columns[column]
         for row in range(count):
             surplus[column] += found[row, column]
     costs, by = np.empty((width, width)), np.empty((width, width), np.int64)
@@ -357,7 +352,7 @@ def _right_columns(target: Floats, weight: Floats, columns: Integers, found: Int
     length, before = np.empty(width), np.empty(width, np.int64)
     paths, most_paths = 0, MOST_PATHS + count * width
     while np.any(surplus != 0):  # bound: `most_paths`, and then each turn empties a cell, a surplus or a gap
-        _refresh(target, weight, found, stale, costs, by)
+        _refresh(table, found, stale, costs, by)
         for column in range(width):
             length[column], before[column] = 0.0 if surplus[column] > 0 else np.inf, -1
         _lengths(costs, length, before)
@@ -382,29 +377,20 @@ def _right_columns(target: Floats, weight: Floats, columns: Integers, found: Int
             most = min(most, found[by[before[here], here], before[here]])
             here = before[here]
         units = most // MANY if most >= 2 * MANY and not direct else most if direct else 1
-        here = end
-        for _ in range(width):
-            if here == start:
-                break
-            row = by[before[here], here]
-            found[row, here] += units
-            found[row, before[here]] -= units
-            stale[here] = True
-            here = before[here]
-        stale[start] = True
+        _move_units(found, units, end, start, before, by, stale)
         surplus[end] += units
         surplus[start] -= units
-    _cancel_cycles(target, weight, found, costs, by)
+    _cancel_cycles(table, found, costs, by)
 
 
 @kernel
-def _cancel_cycles(target: Floats, weight: Floats, found: Integers, costs: Floats, by: Integers) -> None:
+def _cancel_cycles(table: Table, found: Integers, costs: Floats, by: Integers) -> None:
     """Move units around columns, within rows, as long as that gains: sums stay as they are."""
-    width = target.shape[1]
+    target, weight, width = table.target, table.weight, found.shape[1]
     stale = np.ones(width, np.bool_)
     length, before = np.empty(width), np.empty(width, np.int64)
     for _ in range(MOST_CYCLES):
-        _refresh(target, weight, found, stale, costs, by)
+        _refresh(table, found, stale, costs, by)
         length[:], before[:] = 0.0, -1
         last = _lengths(costs, length, before)
         if last < 0:
@@ -426,22 +412,40 @@ def _cancel_cycles(target: Floats, weight: Floats, found: Integers, costs: Float
         units = min(most, max(1, int(min(-gain / (2.0 * curve), 1e15))))
         if here != last or units < 1 or units * gain + float(units) ** 2 * curve >= 0.0:
             return
-        for _ in range(width):
-            row = by[before[here], here]
-            found[row, here] += units
-            found[row, before[here]] -= units
-            stale[here] = True
-            here = before[here]
-            if here == last:
-                break
+        _move_units(found, units, last, last, before, by, stale)
 
 
 @kernel
-def _refresh(target: Floats, weight: Floats, found: Integers, stale: Any, costs: Floats, by: Integers) -> None:
+def _move_units(found: Integers, units: int, end: int, start: int, before: Integers, by: Integers, stale: Any) -> None:
+    """Move units to the column `end` along the path, or around the cycle, that comes from `start`."""
+    here = end
+    for _ in range(len(before)):
+        row = by[before[here], here]
+        found[row, here] += units
+        found[row, before[here]] -= units
+        stale[here] = True
+        here = before[here]
+        if here == start:
+            break
+    stale[start] = True
+
+
+@kernel
+def _refresh(table: Table, found: Integers, stale: Any, costs: Floats, by: Integers) -> None:
+    """The row that a unit goes from one column to another in at the least cost, where either column is stale."""
+    target, weight = table.target, table.weight
     for here in range(len(stale)):
         for there in range(len(stale)):
-            if here != there and (stale[here] or stale[there]):
-                _cheapest(target, weight, found, here, there, costs, by)
+            if here == there or not (stale[here] or stale[there]):
+                continue
+            best, cheapest = -1, np.inf
+            for row in range(len(found)):
+                if found[row, here] > 0:
+                    cost = _step_cost(target[row, here], weight[row, here], found[row, here], -1)
+                    cost += _step_cost(target[row, there], weight[row, there], found[row, there], 1)
+                    if cost < cheapest:
+                        best, cheapest = row, cost
+            costs[here, there], by[here, there] = cheapest, best
     stale[:] = False
 
 
@@ -462,19 +466,3 @@ def _lengths(costs: Floats, length: Floats, before: Integers) -> int:
         if last < 0:
             return last
     return last
-
-
-@kernel
-def _cheapest(
-    target: Floats, weight: Floats, found: Integers, here: int, there: int, costs: Floats, by: Integers
-) -> None:
-    """The row that a unit goes from one column to another in at the least cost."""
-    best, cheapest = -1, np.inf
-    for row in range(target.shape[0]):
-        if found[row, here] > 0:
-            cost = _step_cost(target[row, here], weight[row, here], found[row, here], -1) + _step_cost(
-                target[row, there], weight[row, there], found[row, there], 1
-            )
-            if cost < cheapest:
-                best, cheapest = row, cost
-    costs[here, there], by[here, there] = cheapest, best

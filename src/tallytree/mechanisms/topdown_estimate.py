@@ -32,7 +32,7 @@ from tallytree.estimate.intervals.typical import chances, digest_of
 from tallytree.estimate.least_squares import added_up, subtree_estimates, tridiagonal_least_squares
 from tallytree.estimate.posterior import ROUNDS, LeafPosterior, count_posterior, list_posterior, widest
 from tallytree.estimate.shrinkage import can_shrink, shrink_rows
-from tallytree.estimate.transport import settled_tables
+from tallytree.estimate.transport import allocate_tables
 from tallytree.mechanisms.measured_leaves import (
     counted_leaves,
     measured_lists,
@@ -259,7 +259,7 @@ def _from_posterior(settings: Settings, measurements: Measurements) -> tuple[Int
     It is sharper than unbiased estimates, and biased where size distributions do not fit: `_weigh` notices.
     """
     tree, lists = measurements.hierarchy, _has_lists(measurements)
-    leaves, found = tree.level_slice(tree.depth - 1), _posterior(settings, measurements).beliefs
+    leaves, found = tree.level_slice(tree.depth - 1), _posterior(settings, measurements).marginals
     values, noise = noisy_values(measurements)
     front = _counted_sizes(measurements, noise)
     if not front[0] and (first := measured_totals(measurements)) is not None:
@@ -406,7 +406,7 @@ def estimate_details(
 
 def allocate_categories(measurements: Measurements, over: Estimate) -> Estimate:
     """Counts by category within settled sums `over` all categories."""
-    counts = settled_tables(
+    counts = allocate_tables(
         *_unbiased(measurements, "counts"),
         measurements.hierarchy,
         over.counts,
@@ -422,7 +422,7 @@ def allocate_listed(mean: Floats, variance: Floats, tree: Hierarchy, listed: Int
     itself: where all groups of a category are large, the first few of its numbers are the same.
     """
     rows = fit_monotone(mean, np.sqrt(variance), None)
-    return settled_tables(rows[:, :1], variance[:, :1], tree, listed[:, np.newaxis])[:, 0]
+    return allocate_tables(rows[:, :1], variance[:, :1], tree, listed[:, np.newaxis])[:, 0]
 
 
 def estimate_root(mean: Floats, deviation: Floats, tree: Hierarchy, totals: Integers | None) -> Floats:

@@ -27,7 +27,7 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.kernels import kernel
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.checks import SUM_LIMIT, Weights, integer_table, whole_weights
+from tallytree.estimate.checks import SUM_LIMIT, Weights, integer_table, integer_weights
 
 MOST_ENTRIES = 1 << 26  # of all tables together: half a gigabyte
 ENTRY_SECONDS = 60.0  # CP-SAT's limit for one entry, which takes it milliseconds
@@ -53,7 +53,7 @@ def table_estimate(
     With `per_entry` a constraint solver makes every entry of every table: for a few hundred entries, not more.
     """
     noisy = integer_table(noisy, len(hierarchy))
-    level_weights = whole_weights(weights, hierarchy.depth)
+    level_weights = integer_weights(weights, hierarchy.depth)
     if len(reaches) != hierarchy.depth or min(reaches) < 0:
         raise SpecError(f"expected {hierarchy.depth} reaches of 0 or more, one per level from the root down")
     entries = table_entries(hierarchy, noisy.shape[1], reaches)

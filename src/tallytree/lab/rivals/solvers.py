@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.checks import Weights, integer_table, whole_weights
+from tallytree.estimate.checks import Weights, integer_table, integer_weights
 
 MOST_CELLS = 4_000  # of an exact program, regions × sizes: some seconds for SCIP; twice as many take minutes
 MOST_SECONDS = 120.0  # that SCIP may take
@@ -47,7 +47,7 @@ class _Program:
     def on_tree(cls, noisy: NDArray[Any], hierarchy: Hierarchy, weights: Weights) -> _Program:
         noisy = integer_table(noisy, len(hierarchy))
         sizes = noisy.shape[1]
-        of_level = np.array(whole_weights(weights, hierarchy.depth), dtype=np.int64)
+        of_level = np.array(integer_weights(weights, hierarchy.depth), dtype=np.int64)
         program = cls(noisy, np.repeat(of_level[hierarchy.level_of], sizes))
         for region in range(int(hierarchy.level_starts[-2])):
             family = [*hierarchy.children_of(region), region]

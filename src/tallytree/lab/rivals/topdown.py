@@ -41,10 +41,10 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import in_threads, kernel
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.checks import Weights, check_sums, fixed_total, integer_table, level_weights, whole_weights
-from tallytree.estimate.layout import Tree, columns, put_columns, tiles
+from tallytree.estimate.checks import Weights, check_sums, fixed_total, integer_table, integer_weights, level_weights
+from tallytree.estimate.layout import Tree, tiles, with_parents
 from tallytree.estimate.least_squares import subtree_estimates
-from tallytree.estimate.relaxation import relaxed, whole_parts, whole_root
+from tallytree.estimate.relaxation import integer_parts, integer_root, relaxed
 
 
 def top_down(
@@ -82,8 +82,9 @@ def _root(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Wei
         hierarchy.parents[:regions].tolist(),
         hierarchy.carried[:regions].tolist(),
     )
-    _, amounts = relaxed(noisy[:regions], Tree.of(top, whole_weights(weights, hierarchy.depth)[:both]), total)
-    return whole_root(amounts, total)
+    tree = Tree.of(top, integer_weights(weights, hierarchy.depth)[:both])
+    _, amounts = relaxed(*with_parents(noisy[:regions], tree), total)
+    return integer_root(amounts, total)
 
 
 # -------------------------------------------------------------------- BlueDown
@@ -122,9 +123,9 @@ def blue_down(
 def _blue_root(lower: Floats, total: int | None) -> Integers:
     """The root's counts, all of one variance: none negative and, where there is a total, adding up to it."""
     if total is None:
-        return whole_root(np.maximum(lower, 0.0), None)
+        return integer_root(np.maximum(lower, 0.0), None)
     alike = np.ones(len(lower))
-    return whole_root(np.maximum(lower + pull(lower, alike, total), 0.0), total)
+    return integer_root(np.maximum(lower + pull(lower, alike, total), 0.0), total)
 
 
 def _allocate(counts: Integers, wanted: Floats, variance: Floats, hierarchy: Hierarchy) -> None:
@@ -170,7 +171,7 @@ def _allocate_tile(
             spread = variance[first:last]
             near = np.maximum(children + spread * pull(children, spread, amount), 0.0)
             parts = np.empty(last - first, dtype=np.int64)
-            whole_parts(near, amount, (region + size) % (last - first), parts)
+            integer_parts(near, amount, (region + size) % (last - first), parts)
             counts[first:last, size] = parts
 
 
@@ -205,12 +206,12 @@ def chebyshev_down(
 
 @kernel
 def _move_all(counts: Integers, child_starts: Integers, first_leaf: int, start: int, stop: int) -> None:
-    tile = columns(counts, start, stop)
+    tile = np.ascontiguousarray(counts[:, start:stop].T)  # each column as a contiguous row
     for size in range(stop - start):
         column = tile[size]
         for region in range(first_leaf):
             move(column[child_starts[region] : child_starts[region + 1]], column[region])
-    put_columns(counts, start, tile)
+    counts[:, start:stop] = tile.T
 
 
 @kernel
