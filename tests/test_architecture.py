@@ -379,10 +379,8 @@ REPEATED_NAMES = {
 }
 COMPLEX = {
     "domain.categories.__post_init__",
-    "estimate.transport._right_columns",
     "estimate.allocation._give",
     "estimate.posterior._smooth",
-    "estimate.relaxation._step",
     "estimate.matching.share",
     "domain.hierarchy.from_edges",
 }
