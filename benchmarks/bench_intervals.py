@@ -25,7 +25,7 @@ from common import best_of, even_tree, report, rise_of_peak
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals import tails as noise_tails
 from tallytree.estimate.intervals.guaranteed import guaranteed
-from tallytree.estimate.intervals.typical import REPLICATES, typical
+from tallytree.estimate.intervals.typical import REPLICATES, Simulation, typical
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy.measurements import Measurements
@@ -136,9 +136,9 @@ def against_estimating(shape: tuple[int, ...], sizes: int, mechanism: str) -> No
         inside += process_time() - start
         return found
 
-    typical(measurements, counts, estimate, replicates=2).intervals  # noqa: B018
+    typical(measurements, counts, Simulation(estimate), replicates=2).intervals  # noqa: B018
     inside = 0.0
-    whole = best_of(1, lambda: typical(measurements, counts, estimate).intervals)
+    whole = best_of(1, lambda: typical(measurements, counts, Simulation(estimate)).intervals)
     drawing = REPLICATES * best_of(3, lambda: draw_all(measurements))
     beyond, beyond_both = whole / inside - 1, whole / (inside + drawing) - 1
     report(
@@ -178,7 +178,7 @@ def peak(kind: str, shape: list[int], sizes: int) -> float:
         if kind == "guaranteed":
             guaranteed(m, c)
         else:
-            typical(m, c, estimate, replicates=5)
+            typical(m, c, Simulation(estimate), replicates=5)
 
     work(small, few)
     return rise_of_peak(lambda: work(measurements, counts)) / counts.nbytes

@@ -35,7 +35,7 @@ from tallytree.core.arrays import Integers
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.interval import Intervals
-from tallytree.estimate.intervals.typical import typical
+from tallytree.estimate.intervals.typical import Simulation, typical
 from tallytree.lab.datasets import make
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import prepare
@@ -197,7 +197,7 @@ def intervals_of(case: Case, epsilon: str, run: int) -> tuple[str, list[Interval
     counts = chosen.estimate(measurements).counts
     found = [each for level in LEVELS if (each := guaranteed(measurements, counts, level=level)) is not None]
     played = chosen.played(measurements, counts)
-    replicated = typical(measurements, counts, chosen.estimate, settle=chosen.settle, played=played)
+    replicated = typical(measurements, counts, Simulation(chosen.estimate, chosen.settle, played))
     way = "bands" if "bands" in chosen.options else chosen.options.get("leaves")
     name = chosen.name if way is None else f"{chosen.name}, {way}"
     return name, found + [replicated.intervals_at(level) for level in LEVELS]

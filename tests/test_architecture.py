@@ -385,10 +385,6 @@ COMPLEX = {
     "domain.hierarchy.from_edges",
 }
 MANY_PARAMETERS = {
-    "estimate.intervals.one_sided_bounds._bound",
-    "estimate.intervals.typical._put_ends",
-    "estimate.intervals.typical.typical",
-    "estimate.shrinkage.shrink_rows",
     "lab.rivals.hgem._step",
     "lab.runner.compare",
     "mechanisms.topdown_estimate._borrow",

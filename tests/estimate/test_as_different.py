@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.estimate.shrinkage import _root_of_gain, shrink_rows
+from tallytree.estimate.shrinkage import MeasuredRows, _root_of_gain, shrink_rows
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.trees import even_tree
@@ -29,7 +29,7 @@ def test_rows_as_far_apart_as_true_ones_are_neither_noisy_nor_alike():
     noisy = true + 30 * rng.normal(size=(400, 5))
     above = np.tile(400 * 1000 * shape, (400, 1))
     facts = noisy, np.full(5, 900.0), groups, above, np.full(400, 400_000.0)
-    drawn, apart = shrink_rows(*facts), shrink_rows(*facts, apart_as_true=True)
+    drawn, apart = shrink_rows(MeasuredRows(*facts)), shrink_rows(MeasuredRows(*facts), apart_as_true=True)
     spread = [np.mean((rows - groups[:, None] * shape) ** 2) for rows in (drawn.mean, true, apart.mean, noisy)]
     assert spread[0] < 0.8 * spread[1]
     assert abs(spread[2] - spread[1]) < 0.2 * spread[1] < spread[3] - spread[1]

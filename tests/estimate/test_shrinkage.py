@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tallytree.estimate.shrinkage import MOST_SIZES, shrink_rows
+from tallytree.estimate.shrinkage import MOST_SIZES, MeasuredRows, shrink_rows
 
 SHAPE = np.array([0.9, 0.6, 0.3, 0.1])
 
@@ -25,7 +25,7 @@ def drawn(rng: np.random.Generator, truth: np.ndarray, groups: int, scale: float
     noisy = truth + rng.laplace(0, scale, truth.shape)
     above = np.tile(truth.sum(axis=0), (leaves, 1))
     size = np.full(leaves, float(groups))
-    return noisy, shrink_rows(noisy, np.full(truth.shape[1], 2 * scale**2), size, above, size * leaves)
+    return noisy, shrink_rows(MeasuredRows(noisy, np.full(truth.shape[1], 2 * scale**2), size, above, size * leaves))
 
 
 @pytest.mark.parametrize(("differ", "most"), [(0.0, 0.5), (0.05, 0.6)])
@@ -60,10 +60,14 @@ def test_any_noise_and_any_number_of_leaves_give_finite_rows(scale: float, leave
 def test_empty_leaves_hold_nothing_and_many_sizes_are_left_alone() -> None:
     rng = np.random.default_rng(4)
     noisy = rng.normal(0, 5, (3, 4))
-    found = shrink_rows(noisy, np.full(4, 25.0), np.array([0.0, 8.0, 0.0]), np.tile(8 * SHAPE, (3, 1)), np.full(3, 8.0))
+    found = shrink_rows(
+        MeasuredRows(noisy, np.full(4, 25.0), np.array([0.0, 8.0, 0.0]), np.tile(8 * SHAPE, (3, 1)), np.full(3, 8.0))
+    )
     assert found.mean[0].tolist() == [0.0] * 4
     wide = rng.normal(0, 5, (3, MOST_SIZES + 1))
-    same = shrink_rows(wide, np.full(MOST_SIZES + 1, 25.0), np.full(3, 9.0), np.ones_like(wide), np.full(3, 27.0))
+    same = shrink_rows(
+        MeasuredRows(wide, np.full(MOST_SIZES + 1, 25.0), np.full(3, 9.0), np.ones_like(wide), np.full(3, 27.0))
+    )
     assert np.array_equal(same.mean, wide)
     assert same.part == 0
 
@@ -80,11 +84,11 @@ def by_kind(rng: np.random.Generator, kinds: int, each: int, groups: int, scale:
 def test_kinds_with_many_regions_are_drawn_as_each_by_itself() -> None:
     rng = np.random.default_rng(5)
     _, facts = by_kind(rng, 3, 200, 300, 20.0, np.zeros((200, len(SHAPE))))
-    found = shrink_rows(*facts, kinds=3, in_common=True)
+    found = shrink_rows(MeasuredRows(*facts, kinds=3), in_common=True)
     noisy, noise, *rest = facts
     for kind in range(3):
         some = slice(200 * kind, 200 * (kind + 1))
-        alone = shrink_rows(noisy[some], noise, *(each[some] for each in rest))
+        alone = shrink_rows(MeasuredRows(noisy[some], noise, *(each[some] for each in rest)))
         assert np.allclose(found.mean[some], alone.mean, rtol=0, atol=1e-9)
         assert np.allclose(found.variance[some], alone.variance)
 
@@ -97,7 +101,7 @@ def test_few_regions_keep_what_their_kinds_have_in_common() -> None:
         truth, facts = by_kind(rng, 6, 8, 300, 40.0, differ)
         right, noisy = (each.reshape(6, 8, -1).sum(axis=0) for each in (truth, facts[0]))
         for errors, in_common in ((lost, False), (kept, True)):
-            found = shrink_rows(*facts, kinds=6, in_common=in_common).mean.reshape(6, 8, -1).sum(axis=0)
+            found = shrink_rows(MeasuredRows(*facts, kinds=6), in_common=in_common).mean.reshape(6, 8, -1).sum(axis=0)
             errors.append(np.abs(found - right).mean())
         sums.append(np.abs(noisy - right).mean())
     assert np.mean(kept) < 1.1 * np.mean(sums)
@@ -107,11 +111,11 @@ def test_few_regions_keep_what_their_kinds_have_in_common() -> None:
 def test_noise_may_differ_from_region_to_region() -> None:
     rng = np.random.default_rng(7)
     truth, (noisy, noise, *rest) = by_kind(rng, 1, 100, 300, 20.0, np.zeros((100, len(SHAPE))))
-    same = shrink_rows(noisy, np.tile(noise, (100, 1)), *rest)
-    assert np.allclose(same.mean, shrink_rows(noisy, noise, *rest).mean)
+    same = shrink_rows(MeasuredRows(noisy, np.tile(noise, (100, 1)), *rest))
+    assert np.allclose(same.mean, shrink_rows(MeasuredRows(noisy, noise, *rest)).mean)
     known = np.tile(noise, (100, 1))
     known[50:] *= 1e-9  # as good as exact
-    found = shrink_rows(np.concatenate([noisy[:50], truth[50:]]), known, *rest)
+    found = shrink_rows(MeasuredRows(np.concatenate([noisy[:50], truth[50:]]), known, *rest))
     assert np.all(found.variance[50:] <= 1e-5)
     assert np.allclose(found.mean[50:], truth[50:], rtol=0, atol=0.01)
     assert np.abs(found.mean[:50] - truth[:50]).mean() < 0.7 * np.abs(noisy[:50] - truth[:50]).mean()
@@ -125,6 +129,8 @@ def test_rows_are_finite_where_counts_exceed_the_noise_by_many_orders_of_magnitu
         above = -np.sort(-np.floor(10 ** rng.uniform(0, 12, (rows, sizes))), axis=1)
         groups = np.floor(10 ** rng.uniform(0, 12, rows))
         noise, noisy = 10 ** rng.uniform(-16, 6, (rows, sizes)), rng.normal(0, 10 ** rng.uniform(0, 12), (rows, sizes))
-        found = shrink_rows(noisy, noise, groups, above, np.maximum(above[:, 0], groups), apart_as_true=apart)
+        found = shrink_rows(
+            MeasuredRows(noisy, noise, groups, above, np.maximum(above[:, 0], groups)), apart_as_true=apart
+        )
         assert np.isfinite(found.mean).all()
         assert (found.variance > 0).all()

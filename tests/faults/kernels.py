@@ -32,7 +32,7 @@ from tallytree.estimate.least_squares import added_up, subtree_estimates, tree_l
 from tallytree.estimate.matching import matched
 from tallytree.estimate.nearest import is_optimal, nearest_consistent
 from tallytree.estimate.posterior import Counted, Lists, count_posterior, list_posterior
-from tallytree.estimate.shrinkage import shrink_rows
+from tallytree.estimate.shrinkage import MeasuredRows, shrink_rows
 from tallytree.estimate.simplex import nearest_with_total
 from tallytree.estimate.transport import allocate_tables
 from tallytree.lab.rivals.cost_tables import table_estimate
@@ -479,16 +479,8 @@ def shrinkage(rng: Generator) -> None:
     most = np.maximum(above[:, 0], groups)
     noise = magnitudes(rng, sizes if rng.random() < 0.5 else (rows, sizes), -16, 16)
     for apart in (False, True):
-        found = shrink_rows(
-            reals(rng, (rows, sizes)),
-            noise,
-            groups,
-            above,
-            most,
-            kinds=kinds,
-            in_common=bool(rng.integers(2)),
-            apart_as_true=apart,
-        )
+        measured = MeasuredRows(reals(rng, (rows, sizes)), noise, groups, above, most, kinds)
+        found = shrink_rows(measured, in_common=bool(rng.integers(2)), apart_as_true=apart)
         need(np.isfinite(found.mean).all(), "rows that are drawn to their parents are not finite")
         need(
             (found.variance > 0).all() and np.isfinite(found.variance).all(),

@@ -39,14 +39,14 @@ from tallytree.core.progress import Tell, nobody
 WORTH_IT = 0.78  # π / 4: with less than this part of the variance left, normal errors are smaller than Laplace ones
 CLASSES_PER_E = 4  # regions whose numbers of groups and whose noise differ by less than a factor e^(1/4) are alike
 FEWEST_REGIONS, REGIONS_PER_SIZE = 60, 8  # that differences between regions are fitted to together
-MOST_SIZES = 64  # beyond, each size by itself would be all there is to look at: nothing is borrowed there
+MOST_SIZES = 64  # beyond, each size by itself would be all there is to look at: nothing is shrunk there
 LEAST_LEFT = 1e-3  # of the noise's variance
 LEAST_NOISE = 1e-6  # a variance: with less, counts are as good as exact, and covariances need not be sharper
 LEAST_RATIO = 1e-12  # of the noise's variance to the signal's: with less, rounding makes covariances indefinite
 
 
-class Borrowed(NamedTuple):
-    """Rows drawn towards their parents' shapes, the variances left, and the part of the rows that is borrowed."""
+class Shrinkage(NamedTuple):
+    """Rows shrunk towards their parents' shapes, the variances left, and the part of the rows that is the parents'."""
 
     mean: Floats
     variance: Floats
@@ -61,29 +61,34 @@ class _Alike(NamedTuple):
     noise: Floats  # [sizes]
 
 
-def shrink_rows(
-    noisy: Floats,
-    noise: Floats,
-    groups: Floats,
-    above: Floats,
-    groups_above: Floats,
-    *,
-    kinds: int = 1,
-    in_common: bool = False,
-    apart_as_true: bool = False,
-    tell: Tell = nobody,
-) -> Borrowed:
-    """`noisy` rows `[regions, sizes]` drawn to the rows `above` of their parents, which have `groups_above` groups.
+class MeasuredRows(NamedTuple):
+    """Noisy rows `[regions, sizes]` of numbers of groups, and those of the regions' parents.
 
-    `noise` is its variance, `[sizes]`, or a row for each region. Of `kinds` (categories) there are equally many regions
-    each, one kind after another. With `in_common`, what all kinds of a region have in common is looked for first, and
-    kept: where regions are few it may show in the sum over kinds alone. `apart_as_true` leaves rows as different as the
-    truth is believed to be.
+    `noise` is the variance of the noise, `[sizes]`, or a row for each region. Of `kinds` (categories) there are equally
+    many regions each, one kind after another.
     """
+
+    noisy: Floats
+    noise: Floats
+    groups: Floats
+    above: Floats
+    groups_above: Floats
+    kinds: int = 1
+
+
+def shrink_rows(
+    rows: MeasuredRows, *, in_common: bool = False, apart_as_true: bool = False, tell: Tell = nobody
+) -> Shrinkage:
+    """Rows shrunk towards those of their parents.
+
+    With `in_common`, what all kinds of a region have in common is looked for first, and kept: where regions are few it
+    may show in the sum over kinds alone. `apart_as_true` leaves rows as different as the truth is believed to be.
+    """
+    noisy, noise, groups, above, groups_above, kinds = rows
     regions, sizes = noisy.shape
     noise = _at_least_some(noise, noisy.shape)
     if not can_shrink(sizes):
-        return Borrowed(noisy, noise, 0.0)
+        return Shrinkage(noisy, noise, 0.0)
     share = groups / np.maximum(groups_above, 1.0)
     lots, common = _put_together(noise, groups, above, share, kinds), None
     if in_common and kinds > 1 and regions // kinds < _enough(sizes):
@@ -112,7 +117,7 @@ def shrink_rows(
             mean[one.members] += np.where(rest < 1.0, difference @ pull - difference, 0.0)
             variance[one.members] *= rest
             taken += len(one.members) * float(np.mean(1.0 - rest))
-    return Borrowed(mean, variance, taken / max(1, regions - int(empty.sum())))
+    return Shrinkage(mean, variance, taken / max(1, regions - int(empty.sum())))
 
 
 def can_shrink(sizes: int) -> bool:

@@ -31,7 +31,7 @@ from tallytree.estimate.allocation import allocate_rows, fit_monotone, keep_sums
 from tallytree.estimate.intervals.typical import chances, digest_of
 from tallytree.estimate.least_squares import added_up, subtree_estimates, tridiagonal_least_squares
 from tallytree.estimate.posterior import ROUNDS, LeafPosterior, count_posterior, list_posterior, widest
-from tallytree.estimate.shrinkage import can_shrink, shrink_rows
+from tallytree.estimate.shrinkage import MeasuredRows, can_shrink, shrink_rows
 from tallytree.estimate.transport import allocate_tables
 from tallytree.mechanisms.measured_leaves import (
     counted_leaves,
@@ -214,13 +214,9 @@ def _borrow(
     groups, groups_above = own[rows].astype(np.float64), own[parents].astype(np.float64)
     believed_mean, believed_deviation = mean[rows, begin:], deviation[rows, begin:]
     given, variance = (believed_mean, believed_deviation**2) if noisy is None else (each[:, begin:] for each in noisy)
+    above = settled_above[:, begin:].astype(np.float64)[parents]
     drawn = shrink_rows(
-        given,
-        variance,
-        groups,
-        settled_above[:, begin:].astype(np.float64)[parents],
-        groups_above,
-        kinds=len(tree.by),
+        MeasuredRows(given, variance, groups, above, groups_above, len(tree.by)),
         in_common=level < tree.depth - 1,
         apart_as_true=apart_as_true,
         tell=piece(tell, 0.1, 1.0),

@@ -15,6 +15,7 @@ from tallytree.core.progress import Stage
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.typical import (
     ReplicateNoise,
+    Simulation,
     digest_of,
     factor_for,
     remeasured,
@@ -56,7 +57,11 @@ def test_the_ends_are_those_of_all_replicates_kept_and_squared(sizes, budget):
     truth = small(sizes=sizes)
     chosen, measurements, counts = released(truth, budget, "twin")
     found = typical(
-        measurements, counts, chosen.estimate, replicates=7, functions=[lambda each: each[:, 2:5].sum(axis=1)]
+        measurements,
+        counts,
+        Simulation(chosen.estimate),
+        replicates=7,
+        functions=[lambda each: each[:, 2:5].sum(axis=1)],
     )
     noises = [ReplicateNoise(digest_of(measurements), number) for number in range(7)]
     all_of_them = [chosen.estimate(remeasured(measurements, counts, noise)).counts for noise in noises]
@@ -100,7 +105,7 @@ def test_every_mechanism_that_can_be_released_has_them(name, public_totals):
     chosen = MECHANISMS[name].configured(options)
     measurements = measured(truth, chosen, name)
     counts = chosen.estimate(measurements).counts
-    found = typical(measurements, counts, chosen.estimate, replicates=3, settle=chosen.settle).intervals
+    found = typical(measurements, counts, Simulation(chosen.estimate, chosen.settle), replicates=3).intervals
     assert (found.lower >= 0).all()
     assert (found.lower <= counts).all()
     assert (counts <= found.upper).all()
@@ -115,9 +120,7 @@ def test_lists_of_sizes_are_measured_again_with_their_totals(public_totals):
     chosen = MECHANISMS["coc-matching"].configured(options)
     measurements = measured(truth, chosen, "lists")
     counts = chosen.estimate(measurements).counts
-    again = [
-        remeasured(measurements, counts, ReplicateNoise(b"lists", number), settle=chosen.settle) for number in range(2)
-    ]
+    again = [remeasured(measurements, counts, ReplicateNoise(b"lists", number), chosen.settle) for number in range(2)]
     lists = [part for part in again[0].measured if part.view == "sorted_sizes"]
     assert [part.view for part in again[0].measured] == [part.view for part in measurements.measured]
     for part in lists:
@@ -125,7 +128,7 @@ def test_lists_of_sizes_are_measured_again_with_their_totals(public_totals):
         assert part.values.dtype == measurements.on_level(part.level).values.dtype
     totals = [each.known_totals for each in again]
     assert np.array_equal(*totals) == public_totals
-    found = typical(measurements, counts, chosen.estimate, replicates=3, settle=chosen.settle).intervals
+    found = typical(measurements, counts, Simulation(chosen.estimate, chosen.settle), replicates=3).intervals
     assert (found.upper - found.lower).max() > 1
 
 
@@ -135,7 +138,7 @@ def covered(truth, budget, *, level, runs, planted=None, mechanism="auto"):
     for run in range(runs):
         chosen, measurements, counts = released(truth, budget, "coverage", run, mechanism=mechanism)
         both = (
-            typical(measurements, counts, chosen.estimate, level=level).intervals,
+            typical(measurements, counts, Simulation(chosen.estimate), level=level).intervals,
             guaranteed(measurements, counts, level=level),
         )
         for intervals in both:
@@ -192,7 +195,7 @@ def test_functions_of_counts_stream_through_the_same_replicates():
     found = typical(
         measurements,
         counts,
-        chosen.estimate,
+        Simulation(chosen.estimate),
         replicates=4,
         functions=functions,
         progress=seen.append,
@@ -219,11 +222,11 @@ def test_wrong_input_is_refused():
     chosen, measurements, counts = released(small(), tt.Budget(epsilon=1), "wrong")
     for replicates in (1, 0, True, 2.5):
         with pytest.raises(SpecError, match="replicates"):
-            typical(measurements, counts, chosen.estimate, replicates=replicates)
+            typical(measurements, counts, Simulation(chosen.estimate), replicates=replicates)
     with pytest.raises(SpecError, match="level of an interval"):
-        typical(measurements, counts, chosen.estimate, level=2)
+        typical(measurements, counts, Simulation(chosen.estimate), level=2)
     with pytest.raises(SpecError, match=r"counts is .* one row per region"):
-        typical(measurements, counts[:-1], chosen.estimate)
+        typical(measurements, counts[:-1], Simulation(chosen.estimate))
 
 
 def test_where_leaves_borrow_typical_intervals_hold_about_as_often_as_they_say():
@@ -240,7 +243,7 @@ def test_where_leaves_borrow_typical_intervals_hold_about_as_often_as_they_say()
         released = chosen.estimate(measurements).counts
         for better, kept in held.items():
             played = chosen.played(measurements, released) if better else None
-            found = typical(measurements, released, chosen.estimate, played=played).intervals
+            found = typical(measurements, released, Simulation(chosen.estimate, truth=played)).intervals
             true = truth.all_levels()
             kept.append(((found.lower <= true) & (true <= found.upper))[leaves].mean())
     assert np.mean(held[True]) > 0.9
@@ -266,7 +269,7 @@ def test_where_lists_are_measured_typical_intervals_hold_at_least_nine_in_ten_of
     found = {}
     for better in (True, False):
         played = chosen.played(measurements, counts) if better else None
-        intervals = typical(measurements, counts, chosen.estimate, played=played).intervals
+        intervals = typical(measurements, counts, Simulation(chosen.estimate, truth=played)).intervals
         for one in strata(intervals, true, tree, kinds_of(true)):
             if one.cells >= 100:
                 found[better, one.level, one.kind] = one.coverage

@@ -282,11 +282,6 @@ class LinearSum:
         """No further from the truth is the estimate, with at least this probability."""
         return self.reach(1 - checked_level(level))
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """The estimate ± its half-width."""
-        half = self.half_width(level)
-        return self.estimate - half, self.estimate + half
-
 
 @dataclass(frozen=True)
 class Ratio:
@@ -302,16 +297,12 @@ class Ratio:
         return math.isfinite(self.lower) and math.isfinite(self.upper)
 
 
-def linear_estimate(
-    measurements: Measurements | MeasuredView, regions: Iterable[int], sizes: Iterable[int]
-) -> LinearSum:
+def linear_estimate(view: MeasuredView, regions: Iterable[int], sizes: Iterable[int]) -> LinearSum:
     """How many groups of the given sizes lie in the union of the given regions (indices of the hierarchy).
 
     A region within another one that is given too counts once. The last size stands for all larger ones. Unknown
-    regions or sizes and empty sums are refused with a SpecError; measurements that allow no linear estimate with a
-    ReleaseError. Who has many questions makes one `MeasuredView` and gives that in place of the measurements.
+    regions or sizes and empty sums are refused with a SpecError.
     """
-    view = _viewed(measurements)
     facts = view.measurements
     wanted = _checked_sizes(sizes, range(facts.first_size, facts.max_size + 1))
     by_size = np.zeros(facts.max_size + 2)
@@ -319,31 +310,20 @@ def linear_estimate(
     return _summed(view, _union(regions, facts.hierarchy), by_size)
 
 
-def entities(measurements: Measurements | MeasuredView, regions: Iterable[int]) -> LinearSum:
+def entities(view: MeasuredView, regions: Iterable[int]) -> LinearSum:
     """Σ size · count in the union of regions, the last size counted as itself: so truncated at the largest size."""
-    view = _viewed(measurements)
     by_size = np.arange(view.measurements.max_size + 2, dtype=np.float64)
     by_size[-1] = 0.0
     return _summed(view, _union(regions, view.measurements.hierarchy), by_size)
 
 
-def groups(measurements: Measurements | MeasuredView, regions: Iterable[int]) -> LinearSum:
+def groups(view: MeasuredView, regions: Iterable[int]) -> LinearSum:
     """How many groups there are in the union of regions; exact, with variance 0, where totals are public."""
-    view, named = _viewed(measurements), list(regions)
-    facts = view.measurements
+    facts, named = view.measurements, list(regions)
     if facts.region_totals is None:
         return linear_estimate(view, named, range(facts.first_size, facts.max_size + 1))
     union = _union(named, facts.hierarchy)
     return LinearSum((), float(facts.region_totals[union].sum()))
-
-
-def mean_size(measurements: Measurements | MeasuredView, regions: Iterable[int], *, level: float = 0.95) -> Ratio:
-    """Entities per group in the union of regions, with its interval; sizes are truncated at the largest one.
-
-    Groups of size 0 count where totals are public, and are not known of where they are private.
-    """
-    view, named = _viewed(measurements), list(regions)
-    return ratio(entities(view, named), groups(view, named), level=level)
 
 
 def ratio(numerator: LinearSum, denominator: LinearSum, *, level: float = 0.95) -> Ratio:
@@ -372,10 +352,6 @@ def ratio(numerator: LinearSum, denominator: LinearSum, *, level: float = 0.95) 
 
 
 # -------------------------------------------------------------------- how a sum is made
-
-
-def _viewed(measurements: Measurements | MeasuredView) -> MeasuredView:
-    return measurements if isinstance(measurements, MeasuredView) else MeasuredView.of(measurements)
 
 
 def _summed(view: MeasuredView, union: list[int], by_size: Floats) -> LinearSum:

@@ -56,6 +56,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,8 +122,8 @@ def _of_lists(measurements: Measurements, parts: list[Measurement], chances: Flo
     for part in parts:
         below, last = (0, sizes) if part.sizes is None else (part.sizes.first - 1, part.sizes.last)
         reaches, reach_of = _reaches(part, lengths, chances / 2 if private else chances)
-        work = partial(_bound, part.values, starts, most, reaches, reach_of, below, last, low, high)
-        in_threads(work, blocks(len(lengths), REGIONS_AT_ONCE))
+        lists = _Lists(part.values, starts, most, reaches, reach_of)
+        in_threads(partial(_bound, lists, below, last, low, high), blocks(len(lengths), REGIONS_AT_ONCE))
     return low, high
 
 
@@ -156,20 +157,19 @@ def _reach(kind: NoiseKind, scale: Fraction, width: int, chance: float) -> float
     return quantile(kind, scale, width, 1.0, chance) / math.sqrt(width)
 
 
+class _Lists(NamedTuple):
+    """Noisy lists, the most groups that each region has, and how far means of their places may be off."""
+
+    values: NDArray[np.int64]
+    starts: Integers
+    most: Integers
+    reaches: Floats  # `[kinds of regions, widths]`
+    reach_of: Integers
+
+
 @kernel
-def _bound(
-    values: NDArray[np.int64],
-    starts: Integers,
-    most: Integers,
-    reaches: Floats,
-    reach_of: Integers,
-    below: int,
-    last: int,
-    low: Integers,
-    high: Integers,
-    start: int,
-    stop: int,
-) -> None:
+def _bound(lists: _Lists, below: int, last: int, low: Integers, high: Integers, start: int, stop: int) -> None:
+    values, starts, most, reaches, reach_of = lists
     for region in range(start, stop):
         begin, n = starts[region], starts[region + 1] - starts[region]
         if n == 0:

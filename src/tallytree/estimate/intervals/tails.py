@@ -44,15 +44,12 @@ SHAPE_MARGIN = 1.005  # for shapes between the extremes
 NORMAL = NormalDist()
 
 
-@dataclass(frozen=True, eq=False)
-class Tail:
+class Tail(NamedTuple):
     """P(S > x) for a sum S of some independent copies of a noise, in units of its standard deviation."""
 
     step: float  # of the grid, in standard deviations
     reaching: Floats  # P(S ≥ j steps), j = 0, 1, …
     continuous: bool
-
-    __repr__ = briefly
 
 
 @lru_cache(maxsize=1024)
@@ -110,13 +107,13 @@ def quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance:
 def _quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance: float) -> float:
     leading, rest = noise_tail(kind, scale, copies), 1 - part
     if rest == 0:
-        return _solved(leading, 1.0, np.zeros(1), np.ones(1), chance)
+        return float(_least_place(leading, 1.0, np.zeros(1), np.ones(1), chance, -math.inf))
     others, found = copies * max(1, math.floor(rest / part + 1e-9)), -math.inf
     if others <= MOST_COPIES:
         places, step, weights = _spread_out(kind, scale, others)
-        found = _solved(leading, part, places * (step * math.sqrt(rest)), weights, chance)
+        found = float(_least_place(leading, part, places * (step * math.sqrt(rest)), weights, chance, found))
     places, weights = _normal()
-    found = _solved(leading, part, places * math.sqrt(rest), weights, chance, found)
+    found = float(_least_place(leading, part, places * math.sqrt(rest), weights, chance, found))
     # Of noise about as small as its grid, the rest's unknown grid matters as much as its shape: half a step for it.
     small = leading.step * math.sqrt(copies) > 1 / COARSE_BELOW
     return SHAPE_MARGIN * found + (leading.step * math.sqrt(part) / 2 if small else 0.0)
@@ -141,30 +138,19 @@ def _spread_out(kind: NoiseKind, scale: Fraction, copies: int) -> tuple[Floats, 
     return np.concatenate([-places[:0:-1], places]), tail.step, chances / chances.sum()
 
 
-def _solved(tail: Tail, part: float, places: Floats, weights: Floats, chance: float, known: float = -math.inf) -> float:
-    """The least t, to 1e-4, with Σ weight · P(√part · S > t − place) ≤ chance; or `known`, if that is larger."""
-    reaching, step, continuous = tail.reaching, tail.step, tail.continuous
-    return float(_least_place(reaching, step, continuous, math.sqrt(part), places, weights, chance, known))
-
-
 @kernel
-def _least_place(
-    reaching: Floats,
-    step: float,
-    continuous: bool,
-    root: float,
-    places: Floats,
-    weights: Floats,
-    chance: float,
-    known: float,
-) -> float:
-    """By halves; first of all at `known`, for the sum falls as t grows: nothing larger is sought if it will do."""
+def _least_place(tail: Tail, part: float, places: Floats, weights: Floats, chance: float, known: float) -> float:
+    """The least t, to 1e-4, with Σ weight · P(√part · S > t − place) ≤ chance; or `known`, if that is larger.
+
+    By halves; first of all at `known`, for the sum falls as t grows: nothing larger is sought if it will do.
+    """
+    root = np.sqrt(part)
     low, high, middle, first = 0.0, 64.0, known, True
     while high - low > 1e-4 * max(1.0, low):
         total, index = 0.0, len(places)
         while index > 0 and total <= chance:  # the largest terms, of the highest places, first
             index -= 1
-            total += weights[index] * _beyond(reaching, step, continuous, (middle - places[index]) / root)
+            total += weights[index] * _beyond(tail, (middle - places[index]) / root)
         if first and total <= chance:
             return known
         if total <= chance:
@@ -176,8 +162,9 @@ def _least_place(
 
 
 @kernel
-def _beyond(reaching: Floats, step: float, continuous: bool, place: float) -> float:
+def _beyond(tail: Tail, place: float) -> float:
     """P(S > x) at a place; one on the grid, to within rounding, counts as beyond (the safe side)."""
+    step, reaching, continuous = tail
     last = len(reaching) - 1
     if continuous:
         steps = abs(place) / step + 0.5

@@ -30,20 +30,20 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.kernels import blocks, in_threads, kernel
+from tallytree.core.kernels import blocks, in_threads
 from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.layout import row_blocks
 from tallytree.privacy.accounting import NoiseKind
-from tallytree.privacy.measurements import Measurement, Measurements, Settled
+from tallytree.privacy.measurements import Measurement, Measurements, Settle, Settled
 from tallytree.privacy.noise.draws import KEY_BLOCK, THREAD_BLOCK
 from tallytree.privacy.noise.keystream import KeyedWords
 from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
@@ -51,7 +51,6 @@ from tallytree.privacy.plan import FIRST
 from tallytree.privacy.views import noisy_lists, view_of
 
 CountsFunction = Callable[[Integers], Any]
-Played = Callable[[int], Integers]  # for each replicate the counts that play the truth
 
 REPLICATES = 25
 STAGE = "typical intervals"
@@ -89,9 +88,16 @@ class Typical:
     def intervals_at(self, level: float) -> Intervals:
         """The intervals at any level, from the same replicates."""
         level = checked_level(level)
-        lower, upper = np.empty_like(self.counts), np.empty_like(self.counts)
-        reach = SIZES_EITHER_SIDE if self.counts.shape[1] >= FEWEST_SIZES_TO_AVERAGE else 0
-        _in_blocks(_put_ends, self.counts, self.mean_squares, self.most, factor_for(level), reach, lower, upper)
+        lower, upper, factor = np.empty_like(self.counts), np.empty_like(self.counts), factor_for(level)
+
+        def put_ends(start: int, stop: int) -> None:
+            rows = slice(start, stop)
+            counts, deviations = self.counts[rows], np.sqrt(_with_neighbours(self.mean_squares[rows]))
+            half = np.maximum(1.0, np.ceil(factor * deviations - 1e-9)).astype(np.int64)
+            lower[rows] = np.minimum(np.maximum(counts - half, 0), counts)
+            upper[rows] = np.maximum(np.minimum(counts + half, self.most[rows, np.newaxis]), counts)
+
+        in_threads(put_ends, row_blocks(self.counts))
         return Intervals(lower, upper, level, "typical")
 
     def around(self, released: Integers, deviations: Floats, most: Integers) -> Intervals:
@@ -105,24 +111,28 @@ class Typical:
         return factor_for(self.level)
 
 
+class Simulation(NamedTuple):
+    """How measurements are simulated, and what is estimated from them."""
+
+    estimate: Callable[[Measurements], HasCounts]  # the mechanism's own
+    settle: Settle | None = None  # its way to settle measured totals, if it has one: then they vary too
+    truth: Callable[[int], Integers] | None = None  # for each replicate, where the released counts are unlike the truth
+
+
 def typical(
     measurements: Measurements,
     counts: NDArray[Any],
-    estimate: Callable[[Measurements], HasCounts],
+    simulation: Simulation,
     *,
     level: float = 0.95,
     replicates: int = REPLICATES,
     functions: Sequence[CountsFunction] = (),
-    settle: Callable[[Measurements], Settled] | None = None,
-    played: Played | None = None,
     progress: Progress = silent,
 ) -> Typical:
-    """Intervals for the true counts behind released ones, by `replicates` runs of the mechanism's own `estimate`.
+    """Intervals for the true counts behind released ones, by `replicates` runs of a simulation.
 
     `functions` take counts `[regions, sizes]` and return a number or an array each (sums, shares, means; ratios on the
-    log scale); their deviations come from the same replicates. `settle` is the mechanism's way to settle measured
-    totals, if it has one: then they vary too. `played` gives for each replicate the counts that play the truth, where
-    the released ones would play it badly (`Mechanism.played`). The half-width of a cell is max(1, ⌈factor · root mean
+    log scale); their deviations come from the same replicates. The half-width of a cell is max(1, ⌈factor · root mean
     square⌉); ends are clipped to 0 and to public totals. Memory: a few arrays of the counts' size beside what one
     measurement and one estimate need, whatever the number of replicates. The replicates' noise follows from the
     measurements, so every call gives the same.
@@ -136,15 +146,16 @@ def typical(
     seed = digest_of(measurements)
     progress(Stage(STAGE, 0, int(replicates)))
     for replicate in range(int(replicates)):
-        now = counts if played is None else checked_counts(played(replicate), measurements)
+        now = counts if simulation.truth is None else checked_counts(simulation.truth(replicate), measurements)
         if now is not truth:
             truth = now
             true_values = [np.asarray(function(truth), dtype=np.float64) for function in functions]
             function_squares = function_squares or [np.zeros(value.shape) for value in true_values]
-        again = estimate(remeasured(measurements, truth, ReplicateNoise(seed, replicate), settle=settle)).counts
+        simulated = remeasured(measurements, truth, ReplicateNoise(seed, replicate), simulation.settle)
+        again = simulation.estimate(simulated).counts
         if again.shape != counts.shape:
             raise SpecError(f"the estimator gave counts of shape {again.shape}; expected {counts.shape}, as released")
-        _in_blocks(_add_squares, truth, again, squares)
+        in_threads(partial(_add_squares, truth, again, squares), row_blocks(truth))
         for function, value, total in zip(functions, true_values, function_squares, strict=True):
             total += (np.asarray(function(again), dtype=np.float64) - value) ** 2
         progress(Stage(STAGE, replicate + 1, int(replicates)))
@@ -170,23 +181,13 @@ def factor_for(level: float) -> float:
 
 def without_noise(part: Measurement, counts: Integers, measurements: Measurements) -> Integers:
     """What a measurement would have been without noise if `counts` were the truth; not for lists of sizes."""
-    return view_of(part.view, rows_of(part, counts, measurements), measurements.first_size, part.sizes)
-
-
-def rows_of(part: Measurement, counts: Integers, measurements: Measurements) -> Integers:
-    """The counts that a measurement is about, over all categories if it is summed."""
-    if part.summed:
-        sums: Integers = measurements.hierarchy.on_level(counts, part.level).sum(axis=0)
-        return sums
-    return counts[measurements.hierarchy.level_slice(part.level)]
+    tree = measurements.hierarchy
+    rows = tree.on_level(counts, part.level).sum(axis=0) if part.summed else counts[tree.level_slice(part.level)]
+    return view_of(part.view, rows, measurements.first_size, part.sizes)
 
 
 def remeasured(
-    measurements: Measurements,
-    counts: Integers,
-    noise: ReplicateNoise,
-    *,
-    settle: Callable[[Measurements], Settled] | None = None,
+    measurements: Measurements, counts: Integers, noise: ReplicateNoise, settle: Settle | None = None
 ) -> Measurements:
     """What might have been measured if `counts` were the truth. Nothing is spent.
 
@@ -195,7 +196,13 @@ def remeasured(
     its fork, for it decides what there is to measure.
     """
     parts = measurements.measured
-    again = {part: _noisy(part, counts, measurements, noise) for part in parts if part.view != "sorted_sizes"}
+    again = {}
+    for part in parts:
+        if part.view != "sorted_sizes":
+            view = without_noise(part, counts, measurements)
+            values = noise.draw(part.noise, part.scale, view.size).reshape(view.shape)
+            values += view
+            again[part] = replace(part, values=values)
     settled = measurements.settled
     if settle is not None and (settled.totals is not None or settled.places is not None):
         first = tuple(again[part] for part in parts if part.view in FIRST)
@@ -210,50 +217,21 @@ def remeasured(
     return replace(known, measured=tuple(again[part] for part in parts))
 
 
-def _noisy(part: Measurement, counts: Integers, measurements: Measurements, noise: ReplicateNoise) -> Measurement:
-    view = without_noise(part, counts, measurements)
-    values = noise.draw(part.noise, part.scale, view.size).reshape(view.shape)
-    values += view
-    return replace(part, values=values)
+def _with_neighbours(squares: Floats) -> Floats:
+    """Mean squares of cells or, where these are larger, the means of those of neighbouring sizes."""
+    sizes = squares.shape[1]
+    reach = SIZES_EITHER_SIDE if sizes >= FEWEST_SIZES_TO_AVERAGE else 0
+    sums, terms = np.zeros_like(squares), np.zeros(sizes)
+    for offset in range(-reach, reach + 1):
+        here = slice(max(0, -offset), sizes - max(0, offset))
+        sums[:, here] += squares[:, max(0, offset) : sizes + min(0, offset)]
+        terms[here] += 1
+    largest: Floats = np.maximum(squares, sums / terms)
+    return largest
 
 
-def _in_blocks(work: Callable[..., None], counts: Integers, *rest: Any) -> None:
-    counts = counts.view()
-    counts.flags.writeable = False  # a kernel is compiled once for all counts, whether they may be written to or not
-    in_threads(lambda start, stop: work(counts, *rest, start, stop), row_blocks(counts))
-
-
-@kernel
 def _add_squares(counts: Integers, again: Integers, squares: Floats, start: int, stop: int) -> None:
-    for region in range(start, stop):
-        for cell in range(counts.shape[1]):
-            squares[region, cell] += float(again[region, cell] - counts[region, cell]) ** 2
-
-
-@kernel
-def _put_ends(
-    counts: Integers,
-    mean_squares: Floats,
-    most: Integers,
-    factor: float,
-    reach: int,
-    lower: Integers,
-    upper: Integers,
-    start: int,
-    stop: int,
-) -> None:
-    sizes = counts.shape[1]
-    for region in range(start, stop):
-        for cell in range(sizes):
-            first, last = max(0, cell - reach), min(sizes, cell + reach + 1)
-            around = 0.0
-            for near in range(first, last):
-                around += mean_squares[region, near]
-            mean = max(mean_squares[region, cell], around / (last - first))
-            half = np.int64(max(1.0, np.ceil(factor * np.sqrt(mean) - 1e-9)))
-            count = counts[region, cell]
-            lower[region, cell] = min(max(count - half, 0), count)
-            upper[region, cell] = max(min(count + half, most[region]), count)
+    squares[start:stop] += (again[start:stop] - counts[start:stop]).astype(np.float64) ** 2
 
 
 # -------------------------------------------------------------------- replicate noise

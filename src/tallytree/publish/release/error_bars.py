@@ -331,7 +331,7 @@ def replicated(
     progress: Progress = silent,
 ) -> Typical:
     """`typical` for a mechanism with its options; progress says how long it will take where that is long."""
-    from tallytree.estimate.intervals.typical import REPLICATES, STAGE, typical
+    from tallytree.estimate.intervals.typical import REPLICATES, STAGE, Simulation, typical
 
     minutes = round(seconds * REPLICATES / 60)
     long = f'about {minutes} min; intervals = "guaranteed" leaves them out' if seconds * REPLICATES > LONG_WAIT else ""
@@ -344,14 +344,13 @@ def replicated(
 
     step(Stage(STAGE, 0, REPLICATES))  # what plays the truth takes an estimate too
     try:
+        simulation = Simulation(mechanism.estimate, mechanism.settle, mechanism.played(measurements, counts))
         return typical(
             measurements,
             counts,
-            mechanism.estimate,
+            simulation,
             level=confidence,
             functions=functions,
-            settle=mechanism.settle,
-            played=mechanism.played(measurements, counts),
             progress=step,
         )
     except Exception as error:  # of public values alone, whatever a solver raises
