@@ -375,7 +375,6 @@ REPEATED_NAMES = {
     "households",
     "reading",
     "statement",
-    "value",
 }
 COMPLEX = {
     "domain.categories.__post_init__",

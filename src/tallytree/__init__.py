@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tallytree.domain.schema import Marginal as Marginal
     from tallytree.domain.schema import Schema as Schema
     from tallytree.planning.prior import Prior as Prior
+    from tallytree.planning.report import PlanReport as PlanReport
     from tallytree.planning.report import plan as plan
-    from tallytree.planning.value import PlanReport as PlanReport
     from tallytree.privacy.budget import Budget as Budget
     from tallytree.privacy.household_neighbours import HouseholdNeighbours as HouseholdNeighbours
     from tallytree.privacy.household_neighbours import HouseholdUnit as HouseholdUnit
@@ -101,7 +101,7 @@ _HOME = {
     "HouseholdUnit": "privacy.household_neighbours",
     "Workload": "synthesis.workload",
     "Prior": "planning.prior",
-    "PlanReport": "planning.value",
+    "PlanReport": "planning.report",
     "plan": "planning.report",
     "Answer": "publish.release.answer",
     "Query": "publish.release.queries",

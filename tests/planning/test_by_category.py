@@ -3,7 +3,7 @@
 import pytest
 
 from tallytree import Categories, Hierarchy, Neighbours, Prior
-from tallytree.planning.report import Ways, planned
+from tallytree.planning.report import Alternatives, predict_errors
 from tallytree.planning.simulation import Effort, PublicFacts
 from tallytree.privacy import Budget
 
@@ -17,11 +17,11 @@ TREE = Hierarchy.from_levels(
 @pytest.mark.parametrize("who", ["group", "members"])
 def test_errors_are_predicted_by_category_and_over_all(who, listed, most_cells):
     by = Categories.of({"tenure": ["owned", "rented", "other"]}, who)
-    report = planned(
+    report = predict_errors(
         PublicFacts(TREE.by_category(by), Neighbours("one_entity", 8, False, categories=by, groups_listed=listed)),
         Prior.of("households", groups=60_000),
         [Budget(epsilon=1)],
-        Ways(["tallytree"]),
+        Alternatives(["tallytree"]),
         effort=Effort(3, most_cells),
     )
     levels = ("all categories", "total", "state", "county", "state, over all", "county, over all")

@@ -12,7 +12,7 @@ from scipy.stats import binom
 import tallytree as tt
 import tallytree.command.main
 from tallytree.planning.prior import Prior
-from tallytree.planning.report import Ways, planned
+from tallytree.planning.report import Alternatives, predict_errors
 from tallytree.planning.simulation import Effort, PublicFacts
 from tallytree.privacy.neighbours import Neighbours
 
@@ -133,11 +133,11 @@ def test_published_counts_have_intervals_within_the_reach_of_a_plan(printed, tmp
 
 def test_guaranteed_intervals_of_any_data_are_within_the_half_width_around_unbiased_estimates():
     regions, neighbours = tree(), Neighbours(tt.one_entity(), LARGEST, public_totals=False)
-    report = planned(
+    report = predict_errors(
         PublicFacts(regions, neighbours),
         Prior.of("households", groups=GROUPS),
         [tt.Budget(epsilon=1)],
-        Ways(["tallytree"]),
+        Alternatives(["tallytree"]),
         effort=Effort(2),
     )
     half = {one.level: one.half_width for one in report.of(split="balanced")}

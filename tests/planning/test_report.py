@@ -15,9 +15,8 @@ from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose, prepare
 from tallytree.planning.goals import Goal, suggest
-from tallytree.planning.report import Ways, planned, predicted_best
-from tallytree.planning.simulation import Effort, PublicFacts, smaller_tree
-from tallytree.planning.widths import half_widths
+from tallytree.planning.report import Alternatives, choose_by_prediction, predict_errors
+from tallytree.planning.simulation import Effort, PublicFacts, half_widths, shrink_tree
 from tallytree.privacy import Neighbours
 from tallytree.privacy.plan import divided, priority_shares
 from tests.oracles.example import made_up
@@ -112,9 +111,9 @@ LISTS_ABOVE = [{"to": 3, "shares": [1, 1, 3], "leaves": "at_least"}, {"shares": 
 
 def with_bands(bands, *, splits=None, public=False):
     totals = np.full(TREE.leaf_count, 50) if public else None
-    ways = Ways(["tallytree"], {"tallytree": {"bands": bands}}, splits)
+    ways = Alternatives(["tallytree"], {"tallytree": {"bands": bands}}, splits)
     facts, prior = PublicFacts(TREE, Neighbours(ENTITY, 8, public), totals), Prior.of("households", groups=700)
-    return planned(facts, prior, [ONE], ways, effort=Effort(3))
+    return predict_errors(facts, prior, [ONE], ways, effort=Effort(3))
 
 
 def test_bands_are_predicted_once_with_shares_that_add_up_and_the_widths_of_the_widest():
@@ -151,7 +150,7 @@ def test_shares_beside_bands_are_refused_in_a_plan_as_in_a_release():
 def test_a_smaller_tree_keeps_levels_and_as_many_children_of_each_as_fit(families, most, seed):
     tree = grown(families)
     totals = np.random.default_rng(seed).integers(0, 50, tree.leaf_count).astype(float)
-    small, leaves = smaller_tree(tree, totals, most)
+    small, leaves = shrink_tree(tree, totals, most)
     assert small.levels == tree.levels
     assert [small.ids[int(small.level_starts[-2]) + at] for at in range(small.leaf_count)] == [
         tree.ids[int(tree.level_starts[-2]) + leaf] for leaf in leaves
@@ -234,11 +233,11 @@ def test_errors_are_predicted_from_an_older_table_of_other_regions(public_file, 
     older, newer = halves(load(public_file(name)), level)
     assert not set(older.hierarchy.ids[50:]) & set(newer.hierarchy.ids[50:])
     mechanisms = ["joint-cumulative", "pgsr-hierarchical-dp"]
-    report = planned(
+    report = predict_errors(
         PublicFacts(newer.hierarchy, Neighbours.of(newer.group_sizes(), ENTITY), newer.counts.sum(axis=1)),
         Prior.of(as_table(older)),
         [Budget(epsilon="0.5")],
-        Ways(mechanisms, splits={"balanced": [1] * newer.hierarchy.depth}),
+        Alternatives(mechanisms, splits={"balanced": [1] * newer.hierarchy.depth}),
         effort=Effort(8),
     )
     for mechanism in mechanisms:
@@ -291,13 +290,21 @@ def test_a_plan_names_what_it_tried_and_what_not():
     assert len(json.loads(json.dumps(report.to_json()))["predictions"]) == len(report.predictions)
 
 
+def test_the_first_simulation_which_compiles_kernels_says_nothing_about_the_time_of_the_others():
+    stages = []
+    options = {"prior": "households", "groups": 300, "mechanisms": ["bottom-up"], "replicates": 4}
+    plan(TREE, max_size=4, budget=ONE, unit=ENTITY, **options, progress=stages.append)
+    told = [(stage.doing, stage.done, stage.of) for stage in stages if stage.doing.startswith("simulating")]
+    assert told == [("simulating the first release", 0, 0), *(("simulating", done, 3) for done in range(3))]
+
+
 def test_a_large_tree_is_simulated_in_part_and_says_so():
     tree = grown([40] * 40)
     neighbours = Neighbours(ENTITY, 5, False)
     prior = Prior.of("households", groups=40_000)
-    asked = PublicFacts(tree, neighbours), prior, [ONE], Ways(["joint-cumulative", "bottom-up"])
-    part = planned(*asked, effort=Effort(4, 1500))
-    whole = planned(*asked, effort=Effort(4))
+    asked = PublicFacts(tree, neighbours), prior, [ONE], Alternatives(["joint-cumulative", "bottom-up"])
+    part = predict_errors(*asked, effort=Effort(4, 1500))
+    whole = predict_errors(*asked, effort=Effort(4))
     assert "simulated on 273 of 1,641 regions: at most 16 children of each" in part.notes[0]
     assert not whole.notes
     for one, other in zip(part.predictions, whole.predictions, strict=True):
@@ -436,9 +443,9 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
     # Entities of five: sensitivities tip it to counts, and errors in entities are smaller by cumulative counts.
     fives = Neighbours(ENTITY, 12, False, quantity_bound=5)
     assert choose("auto", fives).name == "pgsr-hierarchical-dp"
-    assert predicted_best(PublicFacts(tree, fives), prior, ONE).view == "at_least"
+    assert choose_by_prediction(PublicFacts(tree, fives), prior, ONE).view == "at_least"
     groups = Neighbours(one_group(), 8, False)
-    best = predicted_best(PublicFacts(tree, groups), prior, ONE)
+    best = choose_by_prediction(PublicFacts(tree, groups), prior, ONE)
     assert choose("auto", groups).name == best.name == "pgsr-hierarchical-dp"
 
 

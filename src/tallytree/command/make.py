@@ -109,15 +109,14 @@ def _warn(texts: list[str], category: type[UserWarning]) -> list[str]:
 
 def _warn_of_noise(spec: ReleaseSpec, checked: CheckedRelease) -> list[str]:
     """Warn of counts that noise will make useless; by public facts and the prior alone."""
-    from tallytree.planning.report import uselessness
+    from tallytree.planning.report import find_useless_levels
     from tallytree.planning.simulation import PublicFacts
 
     wanted, hierarchy = spec.release, checked.group_sizes.hierarchy
     facts = PublicFacts(hierarchy, checked.neighbours, checked.group_sizes.leaf_totals)
     scenario = facts.scenario(checked.mechanism, spec.budget, wanted.shares, wanted.priority)
-    prior, confidence = spec.prior(hierarchy), checked.publication.confidence
-    expected = None if prior is None else facts.expect(prior)
-    found = uselessness(facts, scenario, checked.plan, expected=expected, confidence=confidence)
+    how: dict[str, Any] = {"prior": spec.prior(hierarchy), "confidence": checked.publication.confidence}
+    found = find_useless_levels(facts, scenario, checked.plan, **how)
     return _warn(found, UselessCounts)
 
 

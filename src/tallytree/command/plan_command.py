@@ -29,9 +29,8 @@ from tallytree.mechanisms import mechanism_named
 from tallytree.planning.goals import Suggestion, in_words, suggest
 from tallytree.planning.households import SWEPT, SynthesisPlan, plan_synthesis
 from tallytree.planning.prior import NO_PRIOR
-from tallytree.planning.report import Ways, budgets_around, draw_page, planned, splits_with
+from tallytree.planning.report import Alternatives, PlanReport, draw_plan, list_splits, predict_errors, vary_budget
 from tallytree.planning.simulation import Prediction, PublicFacts
-from tallytree.planning.value import PlanReport
 from tallytree.privacy.budget import as_decimal
 from tallytree.publish.microdata.synthesis_run import choose_method
 from tallytree.publish.release.truncation import truncation
@@ -71,18 +70,18 @@ def run_plan(options: PlanOptions) -> None:
             for name, given in spec.mechanism_options.items():
                 configured = mechanism_named(name).configured(given)
                 configured.divided(hierarchy, spec.release.shares, spec.release.priority, budgets[0])
-            ways = Ways(options.mechanism, spec.mechanism_options, splits_with(hierarchy, spec.release.shares))
-            found_plan = planned(facts, expecting, budgets, ways, progress=progress)
+            ways = Alternatives(options.mechanism, spec.mechanism_options, list_splits(hierarchy, spec.release.shares))
+            found_plan = predict_errors(facts, expecting, budgets, ways, progress=progress)
             content, parts = found_plan.to_json(), [plan_table(found_plan)]
             if options.report is not None:
                 best = replace(ways, mechanisms=[found_plan.best(found_plan.levels[-1]).mechanism])
-                several = budgets if len(budgets) > 1 else budgets_around(budgets[0])
-                simulated = planned(facts, expecting, several, best, progress=progress)
+                several = budgets if len(budgets) > 1 else vary_budget(budgets[0])
+                simulated = predict_errors(facts, expecting, several, best, progress=progress)
                 title = f"What a budget buys: {spec.release.title or options.spec.stem}"
                 make_plan_page(simulated, title=title, words=spec.report.words()).save(options.report)
                 parts.append(f"page: {options.report}")
             if options.plot is not None:
-                page = draw_page(facts, expecting, budgets[0], mechanisms=options.mechanism, progress=progress)
+                page = draw_plan(facts, expecting, budgets[0], mechanisms=options.mechanism, progress=progress)
                 charts.save(page, options.plot)
                 parts.append(f"picture: {options.plot}")
     if told := truncation(facts.neighbours):

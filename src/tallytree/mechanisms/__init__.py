@@ -67,7 +67,7 @@ def choose(mechanism: str | Mechanism, neighbours: Neighbours, options: Mapping[
 
     `auto` decides from public facts alone: `tallytree` where `leans_to_at_least` says so, otherwise counts, jointly
     with every region's total where totals are public. (Where there is a public prior, predicted errors decide instead:
-    `planning.report.predicted_best`.)
+    `planning.report.choose_by_prediction`.)
     """
     if mechanism == "auto":
         counts = "joint-counts" if neighbours.public_totals else "pgsr-hierarchical-dp"

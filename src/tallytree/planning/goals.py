@@ -31,8 +31,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.tails import NORMAL
 from tallytree.mechanisms import choose
 from tallytree.planning.prior import NO_PRIOR, ExpectedCounts
-from tallytree.planning.simulation import Effort, PublicFacts, Scenario, simulated
-from tallytree.planning.widths import CellErrors
+from tallytree.planning.simulation import CellErrors, Effort, PublicFacts, Scenario, simulate_releases
 from tallytree.privacy.budget import Budget, epsilon_of
 
 GOAL = re.compile(
@@ -178,7 +177,7 @@ def suggest(
         if expected is None:
             return None
         scenario = Scenario(chosen, within, list(shares))
-        found = simulated(expected, neighbours, [scenario], Effort.usual(facts), confidence=confidence)
+        found = simulate_releases(expected, neighbours, [scenario], Effort.usual(facts), confidence=confidence)
         return tuple(found.reach[0, : hierarchy.depth].tolist())
 
     within, shares, reached = _met(aims, budget, hierarchy, division, reach)

@@ -351,9 +351,9 @@ def _totals(hierarchy: Hierarchy, rows: Integers, direct: NDArray[np.bool_], sum
     own = np.full(len(hierarchy), np.nan)
     own[rows[direct]] = sums[direct]
     of_leaves = own[first:]
-    leaves = summed_up(hierarchy, np.ones(hierarchy.leaf_count))
-    listed = summed_up(hierarchy, ~np.isnan(of_leaves))
-    total = summed_up(hierarchy, np.nan_to_num(of_leaves))
+    leaves = sum_up(hierarchy, np.ones(hierarchy.leaf_count))
+    listed = sum_up(hierarchy, ~np.isnan(of_leaves))
+    total = sum_up(hierarchy, np.nan_to_num(of_leaves))
     each = np.full(len(hierarchy), np.nan)  # what an unlisted leaf below has
     for level in range(hierarchy.depth):
         regions = hierarchy.level_slice(level)
@@ -370,7 +370,7 @@ def _totals(hierarchy: Hierarchy, rows: Integers, direct: NDArray[np.bool_], sum
     return np.where(np.isnan(found), np.nanmean(found), found)
 
 
-def summed_up(hierarchy: Hierarchy, of_leaves: NDArray[Any]) -> Floats:
+def sum_up(hierarchy: Hierarchy, of_leaves: NDArray[Any]) -> Floats:
     """Numbers of the leaves, whole or not, summed up the tree to one for every region."""
     sums = np.zeros(len(hierarchy))
     sums[int(hierarchy.level_starts[-2]) :] = of_leaves

@@ -1,14 +1,16 @@
-"""`plan`: what a budget will buy, level by level, before anything is spent; and `predicted_best`, the choice of `auto`.
+"""`plan`: what a budget will buy, level by level, before anything is spent; and the choice of `auto` by predictions.
 
 From public facts alone: the hierarchy, the sizes, the unit, the budget, totals where they are public, and a public
-prior. Errors are predicted by simulation (`simulation`), widths of guaranteed intervals exactly (`widths`).
+prior. Errors are predicted by simulation, and widths of guaranteed intervals exactly (`simulation`). Pictures need the
+extra `plots`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
 from typing import Any, get_args
 
@@ -16,26 +18,28 @@ import numpy as np
 
 from tallytree.core.arguments import MAPPING, TEXT, WHOLE, expecting, instance, optional, several, told
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.charts import altair, page_title, styled
+from tallytree.core.charts import altair, inline, page_title, panel_title, styled
 from tallytree.core.errors import BudgetError, SpecError
+from tallytree.core.names import visible
+from tallytree.core.notebook import page, paragraph, shortened, table
+from tallytree.core.panels import PANEL, budget_axis, colors, line_panels, log_axis, shapes, tooltip
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.interval import checked_level
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose
 from tallytree.mechanisms.tallytree import FIRST_SHARE
-from tallytree.planning.pictures import against_budget, trade
-from tallytree.planning.prior import ExpectedCounts, Prior, summed_up
+from tallytree.planning.goals import Suggestion, suggest
+from tallytree.planning.prior import ExpectedCounts, Prior, sum_up
 from tallytree.planning.simulation import (
     REPLICATES,
     Effort,
     Prediction,
     PublicFacts,
     Scenario,
-    predicted_levels,
-    simulated,
+    half_widths,
+    name_levels,
+    simulate_releases,
 )
-from tallytree.planning.value import PlanReport, useless
-from tallytree.planning.widths import half_widths
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares
@@ -53,6 +57,144 @@ TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))  # the other 
 RATIOS = (4, 2, 1, 0.5, 0.25)  # of a level's share to the next one's
 DRAWN_CELLS = 100_000  # regions × sizes that are simulated: pictures show many budgets and splits
 BANDS = "bands"  # the name of a division that bands of sizes say
+USELESS = 0.5  # of the number of groups of a region: an interval that reaches further says next to nothing
+MOST_EMPTY = 0.1  # of the regions with groups may be published as 0
+LEAST_SHOWN = 0.01  # entities to move, on a logarithmic axis
+
+
+@dataclass(frozen=True, eq=False)
+class PlanReport:
+    """Predictions for every mechanism, split, budget and level. Everything in it is public."""
+
+    facts: PublicFacts
+    prior: str  # in words
+    confidence: float  # of the intervals
+    replicates: int
+    predictions: tuple[Prediction, ...]
+    skipped: Mapping[str, str]  # mechanisms that were left out, and why
+    notes: tuple[str, ...]
+    expected: ExpectedCounts | None = None  # what the prior expects of this hierarchy
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The regions."""
+        return self.facts.hierarchy
+
+    @cached_property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budgets that were tried."""
+        return tuple(dict.fromkeys(one.budget for one in self.predictions))
+
+    @cached_property
+    def splits(self) -> tuple[str, ...]:
+        """The ways to divide the budget over the levels, by name."""
+        return tuple(dict.fromkeys(one.split for one in self.predictions))
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of the predictions; with categories also those of the regions over all categories."""
+        return tuple(dict.fromkeys(one.level for one in self.predictions))
+
+    def of(self, *, budget: Budget | None = None, split: str | None = None) -> tuple[Prediction, ...]:
+        """The predictions for a budget (the first if not given) and a split (all if not given)."""
+        wanted = self.budgets[0] if budget is None else budget
+        return tuple(one for one in self.predictions if one.budget == wanted and split in (None, one.split))
+
+    def in_tree(self) -> tuple[Prediction, ...]:
+        """The predictions for the hierarchy's own levels, those over all categories left out."""
+        return tuple(one for one in self.predictions if one.depth < self.hierarchy.depth)
+
+    def best(self, level: str, *, budget: Budget | None = None, split: str | None = None) -> Prediction:
+        """The least earth mover's error that is predicted on a level."""
+        if level not in self.levels:
+            raise SpecError(f"there is no level {level!r}; there are {', '.join(self.levels)}")
+        return min((one for one in self.of(budget=budget, split=split) if one.level == level), key=lambda one: one.emd)
+
+    def suggest(
+        self, goals: str | Sequence[str], *, budget: Budget | None = None, mechanism: str = "auto"
+    ) -> Suggestion:
+        """Shares that meet a goal such as "county within 20 at 95%", or the budget that it would take."""
+        wanted = self.budgets[0] if budget is None else budget
+        return suggest(self.facts, wanted, goals, mechanism=mechanism, expected=self.expected)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """For each budget and level whose counts will be useless, why, in a sentence; by what the prior expects."""
+        if self.expected is None:
+            return ()
+        usual, names = choose("auto", self.facts.neighbours).name, {one.mechanism for one in self.predictions}
+        of_one = [one for one in self.in_tree() if one.mechanism == (usual if usual in names else min(names))]
+        split = "balanced" if any(one.split == "balanced" for one in of_one) else of_one[0].split
+        groups, found = sum_up(self.hierarchy, self.expected.totals), list[str]()
+        for budget in self.budgets:
+            rows = [one for one in of_one if (one.split, one.budget) == (split, budget)]
+            reach, as_none = [one.reach for one in rows], [one.published_as_none for one in rows]
+            found += _useless_levels(self.hierarchy, budget, groups, reach, as_none)
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "levels": list(self.levels),
+            "prior": self.prior,
+            "confidence": self.confidence,
+            "replicates": self.replicates,
+            "notes": list(self.notes),
+            "skipped": dict(self.skipped),
+            "warnings": list(self.warnings),
+            "predictions": [{**one.plain(), "budget": one.budget.to_json()} for one in self.predictions],
+        }
+
+    def table(self) -> Any:
+        """The predictions as a pyarrow Table, one row for each mechanism, split, budget and level."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist([one.plain() for one in self.predictions])
+
+    def __repr__(self) -> str:
+        mechanisms = len({one.mechanism for one in self.predictions})
+        tree = repr(self.hierarchy).removeprefix("Hierarchy(").removesuffix(")")
+        budgets = " | ".join(map(str, self.budgets))
+        tried = (
+            f"{mechanisms} mechanisms × {len(self.splits)} splits × {len(self.budgets)} budgets ({shortened(budgets)})"
+        )
+        return f"PlanReport({tree}, expecting {visible(shortened(self.prior))}, {tried})"
+
+    def _repr_html_(self) -> str:
+        best = [self.best(level, budget=budget) for budget in self.budgets for level in self.levels]
+        rows = [
+            (
+                str(one.budget),
+                one.level,
+                one.mechanism,
+                one.split,
+                f"{one.emd:,.1f} ± {one.emd_standard_error:,.1f}",
+                "none" if one.reach is None else f"± {one.reach:,.0f}",
+                "none" if one.half_width is None else f"± {one.half_width:,.1f}",
+            )
+            for one in best
+        ]
+        percent = f"{100 * self.confidence:g} %"
+        widths = f"reach at {percent}, for data like the prior", f"guaranteed half-width at {percent}, for any data"
+        headers = ("budget", "level", "best mechanism", "split", "entities to move per region", *widths)
+        facts = {
+            "expecting": self.prior,
+            "protects": self.facts.neighbours.describe(),
+            "simulated": f"{self.replicates} times; ± in the table of errors is the standard error of that",
+        }
+        title = "What a budget buys: predicted from public facts, nothing was spent"
+        found = table(headers, rows, right=(4, 5, 6), rest="table() has all of them")
+        notes = (paragraph(note) for note in (*self.warnings, *self.notes))
+        return page(title, facts, found, inline(self._chart), *notes)
+
+    def _chart(self) -> Any:
+        """Predicted errors with one split; mechanisms that have no split are there too."""
+        split = "balanced" if "balanced" in self.splits else self.splits[0]
+        splits: dict[str, set[str]] = {}
+        for one in self.predictions:
+            splits.setdefault(one.mechanism, set()).add(one.split)
+        shown = [one for one in self.predictions if one.split == split or len(splits[one.mechanism]) < len(self.splits)]
+        return styled(against_budget(shown), subtitle_color="#5b6770", legend_columns=3)
 
 
 @expecting(
@@ -100,9 +242,9 @@ def plan(
         )
     else:
         effort = Effort(replicates)
-    ways = Ways(mechanisms, splits=splits)
+    ways = Alternatives(mechanisms, splits=splits)
     how: dict[str, Any] = {"confidence": confidence, "effort": effort, "progress": progress}
-    return planned(facts, Prior.of(prior, groups=groups), budgets, ways, **how)
+    return predict_errors(facts, Prior.of(prior, groups=groups), budgets, ways, **how)
 
 
 def _listed(budgets: Any) -> Sequence[Budget]:
@@ -110,7 +252,7 @@ def _listed(budgets: Any) -> Sequence[Budget]:
 
 
 @dataclass(frozen=True)
-class Ways:
+class Alternatives:
     """What is compared: mechanisms by name (all that are usually planned if None) with options, and splits by name."""
 
     mechanisms: Sequence[str] | None = None
@@ -130,11 +272,11 @@ class Ways:
         return [name for name, text in why.items() if not text], {name: text for name, text in why.items() if text}
 
 
-def planned(
+def predict_errors(
     facts: PublicFacts,
     prior: Prior,
     budgets: Sequence[Budget],
-    ways: Ways = Ways(),  # noqa: B008  # it is frozen
+    ways: Alternatives = Alternatives(),  # noqa: B008  # it is frozen
     *,
     confidence: float = 0.95,
     effort: Effort | None = None,
@@ -152,7 +294,7 @@ def planned(
     expected = facts.expect(prior)
     rows, skipped, forks = _scenarios(facts, budgets, ways, expected)
     scenarios = [scenario for scenario, _, _ in rows]
-    found = simulated(expected, neighbours, scenarios, effort, confidence=confidence, progress=progress)
+    found = simulate_releases(expected, neighbours, scenarios, effort, confidence=confidence, progress=progress)
     notes = [*expected.notes, *forks]
     if len(found.tree) < len(hierarchy):
         most = int(np.diff(found.tree.child_starts).max())
@@ -165,7 +307,7 @@ def planned(
     for number, (scenario, split, asked) in enumerate(rows):
         widths = half_widths(hierarchy, neighbours, asked, confidence=confidence) or ()
         spent = _spent(asked, hierarchy, neighbours.max_size)
-        for depth, level in enumerate(predicted_levels(hierarchy)):
+        for depth, level in enumerate(name_levels(hierarchy)):
             errors = (*_mean(found.l1[number, :, depth]), *_mean(found.emd[number, :, depth]))
             about = scenario.mechanism.name, split, spent, scenario.budget, level, depth
             width = widths[depth] if depth < len(widths) else None
@@ -179,12 +321,12 @@ Row = tuple[Scenario, str, Plan]  # with the name of the split, and the plan tha
 
 
 def _scenarios(
-    facts: PublicFacts, budgets: Sequence[Budget], ways: Ways, expected: ExpectedCounts
+    facts: PublicFacts, budgets: Sequence[Budget], ways: Alternatives, expected: ExpectedCounts
 ) -> tuple[list[Row], dict[str, str], list[str]]:
     """Every mechanism with every budget and split; who is left out and why; and notes on adaptive plans."""
     splits = {
         name: None if shares is None else level_shares(facts.hierarchy, shares, some_without=True)
-        for name, shares in (ways.splits or splits_with(facts.hierarchy, None)).items()
+        for name, shares in (ways.splits or list_splits(facts.hierarchy, None)).items()
     }
     names, skipped = ways.candidates()
     rows: list[Row] = []
@@ -192,12 +334,12 @@ def _scenarios(
     for name in names:
         given = ways.options.get(name) or {}
         try:
-            own = _own_ways(MECHANISMS[name].configured(given), splits)
+            own = _list_divisions(MECHANISMS[name].configured(given), splits)
             for budget, (split, (shares, priority)) in product(budgets, own.items()):
                 scenario, asked = facts.prepare(name, budget, given, shares=shares, priority=priority)
-                rows.append((scenario, split, _likely_way(asked, expected)))
+                rows.append((scenario, split, _choose_likely_branch(asked, expected)))
                 if asked.fork is not None:
-                    forks[_fork_in_words(scenario.mechanism, rows[-1][2])] = None
+                    forks[_describe_branch(scenario.mechanism, rows[-1][2])] = None
         except (SpecError, BudgetError) as error:
             if ways.mechanisms is not None or given:
                 raise
@@ -207,8 +349,8 @@ def _scenarios(
     return rows, skipped, list(forks)
 
 
-def uselessness(
-    facts: PublicFacts, scenario: Scenario, asked: Plan, *, expected: ExpectedCounts | None, confidence: float
+def find_useless_levels(
+    facts: PublicFacts, scenario: Scenario, plan: Plan, *, prior: Prior | None, confidence: float
 ) -> list[str]:
     """For each level whose counts will be useless, why, in a sentence: before anything is spent.
 
@@ -216,26 +358,43 @@ def uselessness(
     counts that are small for the noise are named.
     """
     hierarchy, budget = facts.hierarchy, scenario.budget
-    if expected is not None:
-        effort = Effort(REPLICATES[0], AUTO_MOST_CELLS)
-        found = simulated(expected, facts.neighbours, [scenario], effort, confidence=confidence)
-        groups, reach, as_none = summed_up(hierarchy, expected.totals), found.reach[0], found.published_as_none[0]
+    if prior is not None:
+        expected, effort = facts.expect(prior), Effort(REPLICATES[0], AUTO_MOST_CELLS)
+        found = simulate_releases(expected, facts.neighbours, [scenario], effort, confidence=confidence)
+        groups, reach, as_none = sum_up(hierarchy, expected.totals), found.reach[0], found.published_as_none[0]
     else:
-        widths = half_widths(hierarchy, facts.neighbours, asked, confidence=confidence)
+        widths = half_widths(hierarchy, facts.neighbours, plan, confidence=confidence)
         if widths is None:
             return []
         if facts.totals is None:
             small = f"regions with fewer than about {2 * widths[-1]:,.0f} groups will be published as little but noise"
             return [f"{budget} is a small budget: {small}, many of them as 0"] if widths[-1] >= MANY_GROUPS else []
         groups, reach, as_none = facts.totals.astype(np.float64), np.array(widths), np.zeros(len(widths))
-    told = [
-        useless(name, budget, float(reach[level]), float(as_none[level]), groups[hierarchy.level_slice(level)])
-        for level, name in enumerate(hierarchy.levels)
-    ]
-    return [text for text in told if text]
+    return _useless_levels(hierarchy, budget, groups, reach.tolist(), as_none.tolist())
 
 
-def splits_with(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares | None]:
+def _useless_levels(
+    hierarchy: Hierarchy, budget: Budget, groups: Floats, reach: Sequence[float | None], as_none: Sequence[float]
+) -> list[str]:
+    """Why counts will be useless, level by level; `groups` are those expected in all regions.
+
+    `as_none` is the part of a level's regions with groups whose published counts are all 0.
+    """
+    found = []
+    for level, name in enumerate(hierarchy.levels):
+        rows, why, most = groups[hierarchy.level_slice(level)], [], reach[level]
+        there, mean = int(np.count_nonzero(rows > 0)), float(rows.mean())
+        if most is not None and most >= USELESS * mean:
+            why.append(f"a region has about {mean:,.0f} groups, and intervals of single counts reach ± {most:,.0f}")
+        if as_none[level] >= MOST_EMPTY and (empty := round(as_none[level] * there)):
+            why.append(f"{empty:,} of {there:,} regions that have groups will be published as 0")
+        if why:
+            text = f"the counts of level {visible(name)!r} will be useless with {budget}: {'; '.join(why)}"
+            found.append(f"{text}. Take a larger budget, larger regions or fewer levels")
+    return found
+
+
+def list_splits(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares | None]:
     """The splits that are usually compared: the given shares where there are any, and each priority.
 
     A priority has no shares of its own (None): mechanisms divide by it as suits them.
@@ -244,7 +403,9 @@ def splits_with(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares
     return usual if shares is None else {AS_GIVEN: level_shares(hierarchy, shares, some_without=True), **usual}
 
 
-def _own_ways(mechanism: Mechanism, ways: Mapping[str, Shares | None]) -> dict[str, tuple[Shares | None, str | None]]:
+def _list_divisions(
+    mechanism: Mechanism, ways: Mapping[str, Shares | None]
+) -> dict[str, tuple[Shares | None, str | None]]:
     """By the name of each split that a mechanism is predicted with, the shares or the priority to divide by.
 
     One that measures leaves only does not depend on the split, and is put with the last one. Bands divide by
@@ -260,7 +421,7 @@ def _own_ways(mechanism: Mechanism, ways: Mapping[str, Shares | None]) -> dict[s
     return {split: given.get(split, (None, split)) for split in ways}
 
 
-def predicted_best(
+def choose_by_prediction(
     facts: PublicFacts,
     prior: Prior,
     budget: Budget,
@@ -290,7 +451,7 @@ def predicted_best(
             continue
         scenarios += [chosen, *told]
     effort = Effort.usual(facts, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
-    found = simulated(facts.expect(prior), facts.neighbours, scenarios, effort, progress=progress)
+    found = simulate_releases(facts.expect(prior), facts.neighbours, scenarios, effort, progress=progress)
     weights = np.array([float(part) for part in parts])
     errors = found.emd[:, :, : len(weights)] + 1  # one more, so that no error counts for all
     scores = np.log(errors) @ weights  # [scenarios, replicates]
@@ -316,14 +477,14 @@ def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int]
     return found.astype(np.int64)
 
 
-def _likely_way(asked: Plan, expected: ExpectedCounts) -> Plan:
+def _choose_likely_branch(asked: Plan, expected: ExpectedCounts) -> Plan:
     """The way that a plan takes at its fork if totals are as the prior says; the plan itself where it has none."""
     if asked.fork is None:
         return asked
     return asked.branch(few=bool(expected.totals.mean() < float(asked.fork.fewer_than)))
 
 
-def _fork_in_words(chosen: Mechanism, likely: Plan) -> str:
+def _describe_branch(chosen: Mechanism, likely: Plan) -> str:
     lists = any(question.view == "sorted_sizes" for question in likely.questions)
     return (
         f"{chosen.name} first measures the number of groups in every leaf, and with such data then most likely "
@@ -351,7 +512,7 @@ def _mean(values: Floats) -> tuple[float, float]:
 # -------------------------------------------------------------------- pictures
 
 
-def draw_page(
+def draw_plan(
     facts: PublicFacts,
     prior: Prior,
     budget: Budget,
@@ -362,8 +523,8 @@ def draw_page(
     """Error against the budget, and the trade between levels, as one Altair chart; it simulates what it shows."""
     alt, hierarchy = altair(), facts.hierarchy
     how: dict[str, Any] = {"effort": Effort.usual(facts, DRAWN_CELLS), "progress": progress}
-    even = Ways(mechanisms, splits={"balanced": level_shares(hierarchy, None)})
-    pictures = [against_budget(planned(facts, prior, budgets_around(budget), even, **how).in_tree())]
+    even = Alternatives(mechanisms, splits={"balanced": level_shares(hierarchy, None)})
+    pictures = [against_budget(predict_errors(facts, prior, vary_budget(budget), even, **how).in_tree())]
     if hierarchy.depth > 1:
         splits: dict[str, Shares | None] = {
             f"{ratio:g}:1" if ratio >= 1 else f"1:{1 / ratio:g}": level_shares(
@@ -371,7 +532,9 @@ def draw_page(
             )
             for ratio in RATIOS
         }
-        pictures.append(trade(planned(facts, prior, [budget], Ways(mechanisms, splits=splits), **how).in_tree()))
+        pictures.append(
+            trade(predict_errors(facts, prior, [budget], Alternatives(mechanisms, splits=splits), **how).in_tree())
+        )
     title = page_title(
         f"What a budget buys, expecting {prior.source}",
         "Predicted by simulation from public facts: no private data were opened",
@@ -380,10 +543,77 @@ def draw_page(
     return styled(both, subtitle_color="#5b6770", legend_columns=5)
 
 
-def budgets_around(budget: Budget) -> list[Budget]:
+def vary_budget(budget: Budget) -> list[Budget]:
     """The budget, and some that are smaller and larger, in the terms that it was stated in."""
     stated = {"rho": budget.amount} if budget.epsilon is None else {"epsilon": budget.epsilon}
     return [
         budget,
         *(Budget(**{name: by * amount for name, amount in stated.items()}, delta=budget.delta) for by in TIMES),
     ]
+
+
+def against_budget(predictions: Sequence[Prediction]) -> Any:
+    """Predicted earth mover's error per region against the budget, one panel for each level; both axes logarithmic."""
+    rows = _rows(predictions)
+    x = budget_axis("amount", rows[0]["currency"], sorted({row["amount"] for row in rows}))
+    parts = {level: [row for row in rows if row["level"] == level] for level in dict.fromkeys(r["level"] for r in rows)}
+    title = "entities to move per region"
+    return line_panels(parts, x, "emd", title=title, places=_places(rows), facts=("mechanism", "budget"))
+
+
+def trade(predictions: Sequence[Prediction]) -> Any:
+    """The error of the top level against that of the last as the split of the budget moves from one to the other."""
+    alt = altair()
+    by_way: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in _rows(predictions):
+        by_way.setdefault((row["mechanism"], row["split"]), []).append(row)
+    order = list(dict.fromkeys(split for _, split in by_way))
+    rows = [
+        {**found[0], "top": found[0]["emd"], "leaves": found[-1]["emd"], "order": order.index(split)}
+        for (mechanism, split), found in by_way.items()
+        # One that measures leaves only has a single point, far off: the line of the others would be squeezed by it.
+        if sum(way == mechanism for way, _ in by_way) > 1
+    ]
+    levels = list(dict.fromkeys(one.level for one in predictions))
+    places = _places(rows)
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=log_axis("top", rows, f"entities to move, {levels[0]}", horizontal=True),
+        y=log_axis("leaves", rows, f"entities to move per {levels[-1]}"),
+        color=colors(places),
+        order="order:Q",
+        tooltip=tooltip(("mechanism", "split"), ("emd", "leaves")),
+    )
+    points = base.mark_point(filled=True, size=45, opacity=1).encode(shape=shapes(places))
+    best = min(rows, key=lambda row: row["top"] * row["leaves"])["mechanism"]
+    labels = (
+        alt.Chart(alt.Data(values=[row for row in rows if row["mechanism"] == best]))
+        .mark_text(align="right", dx=-6, dy=9, fontSize=10, color="#5b6770")
+        .encode(x="top:Q", y="leaves:Q", text="split:N")
+    )
+    title = f"{levels[0]} against {levels[-1]} at {rows[0]['budget']}; 2:1 = each level twice the next one's share"
+    return (base.mark_line(strokeWidth=1.6) + points + labels).properties(
+        title=panel_title(title), width=2.4 * PANEL, height=1.2 * PANEL
+    )
+
+
+def _rows(predictions: Iterable[Prediction]) -> list[dict[str, Any]]:
+    """Predictions as plain rows, errors of 0 raised to where a logarithm can show them."""
+    return [
+        {
+            "mechanism": one.mechanism,
+            "split": one.split,
+            "budget": str(one.budget),
+            "currency": "ρ" if one.budget.epsilon is None else "ε",
+            "amount": float(one.budget.amount if one.budget.epsilon is None else one.budget.epsilon),
+            "level": visible(one.level),
+            "emd": max(one.emd, LEAST_SHOWN),
+        }
+        for one in predictions
+    ]
+
+
+def _places(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """The mechanisms shown, each with its place among those that are planned by default: a colour for each."""
+    known = [name for name, mechanism in MECHANISMS.items() if not mechanism.refused and not mechanism.unplanned]
+    shown = dict.fromkeys(row["mechanism"] for row in rows)
+    return {name: known.index(name) if name in known else len(known) for name in shown}

@@ -1,7 +1,13 @@
-"""Expected errors by simulation: made-up data of the prior, measured and estimated as a release would be.
+"""Predictions for one plan: errors by simulation, and half-widths of guaranteed intervals exactly.
 
-Nothing private is involved, so nothing is charged. Within one replicate all scenarios see the same made-up data, so
-that their differences are known better than their errors. A large tree is simulated in part.
+Errors come from made-up data of the prior, measured and estimated as a release would be. Nothing private is involved,
+so nothing is charged. Within one replicate all scenarios see the same made-up data, so that their differences are known
+better than their errors. A large tree is simulated in part.
+
+Half-widths follow from the plan's noise alone. The half-width of a level is that of its widest cell: no interval of the
+level is wider than that to either side of an unbiased estimate, whatever the data. From the *published* count, which is
+smoothed, it can reach further, because an interval always holds its count (`Reach`). Where many sizes are counted
+`guaranteed` may find narrower upper ends from the measurements.
 """
 
 from __future__ import annotations
@@ -22,17 +28,22 @@ from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import earth_movers_distance, l1_distance
-from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_sums
-from tallytree.estimate.intervals.interval import REACH_SHARE, Intervals, Kind, reaches, recommended
+from tallytree.estimate.intervals.guaranteed import FEWEST_SIZES, WINDOW_PART, guaranteed, guaranteed_sums
+from tallytree.estimate.intervals.interval import REACH_SHARE, Intervals, Kind, checked_level, reaches, recommended
+from tallytree.estimate.intervals.linear import LINEAR_VIEWS
+from tallytree.estimate.intervals.tails import Errors, Noise
 from tallytree.estimate.intervals.typical import factor_for
 from tallytree.estimate.intervals.unions import Unions
+from tallytree.estimate.least_squares import TreeVariances
 from tallytree.mechanisms import Mechanism, prepare
 from tallytree.mechanisms.mechanism import sizes_of
-from tallytree.planning.prior import ExpectedCounts, Prior, summed_up
+from tallytree.planning.prior import ExpectedCounts, Prior, sum_up
+from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.privacy.plan import Plan, Shares
+from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
+from tallytree.privacy.plan import FIRST, Band, Plan, Shares
 from tallytree.privacy.run import measure
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.sealed import Sealed
@@ -145,8 +156,8 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
-class Simulated:
-    """Mean errors per region, `[scenarios, replicates, levels]`, the levels those of `predicted_levels`."""
+class Simulation:
+    """Mean errors per region, `[scenarios, replicates, levels]`, the levels those of `name_levels`."""
 
     l1: Floats
     emd: Floats
@@ -159,7 +170,7 @@ class Simulated:
     __repr__ = briefly
 
 
-def simulated(
+def simulate_releases(
     expected: ExpectedCounts,
     neighbours: Neighbours,
     scenarios: Sequence[Scenario],
@@ -167,7 +178,7 @@ def simulated(
     *,
     confidence: float | None = None,
     progress: Progress = silent,
-) -> Simulated:
+) -> Simulation:
     """Run every scenario on made-up data, on a smaller tree where the hierarchy has too many cells.
 
     With a level of `confidence` the reach of its intervals is predicted too.
@@ -176,20 +187,22 @@ def simulated(
     on a smaller tree are multiplied by how many leaves a region really has for each that it has there.
     """
     whole, sizes = expected.hierarchy, expected.max_size - expected.first_size + 1
-    tree, leaves = smaller_tree(whole, expected.totals, max(2 * whole.depth, effort.most_cells // sizes))
-    shape = (len(scenarios), effort.replicates, len(predicted_levels(tree)))
+    tree, leaves = shrink_tree(whole, expected.totals, max(2 * whole.depth, effort.most_cells // sizes))
+    shape = (len(scenarios), effort.replicates, len(name_levels(tree)))
     per_level = np.full((shape[0], shape[2]), np.nan)
-    found = Simulated(np.empty(shape), np.empty(shape), tree, per_level, np.zeros_like(per_level))
-    reaching = [Reaching(shape[2]) for _ in scenarios]
+    found = Simulation(np.empty(shape), np.empty(shape), tree, per_level, np.zeros_like(per_level))
+    reaching = [Reach(shape[2]) for _ in scenarios]
     lost = _leaves_per_region(whole) / _leaves_per_region(tree)
     lost = np.concatenate([lost, lost[2 : 2 + shape[2] - tree.depth]])  # over all categories there are as many
     for replicate in range(effort.replicates):
-        progress(Stage("simulating", replicate, effort.replicates))
+        # The first one compiles or loads the kernels, so its time says nothing about that of the others.
+        others = Stage("simulating", replicate - 1, effort.replicates - 1)
+        progress(others if replicate else Stage("simulating the first release"))
         counts = expected.sample(leaves)
-        data, truth = _as_data(counts, tree, neighbours), tree.aggregate(counts)
+        data, truth = _make_data(counts, tree, neighbours), tree.aggregate(counts)
         true_parts = _parts(truth, tree)
         for number, scenario in enumerate(scenarios):
-            measurements = _measured(data, neighbours, scenario)
+            measurements = _measure(data, neighbours, scenario)
             estimate = scenario.mechanism.estimate(measurements).counts
             wide = np.zeros_like(truth)  # a measured largest size may have cut the columns short
             wide[:, : estimate.shape[1]] = estimate
@@ -201,7 +214,7 @@ def simulated(
                 errors = l1_distance(one, other), earth_movers_distance(one, other, expected.first_size)
                 found.l1[number, replicate, level] = factors[level] * errors[0].mean()
                 found.emd[number, replicate, level] = factors[level] * errors[1].mean()
-                found.published_as_none[number, level] += _none_published(one, other) / effort.replicates
+                found.published_as_none[number, level] += _share_published_as_none(one, other) / effort.replicates
     if confidence is not None:
         found.reach[:] = [one.found(confidence) for one in reaching]
     return found
@@ -210,7 +223,7 @@ def simulated(
 # -------------------------------------------------------------------- how far intervals will reach
 
 
-class Reaching:
+class Reach:
     """How far the recommended intervals of each level reach from the published counts, from simulated releases.
 
     *Guaranteed* intervals are those of the simulated releases. Of all their reaches on a level the predicted one is an
@@ -259,7 +272,7 @@ def _order_statistic(values: Floats | Integers) -> int:
 
 
 def _parts(counts: Integers, tree: Hierarchy) -> list[Integers]:
-    """Counts of each of the `predicted_levels`."""
+    """Counts of each of the `name_levels`."""
     found = [counts[tree.level_slice(level)] for level in range(tree.depth)]
     if tree.by.columns:
         sums, regions = tree.over_categories(counts), tree.regions
@@ -268,7 +281,7 @@ def _parts(counts: Integers, tree: Hierarchy) -> list[Integers]:
 
 
 def _guaranteed(measurements: Measurements, counts: Integers, confidence: float) -> list[Intervals] | None:
-    """Guaranteed intervals of each of the `predicted_levels`; None where there are none."""
+    """Guaranteed intervals of each of the `name_levels`; None where there are none."""
     found, tree = guaranteed(measurements, counts, level=confidence), measurements.hierarchy
     if found is None:
         return None
@@ -281,13 +294,13 @@ def _guaranteed(measurements: Measurements, counts: Integers, confidence: float)
     return [Intervals(low, high, confidence, "guaranteed") for low, high in zip(lower, upper, strict=True)]
 
 
-def _none_published(published: Integers, truth: Integers) -> float:
+def _share_published_as_none(published: Integers, truth: Integers) -> float:
     """Of the regions that have groups, the part that is published with none."""
     there = truth.sum(axis=1) > 0
     return float(np.mean(published[there].sum(axis=1) == 0)) if there.any() else 0.0
 
 
-def predicted_levels(tree: Hierarchy) -> tuple[str, ...]:
+def name_levels(tree: Hierarchy) -> tuple[str, ...]:
     """The levels that errors are predicted for; with categories also those of the regions over all categories."""
     if not tree.by.columns:
         return tree.levels
@@ -299,7 +312,7 @@ def _leaves_per_region(tree: Hierarchy) -> Floats:
     return tree.leaf_count / np.diff(tree.level_starts)
 
 
-def _as_data(counts: Integers, tree: Hierarchy, neighbours: Neighbours) -> GroupSizes:
+def _make_data(counts: Integers, tree: Hierarchy, neighbours: Neighbours) -> GroupSizes:
     """Made-up counts as a data holder would hand them to `measure`, under the same neighbour relation."""
     listed = neighbours.groups_listed
     return GroupSizes(
@@ -315,13 +328,13 @@ def _as_data(counts: Integers, tree: Hierarchy, neighbours: Neighbours) -> Group
     )
 
 
-def _measured(data: GroupSizes, neighbours: Neighbours, scenario: Scenario) -> Measurements:
+def _measure(data: GroupSizes, neighbours: Neighbours, scenario: Scenario) -> Measurements:
     mechanism = scenario.mechanism
     plan = mechanism.plan(data.hierarchy, scenario.budget, neighbours.unit, scenario.shares)
     return measure(data, plan, settle=mechanism.settle)
 
 
-def smaller_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -> tuple[Hierarchy, Integers]:
+def shrink_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -> tuple[Hierarchy, Integers]:
     """A part of the hierarchy with all its levels and about `most_regions` regions at most; and which leaves it has.
 
     Every region keeps at most m children, spread evenly over their siblings by expected total, and m is as large as the
@@ -334,7 +347,7 @@ def smaller_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -
     if hierarchy.by.columns:  # the same regions of each category
         count, regions = len(hierarchy.by), hierarchy.regions
         totals = leaf_totals.reshape(count, -1).sum(axis=0)
-        part, leaves = smaller_tree(regions, totals, max(2 * regions.depth, most_regions // count))
+        part, leaves = shrink_tree(regions, totals, max(2 * regions.depth, most_regions // count))
         every = (np.arange(count)[:, np.newaxis] * regions.leaf_count + leaves).ravel()
         return part.by_category(hierarchy.by), every
     first = int(hierarchy.level_starts[-2])
@@ -361,7 +374,7 @@ def smaller_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -
 
 def _ranks(hierarchy: Hierarchy, leaf_totals: Floats) -> tuple[Integers, Integers]:
     """For every region how many siblings there are, itself among them, and its place among them by expected total."""
-    totals = summed_up(hierarchy, leaf_totals)
+    totals = sum_up(hierarchy, leaf_totals)
     family, rank = np.ones(len(hierarchy), dtype=np.int64), np.zeros(len(hierarchy), dtype=np.int64)
     parents = hierarchy.parents[1:]
     family[1:] = np.diff(hierarchy.child_starts)[parents]
@@ -379,3 +392,85 @@ def _kept(hierarchy: Hierarchy, family: Integers, rank: Integers, most: int) -> 
         regions = hierarchy.level_slice(level)
         kept[regions] &= kept[hierarchy.parents[regions]]
     return kept
+
+
+# -------------------------------------------------------------------- half-widths
+
+
+@dataclass(frozen=True, eq=False)
+class CellErrors:
+    """The law of the error of one count, unbiased and linear in what a plan measures, for every region."""
+
+    law: TreeVariances
+    kind: NoiseKind
+    scales: Mapping[int, Fraction]  # of each measured level's noise
+    copies: int  # how many columns a count is the sum or difference of
+    many_sizes: bool  # then `guaranteed` keeps a part of the error probability for windows
+
+    __repr__ = briefly
+
+    @classmethod
+    def of(
+        cls, hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, band: Band | None = None
+    ) -> CellErrors | None:
+        """None where the plan measures neither counts nor `at_least` counts of the leaves, of all sizes at once.
+
+        With a band, for its sizes, as if the cells beside it were measured like those within.
+        """
+        last = hierarchy.depth - 1
+        asked = [question for question in plan.questions if question.sizes == band and not question.summed]
+        of_leaves = {question.view for question in asked if question.level == last}
+        view = next((view for view in LINEAR_VIEWS if view in of_leaves), None)
+        if view is None:
+            return None
+        kind, sensitivity = NOISE_FOR[plan.budget.currency], neighbours.sensitivity(view)
+        scales = {
+            question.level: scale_for(kind, sensitivity, plan.cost(question))
+            for question in asked
+            if question.view == view
+        }
+        variances = [_variance(kind, scales[at]) if at in scales else math.inf for at in range(hierarchy.depth)]
+        # A count is a difference of two at_least counts, but the largest size (and size 0) is a single one.
+        cumulative = view == "at_least"
+        return cls(
+            TreeVariances.of(hierarchy, variances),
+            kind,
+            scales,
+            2 if cumulative and neighbours.max_size > 1 else 1,
+            cumulative and neighbours.max_size >= FEWEST_SIZES,
+        )
+
+    def deviations(self) -> tuple[float, ...]:
+        """The largest standard deviation of a count on each level."""
+        tree = self.law.hierarchy
+        largest = [float(self.law.variance[tree.level_slice(level)].max()) for level in range(tree.depth)]
+        return tuple(math.sqrt(self.copies * variance) for variance in largest)
+
+    def half_widths(self, confidence: float) -> tuple[float, ...]:
+        """The half-width of the widest guaranteed interval on each level."""
+        chance = (1 - checked_level(confidence)) / 2 * (1 - WINDOW_PART if self.many_sizes else 1)
+        tree = self.law.hierarchy
+        noise = {level: Noise(self.kind, scale) for level, scale in self.scales.items()}
+        half = Errors.of_regions(self.law, noise).over_columns([1.0] * self.copies).reach(chance)
+        return tuple(float(half[tree.level_slice(level)].max()) for level in range(tree.depth))
+
+
+def half_widths(
+    hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, *, confidence: float = 0.95
+) -> tuple[float, ...] | None:
+    """For each level of the hierarchy, from the top down, the half-width of a guaranteed interval for one count.
+
+    None where the plan measures neither counts nor `at_least` counts of the leaves, in some band of sizes: there the
+    widths depend on the data. With bands it is the widest of theirs (a count between two bands is the difference of a
+    number of each, and lies between). Sums over categories that are measured besides do not count.
+    """
+    bands = {question.sizes for question in plan.questions if question.view not in FIRST}
+    found = [CellErrors.of(hierarchy, neighbours, plan, band) for band in bands]
+    widths = [errors.half_widths(confidence) for errors in found if errors is not None]
+    if len(widths) < len(found):
+        return None
+    return tuple(max(of_level) for of_level in zip(*widths, strict=True))
+
+
+def _variance(kind: NoiseKind, scale: Fraction) -> float:
+    return laplace_variance(scale) if kind == "discrete_laplace" else gaussian_variance(scale)

@@ -30,7 +30,7 @@ from tallytree.mechanisms.measured_leaves import measured_totals, places_for, wi
 from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.goals import suggest
 from tallytree.planning.prior import Prior
-from tallytree.planning.report import AUTO_CANDIDATES, predicted_best
+from tallytree.planning.report import AUTO_CANDIDATES, choose_by_prediction
 from tallytree.planning.simulation import PublicFacts
 from tallytree.privacy import Neighbours
 from tallytree.publish.release.measurements_file import room_for
@@ -367,7 +367,7 @@ def test_auto_takes_what_a_prior_predicts_to_be_best_and_such_a_release_is_verif
     counts[:, :4] = groups // 12
     people = Truth("people", tree, counts, public_totals=False).group_sizes()
     prior = Prior.of("households", groups=groups)
-    best = predicted_best(PublicFacts(tree, Neighbours.of(people, one_entity())), prior, HOW["budget"])
+    best = choose_by_prediction(PublicFacts(tree, Neighbours.of(people, one_entity())), prior, HOW["budget"])
     assert best.name in AUTO_CANDIDATES
     release(people, prior=prior, intervals="none", **HOW).save(tmp_path / "made")
     assert verify(tmp_path / "made").faults == ()

@@ -176,11 +176,11 @@ def decide(group_sizes: GroupSizes, design: Design, progress: Progress = silent)
     chosen: str | Mechanism = design.mechanism
     divided: dict[str, Any] = {"shares": design.shares, "priority": design.priority}
     if chosen == "auto" and design.prior is not None and not design.options:
-        from tallytree.planning.report import predicted_best
+        from tallytree.planning.report import choose_by_prediction
         from tallytree.planning.simulation import PublicFacts
 
         facts = PublicFacts(hierarchy, neighbours, group_sizes.leaf_totals)
-        chosen = predicted_best(facts, prior_of(design.prior), design.budget, **divided, progress=progress)
+        chosen = choose_by_prediction(facts, prior_of(design.prior), design.budget, **divided, progress=progress)
     totals = group_sizes.region_totals
     public: dict[str, Any] = {"neighbours": neighbours, "hierarchy": hierarchy, "totals": totals}
     return neighbours, *prepare(chosen, design.options, **public, budget=design.budget, **divided)

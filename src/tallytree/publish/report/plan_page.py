@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tallytree.estimate.intervals.interval import REACH_SHARE
+from tallytree.planning.report import PlanReport
 from tallytree.planning.simulation import Prediction
-from tallytree.planning.value import PlanReport
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.report import Page, Words, render_page
 
