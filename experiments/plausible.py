@@ -34,8 +34,7 @@ from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.marginals import method
 from tallytree.synthesis.sampling import draw
 from tallytree.synthesis.workload import all_sets
-from tallytree.tables.contingency import HouseholdCodes, marginal_counts
-from tallytree.tables.rule_checks import Rows, any_broken, holders
+from tallytree.tables.contingency import HouseholdCodes, Rows, any_broken, holders, marginal_counts
 
 AGES = (6, 12, 18, 25, 35, 45, 55, 65, 75)
 MIDDLES = np.array([3, 9, 15, 21.5, 30, 40, 50, 60, 70, 80])

@@ -13,8 +13,7 @@ import pytest
 import tallytree as tt
 from tallytree.privacy.plan import Plan, Question
 from tallytree.privacy.run import measure
-from tallytree.tables.group_sizes import GroupSizes
-from tallytree.tables.sealed import Sealed
+from tallytree.tables.group_sizes import GroupSizes, Sealed
 
 SOURCE = Path(tt.__file__).parent
 

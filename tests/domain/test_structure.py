@@ -21,7 +21,7 @@ from tallytree.domain.edit_rules import (
 )
 from tallytree.domain.feasibility import Search
 from tallytree.domain.schema import Schema
-from tallytree.tables.rule_checks import Rows, any_broken
+from tallytree.tables.contingency import Rows, any_broken
 from tests.oracles.rules import HOUSEHOLD, MOST, PERSON, keeps, schema_with, structures
 from tests.oracles.synthesis import every_household
 

@@ -1,6 +1,6 @@
 """Rules straight from their definitions, household by household; and small schemas with random structures.
 
-No function of `tallytree.tables.rule_checks` and none of the search is used.
+No function of `tallytree.tables.contingency` and none of the search is used.
 """
 
 from __future__ import annotations

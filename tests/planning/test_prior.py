@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tallytree import Budget, Categories, Hierarchy, Prior, Release, SpecError, one_entity, release
 from tallytree.planning.prior import SHAPES, poisson
-from tallytree.tables.group_sizes import GroupSizes
-from tallytree.tables.sealed import Sealed
+from tallytree.tables.group_sizes import GroupSizes, Sealed
 from tests.oracles.example import made_up
 
 TREE = Hierarchy.from_levels(

@@ -27,7 +27,7 @@ from tallytree import (
 from tallytree.core.errors import DataError
 from tallytree.privacy import Neighbours
 from tallytree.tables import InputProblems
-from tallytree.tables.rule_checks import Rows, broken
+from tallytree.tables.contingency import Rows, broken
 
 KEYS = [sha256(bytes([number])).hexdigest() for number in range(6)]
 TENURE = {"g": "owned", "h": "rented", "i": "owned"}

@@ -12,10 +12,10 @@ import pytest
 
 from tallytree import Hierarchy
 from tallytree.tables import InputProblems, read, source
-from tallytree.tables.check import groups_at_largest, rows_left_out
 from tallytree.tables.count import truncated
-from tallytree.tables.options import Options
+from tallytree.tables.group_sizes import Options
 from tallytree.tables.problems import TEXTS
+from tallytree.tables.reading import groups_at_largest, rows_left_out
 
 STATES = [("GA", "Fulton"), ("GA", "Kings"), ("NY", "Kings"), ("DC", None)]
 TREE = Hierarchy.from_levels(

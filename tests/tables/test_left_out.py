@@ -8,8 +8,8 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from tallytree.tables.check import groups_at_largest, persons_left_out, rows_left_out
-from tallytree.tables.options import Options
+from tallytree.tables.group_sizes import Options
+from tallytree.tables.reading import groups_at_largest, persons_left_out, rows_left_out
 
 DICE = random.Random(5)
 ROWS = [(DICE.randrange(30), DICE.choice("ab"), DICE.randrange(12), DICE.randrange(4)) for _ in range(300)]

@@ -16,11 +16,10 @@ import pytest
 
 from tallytree import Hierarchy, SpecError
 from tallytree.tables import read
-from tallytree.tables.count import ENGINES, Counting, as_counts, fresh_key, truncated
+from tallytree.tables.count import ENGINES, Counting, as_counts, fresh_key, region_keys, truncated
+from tallytree.tables.count import place as placed
 from tallytree.tables.engines import Engine
-from tallytree.tables.options import Options
-from tallytree.tables.regions import place as placed
-from tallytree.tables.regions import region_keys
+from tallytree.tables.group_sizes import Options
 from tallytree.tables.source import DuckDB
 from tests.oracles.lots import kept_rows
 

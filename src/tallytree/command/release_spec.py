@@ -50,12 +50,10 @@ from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import RunFolder
 from tallytree.tables import GroupSizes, read
 from tallytree.tables.address import Source, paths_of
-from tallytree.tables.check import groups_at_largest, rows_left_out
 from tallytree.tables.codebook import values_from_codebook
-from tallytree.tables.group_sizes import ROWS
-from tallytree.tables.options import Columns, Options, check_groups_are_public, region_columns
-from tallytree.tables.reading import lists_categories, public_rows, read_groups
-from tallytree.tables.regions import leaves_by_text
+from tallytree.tables.count import leaves_by_text
+from tallytree.tables.group_sizes import ROWS, Columns, Options, check_groups_are_public, region_columns
+from tallytree.tables.reading import groups_at_largest, lists_categories, public_rows, read_groups, rows_left_out
 from tallytree.tables.source import refuse_own_list, refuse_private_file
 from tallytree.tables.spark import sessions_kept
 

@@ -34,11 +34,11 @@ from tallytree.publish.run_folder import RunFolder
 from tallytree.synthesis.marginals import DEFAULT
 from tallytree.synthesis.workload import Workload, all_sets, default_workload, named, sampled_sets
 from tallytree.tables.address import paths_of
-from tallytree.tables.check import persons_left_out
 from tallytree.tables.codebook import bin_names, schema_from_codebook
+from tallytree.tables.group_sizes import Columns
 from tallytree.tables.households import TABLES, Households, OnBrokenRules, Oversize, read_households
-from tallytree.tables.options import Columns
 from tallytree.tables.problems import InputProblems
+from tallytree.tables.reading import persons_left_out
 from tallytree.tables.source import refuse_private_file
 
 

@@ -29,8 +29,8 @@ from tallytree.synthesis.model import Model
 from tallytree.synthesis.sampling import draw
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.contingency import HouseholdCodes, code_type, grouped, marginal_counts
+from tallytree.tables.group_sizes import Sealed
 from tallytree.tables.households import Households
-from tallytree.tables.sealed import Sealed
 
 Row = dict[str, Any]
 

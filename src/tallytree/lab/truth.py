@@ -19,8 +19,7 @@ from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.run import measure_with
-from tallytree.tables.group_sizes import GroupSizes
-from tallytree.tables.sealed import Sealed
+from tallytree.tables.group_sizes import GroupSizes, Sealed
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,8 +45,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
 from tallytree.privacy.plan import FIRST, Band, Plan, Shares
 from tallytree.privacy.run import measure
-from tallytree.tables.group_sizes import GroupSizes
-from tallytree.tables.sealed import Sealed
+from tallytree.tables.group_sizes import GroupSizes, Sealed
 
 SURE = 0.99  # the probability that a predicted reach is large enough
 TYPICAL_MARGIN = 1.4

@@ -16,7 +16,7 @@ from tallytree.core.errors import BudgetError
 from tallytree.core.names import quoted
 from tallytree.privacy.budget import Budget, Currency, as_decimal
 from tallytree.privacy.chain import Entry, Values
-from tallytree.tables.options import Columns
+from tallytree.tables.group_sizes import Columns
 
 GROUP_SIZES = "group_sizes"  # the kind of relation that `Neighbours` is; `HouseholdNeighbours` names its own
 NOT_COMPARED = ("columns", "same_unit_as", "rows_were_bounded")  # these do not say what a neighbour is

@@ -20,7 +20,7 @@ from tallytree.privacy.neighbours import (
     columns_to_json,
     same_unit_in_words,
 )
-from tallytree.tables.options import Columns
+from tallytree.tables.group_sizes import Columns
 
 HouseholdUnitKind = Literal["one_group", "one_group_added_or_removed", "one_person_attributes"]
 HOUSEHOLDS = "households"  # this kind of neighbour relation, in files

@@ -14,9 +14,7 @@ from typing import Any, Literal, get_args
 from tallytree.core.arguments import FLAG, TEXT, expect, instance, told
 from tallytree.core.errors import SpecError
 from tallytree.domain.categories import NO_CATEGORIES, Categories
-from tallytree.tables.group_sizes import GroupSizes
-from tallytree.tables.options import Columns
-from tallytree.tables.sealed import check_unaltered
+from tallytree.tables.group_sizes import Columns, GroupSizes, check_unaltered
 
 UnitKind = Literal["one_entity", "one_group"]
 AS_READ = instance(GroupSizes, "as tallytree.read makes it")

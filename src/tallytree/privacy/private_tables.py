@@ -36,9 +36,9 @@ from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise.randomness import Randomness, cryptographic
 from tallytree.privacy.run import Charge, Run
 from tallytree.tables.contingency import HouseholdCodes, check_size, code_type, marginal_counts
+from tallytree.tables.group_sizes import Sealed, Unsharable, check_unaltered
 from tallytree.tables.guard import from_outside
 from tallytree.tables.households import Households
-from tallytree.tables.sealed import Sealed, Unsharable, check_unaltered
 
 GAUSSIAN: NoiseKind = "discrete_gaussian"
 DIGEST_BITS = 256

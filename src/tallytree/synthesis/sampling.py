@@ -27,8 +27,7 @@ from tallytree.privacy.noise.keystream import Keystream, Source
 from tallytree.synthesis.model import Model, SyntheticHouseholds
 from tallytree.synthesis.public_stream import uniform
 from tallytree.synthesis.workload import Workload
-from tallytree.tables.contingency import table_counts
-from tallytree.tables.rule_checks import Rows, broken
+from tallytree.tables.contingency import Rows, broken, table_counts
 
 CHUNK = 100_000
 

@@ -25,9 +25,8 @@ rows are no regions. That tells nothing beyond the list of regions, which was de
 
 from __future__ import annotations
 
-from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.group_sizes import GroupSizes, Sealed
 from tallytree.tables.problems import InputProblems, Problem
 from tallytree.tables.reading import check, read
-from tallytree.tables.sealed import Sealed
 
 __all__ = ["GroupSizes", "InputProblems", "Problem", "Sealed", "check", "read"]

@@ -1,17 +1,266 @@
 """`GroupSizes`: the private counts, sealed, together with the public facts about how they were counted.
 
-`tallytree.privacy.run` opens the seal. Everything else sees shapes and public facts.
+`Sealed` holds private data, and `tallytree.privacy` opens it. Everything else sees shapes and public facts: the options
+of `read`, which are checked together before any row is touched.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from operator import is_
+from typing import Any, Generic, NoReturn, TypeVar
 
 from tallytree.core.arrays import Integers
 from tallytree.core.disk import digest_of_files
+from tallytree.core.errors import SpecError
+from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.tables.options import Columns
-from tallytree.tables.sealed import Bound, Sealed
+
+Content = TypeVar("Content")
+
+
+class Unsharable:
+    """Cannot be pickled or copied, so that private data stay where they are."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} may hold private data: it cannot be pickled, copied, compared or converted"
+        )
+
+    __reduce_ex__ = __reduce__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
+
+
+class Sealed(Unsharable, Generic[Content]):
+    """Holds private content; cannot be printed, pickled, copied, compared or turned into an array.
+
+    `tallytree.privacy` opens it, in `run` and in `private_tables`; a test looks for any other caller.
+    """
+
+    __slots__ = ("__content", "__facts")
+
+    def __init__(self, content: Content) -> None:
+        self.__content = content
+        self.__facts: tuple[Any, ...] | None = None
+
+    def bind(self, facts: tuple[Any, ...]) -> None:
+        """Tie the public facts that the content was made under to it, once: a seal that has some takes no others."""
+        if self.__facts is not None:
+            raise TypeError(
+                "this seal belongs to another value already: private data keep the bounds that they were read with. "
+                "Read them again to have others"
+            )
+        self.__facts = facts
+
+    def is_bound_to(self, facts: tuple[Any, ...]) -> bool:
+        """Are these the very facts that were tied to the content?"""
+        mine = self.__facts
+        return mine is not None and len(mine) == len(facts) and all(map(is_, mine, facts))
+
+    def open_at_the_privacy_border(self) -> Content:
+        """The private content."""
+        return self.__content
+
+    def __repr__(self) -> str:
+        return "Sealed(private)"
+
+    __array__ = __iter__ = __len__ = __getitem__ = __bool__ = Unsharable._refuse
+    __eq__ = __format__ = Unsharable._refuse
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Bound(Unsharable):
+    """A dataclass of one seal and the public facts that the sealed content was made under, which cannot be parted.
+
+    The seal takes its facts when the value is made and refuses to be put into a second one: not by
+    `dataclasses.replace`, `copy.replace` or the constructor. What goes around these (`object.__setattr__`, an object
+    that only looks alike) is found by `check_unaltered`, which the border asks before it takes a bound from a value.
+    """
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        seal, facts = _parts(self)
+        seal.bind(facts)
+
+
+def check_unaltered(value: Any, kind: type[Bound]) -> None:
+    """Refuse what is not of this very class, or has other facts than those its seal was given."""
+    if type(value) is not kind:
+        raise TypeError(f"expected {kind.__name__} as read, not {type(value).__name__}")
+    seal, facts = _parts(value)
+    if not seal.is_bound_to(facts):
+        raise TypeError(f"this {kind.__name__} was altered after it was read: its bounds are not those of its data")
+
+
+def _parts(value: Any) -> tuple[Sealed[Any], tuple[Any, ...]]:
+    """The one seal of a value, and everything else that it holds."""
+    held = [getattr(value, each.name) for each in fields(value)]
+    (seal,) = [each for each in held if isinstance(each, Sealed)]
+    return seal, tuple(each for each in held if each is not seal)
+
+
+# -------------------------------------------------------------------- the options of `read`
+
+
+WHOLE_FLOATS = 2**53  # quantities below this are exact in every engine's floating point
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that say which group, region and entity a row belongs to, by the names that the user gave."""
+
+    group: str
+    region: tuple[str, ...] = ()
+    entity: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "region", region_columns(self.region or None))
+        names = [self.group, *self.region, *([] if self.entity is None else [self.entity])]
+        _check_columns({f"column {number}": name for number, name in enumerate(names, start=1)})
+
+    @classmethod
+    def of(cls, value: Columns | Mapping[str, Any] | None) -> Columns | None:
+        """Columns, or those that a mapping with the keys group, region and entity names."""
+        if value is None or isinstance(value, Columns):
+            return value
+        if not isinstance(value, Mapping) or not {"group"} <= set(value) <= {"group", "region", "entity"}:
+            raise SpecError("columns needs the name of the group column, and may have region and entity")
+        return cls(**value)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `of` reads them back."""
+        return {**asdict(self), "region": list(self.region)}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is counted, and how: all public. Options that do not go together are a `SpecError`."""
+
+    group: str
+    region: tuple[str, ...]  # one column: a leaf's id or name; several: one per level, top down; none: one leaf
+    hierarchy: Hierarchy | None
+    on_spanning_group: str
+    with_groups: bool  # is there a public groups table?
+    max_size: int = 1
+    quantity: str | None = None
+    quantity_bound: int | None = None
+    entity: str | None = None
+    rows_per_entity: int | None = None
+    regions_are_public: bool = False
+    by: Categories = NO_CATEGORIES  # that tell groups apart, besides their region
+    categories_listed: bool = True  # with a groups table: are they in it? If not, they are in the rows
+    name: str | None = None  # of the data set, for the ledger
+    files: tuple[str, ...] = ()  # where the rows are, if they are in files
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that say which group, region and entity a row belongs to."""
+        return Columns(self.group, self.region, self.entity)
+
+    @property
+    def first_size(self) -> int:
+        """The smallest size that is counted: 0 where a public list has all that is told apart."""
+        return 0 if self.with_groups and self.categories_listed else 1
+
+    @property
+    def from_rows(self) -> bool:
+        """Is the category of a group in its rows, the same in all of them?"""
+        return not (self.with_groups and self.categories_listed)
+
+    @property
+    def split(self) -> bool:
+        """Does each (group, region) pair count as a group?"""
+        return self.on_spanning_group == "split"
+
+    def __post_init__(self) -> None:
+        if self.on_spanning_group not in ("error", "split"):
+            raise SpecError(f"on_spanning_group={self.on_spanning_group!r}; expected 'error' or 'split'")
+        if (self.quantity is None) != (self.quantity_bound is None):
+            raise SpecError(
+                "quantity and quantity_bound go together: a column, and the public bound of one row's value"
+            )
+        if self.rows_per_entity is not None and self.entity is None:
+            raise SpecError("rows_per_entity needs entity: the column that says whose row it is")
+        for option in ("max_size", "quantity_bound", "rows_per_entity"):
+            value = getattr(self, option)
+            if value is not None or option == "max_size":
+                _check_whole(value, option)
+        columns: dict[str, Any] = {"group": self.group}
+        columns |= {f"region[{number}]": column for number, column in enumerate(self.region)}
+        optional = {"quantity": self.quantity, "entity": self.entity}
+        columns |= {f"by[{number}]": name for number, name in enumerate(self.by.names)}
+        _check_columns(columns | {option: column for option, column in optional.items() if column is not None})
+        self._check_regions()
+        if self.by.members_decide and self.rows_per_entity is not None:
+            raise SpecError(
+                "rows_per_entity drops rows by lots that see a row's category, and a category that members decide "
+                "changes with another entity: which rows are kept would too. Leave one of the two out"
+            )
+
+    def _check_regions(self) -> None:
+        hierarchy, public = self.hierarchy, self.regions_are_public
+        if hierarchy is not None and not isinstance(hierarchy, Hierarchy):
+            raise SpecError(f"hierarchy is of type {type(hierarchy).__name__}; expected a tallytree.Hierarchy")
+        if hierarchy is not None and public:
+            raise SpecError(
+                "regions_are_public takes the hierarchy from the microdata; leave it out, as hierarchy is given"
+            )
+        if not self.region and (hierarchy is None or hierarchy.leaf_count > 1):
+            raise SpecError("region is missing; it can be left out only for a hierarchy with a single leaf")
+        if hierarchy is None and not self.with_groups and not public:
+            raise SpecError(
+                "hierarchy is missing. It must come from a public table of regions (or from a public groups table): "
+                "taken from the microdata, a county would vanish with its only resident, which no noise can hide. If "
+                "the list of regions in the microdata is public knowledge anyway, say regions_are_public=True; the "
+                "privacy statement will repeat it"
+            )
+        if self.split and not self.region:
+            raise SpecError("on_spanning_group='split' needs region: the column that says where a row is")
+
+
+def check_groups_are_public(declared: bool) -> None:
+    """Refuse a list of groups that the data holder has not declared public."""
+    if not declared:
+        raise SpecError(
+            "groups must be a public list: tallytree publishes the exact number of groups in every region from it, "
+            "without noise. If anyone may see that list, set groups_are_public=True. If it is a private file, such as "
+            "your own household records, leave groups out; tallytree then estimates the number of groups with noise"
+        )
+
+
+def region_columns(region: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The region columns, however they were given."""
+    if region is None:
+        return ()
+    if isinstance(region, str):
+        return (region,)
+    if not isinstance(region, Sequence):
+        raise SpecError(f"region is {region!r}; expected a column, or a list of columns from the top down")
+    if not region:
+        raise SpecError("region is an empty list; expected a column, or one column per level from the top down")
+    return tuple(region)
+
+
+def _check_whole(value: Any, option: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < WHOLE_FLOATS:
+        raise SpecError(f"{option}={value!r}; expected a whole number from 1 to below 2**53")
+
+
+def _check_columns(columns: dict[str, Any]) -> None:
+    seen: dict[str, str] = {}
+    for option, column in columns.items():
+        if not isinstance(column, str) or not column:
+            raise SpecError(f"{option} is {column!r}; expected the name of a column")
+        if column in seen:
+            raise SpecError(f"{seen[column]} and {option} are both column {column!r}; expected a column each")
+        seen[column] = option
+
+
+# -------------------------------------------------------------------- the counts
+
 
 ROWS = "rows"  # the kind of files that private rows are in
 

@@ -21,12 +21,19 @@ from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.schema import Attribute, Schema
 from tallytree.tables.address import KINDS, paths_of, stem
-from tallytree.tables.contingency import Codes, HouseholdCodes, attributes_text, code_type, grouped
+from tallytree.tables.contingency import (
+    Codes,
+    HouseholdCodes,
+    Rows,
+    attributes_text,
+    broken,
+    code_type,
+    grouped,
+    holders,
+)
+from tallytree.tables.group_sizes import Bound, Columns, Sealed
 from tallytree.tables.guard import from_outside, guarded
-from tallytree.tables.options import Columns
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
-from tallytree.tables.rule_checks import Rows, broken, holders
-from tallytree.tables.sealed import Bound, Sealed
 from tallytree.tables.source import Opened, as_text, open_in_order, workspace
 from tallytree.tables.sql import select
 

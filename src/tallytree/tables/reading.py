@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,28 @@ from tallytree.core.progress import Progress, silent
 from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.address import Source, paths_of, stem
-from tallytree.tables.check import category_problems, column_problems, groups_problems, problems_of
-from tallytree.tables.count import Counting, check_engine, group_sizes
-from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.count import Counting, check_engine, group_sizes, place, region_keys
+from tallytree.tables.group_sizes import (
+    GroupSizes,
+    Options,
+    Unsharable,
+    check_groups_are_public,
+    region_columns,
+)
 from tallytree.tables.guard import from_outside
-from tallytree.tables.options import Options, check_groups_are_public, region_columns
-from tallytree.tables.problems import InputProblems, missing_columns, problem, raise_any
-from tallytree.tables.regions import place, region_keys
-from tallytree.tables.source import Opened, open_groups, open_source, refuse_own_list, workspace
-from tallytree.tables.sql import Table, select
+from tallytree.tables.problems import (
+    InputProblems,
+    category_problems,
+    column_problems,
+    groups_problems,
+    missing_columns,
+    one_row,
+    problem,
+    problems_of,
+    raise_any,
+)
+from tallytree.tables.source import Opened, open_groups, open_in_order, open_source, refuse_own_list, workspace
+from tallytree.tables.sql import Table, count_if, select
 
 BYTES_PER_CELL = 24  # counts of the leaves, of all regions, and a view of them
 
@@ -246,3 +259,67 @@ def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
         raise SpecError("the region columns are empty, so there is no hierarchy to take from them")
     levels = zip(options.region, zip(*sorted(set(rows)), strict=True), strict=True)
     return Hierarchy.from_levels({column: [*texts] for column, texts in levels}, list(options.region))
+
+
+# -------------------------------------------------------------------- what is left out
+# How much is left out before anything is counted: rows beyond rows_per_entity, persons beyond max_persons. NOT PRIVATE:
+# these are exact numbers of the private data, for the data holder's own eyes. `tallytree validate` shows them, and
+# nothing that is published or saved has them in it.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Part(Unsharable):
+    """So many of so many, exactly: private."""
+
+    part: int
+    whole: int
+
+    def for_the_data_holder(self, what: str) -> str:
+        """The share in words. Not private: show it to the data holder, marked as such, and to nobody else."""
+        share = 100 * self.part / self.whole if self.whole else 0.0
+        return f"{share:.3g} % of {self.whole:,} {what} ({self.part:,})"
+
+    def __repr__(self) -> str:
+        return "Part(private)"
+
+
+def rows_left_out(
+    source: Any, options: Options, *, table: str | None = None, memory_limit: str | None = None
+) -> tuple[Part, Part] | None:
+    """Rows that `read` drops, and entities that lose some; None without a bound on an entity's rows. NOT PRIVATE."""
+    if options.entity is None or options.rows_per_entity is None:
+        return None
+    with workspace(memory_limit) as connect:
+        return _beyond(open_source(source, table, connect), options.entity, options.rows_per_entity)
+
+
+def persons_left_out(
+    persons: Any, household_id: str, max_persons: int, *, memory_limit: str | None = None
+) -> tuple[Part, Part]:
+    """Persons that `read_households` leaves out, and households that it cuts, of those with any. NOT PRIVATE."""
+    with workspace(memory_limit) as connect:
+        return _beyond(open_in_order(persons, "persons", connect), household_id, max_persons)
+
+
+def groups_at_largest(
+    source: Any, options: Options, *, table: str | None = None, memory_limit: str | None = None
+) -> Part:
+    """Groups of max_size or more, of all that have rows, before any rows are dropped. NOT PRIVATE."""
+    with workspace(memory_limit) as connect:
+        rows = open_source(source, table, connect)
+        keys = ", ".join(rows.table[name].text for name in (options.group, *(options.region if options.split else ())))
+        size = "count(*)" if options.quantity is None else f"sum({rows.table[options.quantity].number.text})"
+        found = select({"size": size}, rows.table.source, f" GROUP BY {keys}")
+        counts = {"groups": count_if("size > 0"), "largest": count_if(f"size > 0 AND size >= {options.max_size}")}
+        row = one_row(rows, "Counting the largest groups", select(counts, f"({found}) AS given"))
+    return Part(row["largest"], row["groups"])
+
+
+def _beyond(rows: Opened, column: str, most: int) -> tuple[Part, Part]:
+    """Rows beyond `most` with the same value, of all rows; and values with more rows than that, of all values."""
+    each = select({"number": "count(*)"}, rows.table.source, f" GROUP BY {rows.table[column].text}")
+    many = f"number > {most}"
+    counts = {"rows": count_if("TRUE", "number"), "dropped": count_if(many, f"number - {most}")}
+    counts |= {"entities": count_if("TRUE"), "cut": count_if(many)}
+    row = one_row(rows, "Counting what is left out", select(counts, f"({each}) AS given"))
+    return Part(row["dropped"], row["rows"]), Part(row["cut"], row["entities"])

@@ -13,8 +13,7 @@ from scipy.stats import binom
 
 import tallytree as tt
 import tallytree.command.main
-from tallytree.tables.group_sizes import GroupSizes
-from tallytree.tables.sealed import Sealed
+from tallytree.tables.group_sizes import GroupSizes, Sealed
 from tests.publish.forging import sign_again
 
 LARGEST, CHANCE = 8, 1e-6

@@ -47,8 +47,7 @@ from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, one_entity
 from tallytree.privacy.noise.randomness import Randomness
 from tallytree.privacy.plan import Plan, Shares, every_level
 from tallytree.privacy.run import measure_with
-from tallytree.tables.group_sizes import GroupSizes
-from tallytree.tables.sealed import Sealed
+from tallytree.tables.group_sizes import GroupSizes, Sealed
 
 RUNS_OF_GADGETS, RUNS_OF_RELEASES = 30_000, 800  # runs: many gadgets in one release are cheap
 COUNTIES_AS_PRINTED = 40

@@ -27,10 +27,9 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.lab.truth import SeededWords
 from tallytree.tables.contingency import grouped, marginal_counts
-from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.group_sizes import GroupSizes, Sealed
 from tallytree.tables.households import Households, households_from_codes
 from tallytree.tables.reading import read
-from tallytree.tables.sealed import Sealed
 
 MAX_SIZE = 4
 CATEGORY, VALUES = "sort", ("u", "v")

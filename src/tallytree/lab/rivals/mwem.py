@@ -30,7 +30,7 @@ from tallytree.synthesis.model import (
 from tallytree.synthesis.public_stream import PublicStream, uniform
 from tallytree.synthesis.sampling import Block, ladders, settled
 from tallytree.synthesis.workload import Workload
-from tallytree.tables.rule_checks import Rows, any_broken
+from tallytree.tables.contingency import Rows, any_broken
 
 MOST_CELLS = 5_000_000
 AT_A_TIME = 200_000  # possible households that are held against the rules

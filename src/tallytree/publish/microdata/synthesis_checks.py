@@ -48,8 +48,8 @@ from tallytree.synthesis.methods import LEAST_VARIANCE, NUMBER, Fitted, RoundRec
 from tallytree.synthesis.model import Codes, Measured, Model, SyntheticHouseholds
 from tallytree.synthesis.sampling import CHUNK, part
 from tallytree.synthesis.workload import Workload
+from tallytree.tables.contingency import broken
 from tallytree.tables.households import NOT_CUT, OnBrokenRules
-from tallytree.tables.rule_checks import broken
 
 
 @dataclass(frozen=True, eq=False)
