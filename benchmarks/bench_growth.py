@@ -161,9 +161,9 @@ def releases(most: float, figure: Path | None, *, apart: bool) -> None:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Time and memory of each cell against what is varied."""
-    from tallytree.core import charts
+    from tallytree.core import display
 
-    alt = charts.altair()
+    alt = display.altair()
     kinds = {"CPU nanoseconds for each cell": STAGES, "bytes of memory for each cell": ("bytes",)}
     lines = []
     for title, names in kinds.items():
@@ -190,12 +190,12 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
                     color=alt.Color(
                         "what:N",
                         title=None,
-                        scale=alt.Scale(domain=[*STAGES, "peak"], range=charts.COLORS[:4]),
+                        scale=alt.Scale(domain=[*STAGES, "peak"], range=display.COLORS[:4]),
                     ),
                 )
             )
         lines.append(alt.hconcat(*across))
-    charts.save(alt.vconcat(*lines), path)
+    display.save(alt.vconcat(*lines), path)
 
 
 def main() -> None:

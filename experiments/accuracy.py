@@ -31,8 +31,8 @@ from experiments.accuracy_tables import (
     tables,
 )
 from experiments.named_files import load
-from tallytree.core import charts
-from tallytree.core.panels import colors, tooltip
+from tallytree.core import display
+from tallytree.core.display import colors, tooltip
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.lab import Results, Truth, compare
 from tallytree.lab.datasets import make
@@ -237,11 +237,11 @@ def settings_of(errors: Errors) -> list[str]:
 
 def root_against_leaves(errors: Errors, totals: str) -> Any:
     """The picture: a panel for each data set with more than one level, a point for each mechanism; both axes log."""
-    alt = charts.altair()
+    alt = display.altair()
     settings, papers = settings_of(errors), [seed for seed in SEEDS if seed in errors]
     places = {name: place for names in (settings, papers) for place, name in enumerate(names)}
     looks = ["diamond"] * len(settings) + [
-        "circle" if place < len(charts.COLORS) else "square" for place in range(len(papers))
+        "circle" if place < len(display.COLORS) else "square" for place in range(len(papers))
     ]
     shape = alt.Shape("mechanism:N", scale=alt.Scale(domain=list(places), range=looks))
     axis, scale = alt.Axis(format="~s", tickCount=4, grid=False), alt.Scale(type="log", zero=False)
@@ -259,15 +259,15 @@ def root_against_leaves(errors: Errors, totals: str) -> Any:
                     shape=shape,
                     tooltip=tooltip(("mechanism",), ("root", "leaves")),
                 )
-                .properties(width=230, height=200, title=charts.panel_title(case.dataset))
+                .properties(width=230, height=200, title=display.panel_title(case.dataset))
             )
     if not panels:
         return None
-    title = charts.page_title(
+    title = display.page_title(
         f"Earth mover's distance at the root and at the leaves (ε = {SHOWN_EPSILON:g}, {totals} totals)",
         "NOT PRIVATE: compared with the true counts. Diamonds: tallytree",
     )
-    return charts.styled(
+    return display.styled(
         alt.concat(*panels, columns=3).resolve_scale(x="independent", y="independent").properties(title=title),
         subtitle_color="#b00020",
         legend_columns=4,
@@ -300,7 +300,7 @@ def report(given: Given, half: str, chosen: Sequence[DataSet]) -> str:
     for totals in ("public", "private"):
         picture = root_against_leaves(errors, totals)
         if picture is not None:
-            charts.save(picture, given.out / f"accuracy-{half}-{totals}.png")
+            display.save(picture, given.out / f"accuracy-{half}-{totals}.png")
     made = tables(errors, seeds_there, settings, ORACLES)
     for table in made:
         table.write(given.out, half)

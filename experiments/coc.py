@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 import tallytree as tt
 from experiments.named_files import load
 from experiments.omniscient import omniscient_errors
-from tallytree.core import charts
-from tallytree.core.charts import COLORS
+from tallytree.core import display
+from tallytree.core.display import COLORS
 from tallytree.lab import Results, Truth, compare, plots
 from tallytree.lab.audit.planted import estimate_with_shared_noise
 from tallytree.lab.datasets import make
@@ -253,7 +253,7 @@ def save(results: Results, path: Path, title: str, *, pairs: bool = False) -> No
                     layer.transform = [alt.CalculateTransform(calculate=second, **{"as": "dashed"})]
                     dash = alt.StrokeDash("dashed:N", legend=None)
                     layer.encoding.strokeDash = dash.scale(domain=[False, True], range=[[1, 0], [5, 4]])
-    charts.save(chart, path)
+    display.save(chart, path)
 
 
 def merging(given: Given) -> None:

@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 import tallytree as tt
-from tallytree.core import charts
+from tallytree.core import display
 from tallytree.lab import compare, plots
 from tallytree.lab.audit.planted import CHAIN_AS_PRINTED
 from tallytree.lab.datasets import make
@@ -49,7 +49,7 @@ def scalability(runs: int, quick: bool, results: Path, out: Path) -> None:
         )
         found.save(folder)
         series.append(found)
-    charts.save(plots.runtime_against_sizes(series), out / "pgsr-figure-7.png")
+    display.save(plots.runtime_against_sizes(series), out / "pgsr-figure-7.png")
 
 
 def errors(runs: int, quick: bool, results: Path, out: Path) -> None:
@@ -59,7 +59,7 @@ def errors(runs: int, quick: bool, results: Path, out: Path) -> None:
         full = make(name, scale=0.01) if quick else make(name)
         found = compare(full, FAST, BUDGETS, runs=runs, jobs=1, limit=120, out=results / name)
         found.save(results / name)
-        charts.save(plots.error_against_budget(found, "l1"), out / f"pgsr-figure-9-{name}.png")
+        display.save(plots.error_against_budget(found, "l1"), out / f"pgsr-figure-9-{name}.png")
         if not quick:
             folder = results / f"{name}-slice"
             compare(part, [*FAST, *RELAXED], BUDGETS, runs=runs, jobs=1, limit=60, out=folder).save(folder)

@@ -456,7 +456,7 @@ def test_the_theorem_core_stays_small():
 
 
 def test_privacy_imports_no_display_code():
-    display = {"core.charts", "core.notebook"}
+    display = {"core.display"}
     found = {name for name in MODULES if room(name) == "privacy" and display & set(imports(name))}
     assert not found
 

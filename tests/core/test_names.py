@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tallytree.command import screen
-from tallytree.core import charts
+from tallytree.core import display
 from tallytree.core.names import FORMULA, did_you_mean, for_a_spreadsheet, from_a_spreadsheet, visible
 
 NASTY = "[bold]x[/bold]\x1b[31m\n=1+1 \u202e\x9b2J[/nonsense]"
@@ -101,7 +101,7 @@ def test_a_chart_shows_names_as_they_are_and_runs_nothing(ending, tmp_path):
     chart = (
         alt.Chart(alt.Data(values=rows), title=CHART_NAME).mark_point().encode(x="x:Q", y="y:Q", color="mechanism:N")
     )
-    target = charts.save(chart, tmp_path / f"chart{ending}")
+    target = display.save(chart, tmp_path / f"chart{ending}")
     if ending == ".png":
         assert target.read_bytes().startswith(b"\x89PNG")
         return

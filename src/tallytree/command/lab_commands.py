@@ -22,7 +22,7 @@ from tallytree.command.make import run_and_ask
 from tallytree.command.progress_bar import shown
 from tallytree.command.screen import below, plain_table, show, show_json
 from tallytree.command.spec import wanted_budget
-from tallytree.core.charts import available
+from tallytree.core.display import available
 from tallytree.core.errors import SpecError
 from tallytree.lab.audit.border import PUBLISHED
 from tallytree.lab.audit.running import audit

@@ -20,7 +20,7 @@ from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import below, plain_table, show, show_json, words
 from tallytree.command.spec import is_for_synthesis, wanted_budgets
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.core import charts
+from tallytree.core import display
 from tallytree.core.errors import TallytreeError
 from tallytree.core.names import visible
 from tallytree.core.progress import Stage
@@ -66,7 +66,7 @@ def run_plan(options: PlanOptions) -> None:
             raise TallytreeError(NO_PRIOR)
         else:
             if options.plot is not None:
-                charts.check(options.plot)
+                display.check(options.plot)
             for name, given in spec.mechanism_options.items():
                 configured = mechanism_named(name).configured(given)
                 configured.divided(hierarchy, spec.release.shares, spec.release.priority, budgets[0])
@@ -82,7 +82,7 @@ def run_plan(options: PlanOptions) -> None:
                 parts.append(f"page: {options.report}")
             if options.plot is not None:
                 page = draw_plan(facts, expecting, budgets[0], mechanisms=options.mechanism, progress=progress)
-                charts.save(page, options.plot)
+                display.save(page, options.plot)
                 parts.append(f"picture: {options.plot}")
     if told := truncation(facts.neighbours):
         parts.append(Text(f"· {told}"))

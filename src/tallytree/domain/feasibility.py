@@ -20,7 +20,6 @@ from tallytree.domain.edit_rules import (
     Condition,
     Has,
     Implies,
-    Role,
     SizeClass,
     Structure,
     may_be_below,
@@ -264,6 +263,3 @@ def check_possible(search: Search) -> None:
 
 def _list(search: Search) -> str:
     return "; ".join(search.structure.in_words())
-
-
-__all__ = ["Household", "Role", "Search", "check_possible", "possible_sizes"]

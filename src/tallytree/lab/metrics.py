@@ -17,7 +17,7 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.names import briefly
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least
-from tallytree.domain.long_table import region_blocks
+from tallytree.publish.table import region_blocks
 
 ALL_LEVELS = "all levels"
 MOST_POINTS = 100  # of an error profile over sizes; more sizes than this are put into classes

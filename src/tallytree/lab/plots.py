@@ -11,18 +11,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tallytree.core.charts import altair, available, page_title, panel_title, save, styled
-from tallytree.core.errors import SpecError
-from tallytree.core.panels import (
+from tallytree.core.display import (
     IN_A_ROW,
     PANEL,
+    altair,
+    available,
     budget_axis,
     colors,
     line_panels,
+    page_title,
+    panel_title,
     round_numbers,
+    save,
     side_by_side,
+    styled,
     tooltip,
 )
+from tallytree.core.errors import SpecError
 from tallytree.lab.audit.verdicts import Audit, Row
 from tallytree.lab.metrics import ALL_LEVELS
 from tallytree.lab.results import Results

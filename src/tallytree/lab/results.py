@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tallytree.core.errors import SpecError
-from tallytree.core.names import visible
-from tallytree.core.notebook import shortened
+from tallytree.core.names import shortened, visible
 from tallytree.lab.metrics import ALL_LEVELS
 
 NOT_PRIVATE = "NOT PRIVATE"

@@ -18,11 +18,12 @@ import numpy as np
 
 from tallytree.core.arguments import MAPPING, TEXT, WHOLE, expecting, instance, optional, several, told
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.charts import altair, inline, page_title, panel_title, styled
+from tallytree.core.display import altair, inline, page_title, panel_title, styled
 from tallytree.core.errors import BudgetError, SpecError
 from tallytree.core.names import visible
-from tallytree.core.notebook import page, paragraph, shortened, table
-from tallytree.core.panels import PANEL, budget_axis, colors, line_panels, log_axis, shapes, tooltip
+from tallytree.core.names import shortened
+from tallytree.core.display import page, paragraph, table
+from tallytree.core.display import PANEL, budget_axis, colors, line_panels, log_axis, shapes, tooltip
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.interval import checked_level

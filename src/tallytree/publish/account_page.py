@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tallytree.core.charts import inline, stacked_bar
-from tallytree.core.notebook import page, paragraph, table
+from tallytree.core.display import inline, page, paragraph, stacked_bar, table
 from tallytree.privacy.accounts import Account, amount
 
 

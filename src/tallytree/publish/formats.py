@@ -20,13 +20,12 @@ from tallytree.core.arguments import told
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
-from tallytree.domain.long_table import for_spreadsheets
 from tallytree.publish.folder import write_json, write_whole
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.partition import REGIONS_CSV
 from tallytree.publish.release.region_table import region_table
 from tallytree.publish.release.statement import privacy_note, public_totals
-from tallytree.publish.table import Key, Measure, Table
+from tallytree.publish.table import Key, Measure, Table, for_spreadsheets
 
 Format = Literal["sdmx-csv", "json-stat", "csvw"]
 FORMATS: tuple[str, ...] = get_args(Format)

@@ -18,8 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tallytree.core.arguments import FLAG, PATH, TEXT, expecting, optional
+from tallytree.core.display import page, table
 from tallytree.core.errors import ReleaseError, SpecError
-from tallytree.core.notebook import page, quoted, table
+from tallytree.core.names import quoted
 from tallytree.core.numbers import short
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.publish.folder import (

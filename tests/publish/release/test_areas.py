@@ -23,11 +23,11 @@ from tallytree import (
     resume,
     verify,
 )
-from tallytree.domain.long_table import for_spreadsheets
 from tallytree.publish.release import areas as areas_module
 from tallytree.publish.release import partition
 from tallytree.publish.release.areas import AREA_FILES, CountedOnce, read_areas
 from tallytree.publish.run_folder import RunFolder
+from tallytree.publish.table import for_spreadsheets
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 from tests.publish.forging import sign_again

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.charts import inline, stacked_bar
-from tallytree.core.notebook import page, paragraph, quoted, table
+from tallytree.core.display import inline, page, paragraph, stacked_bar, table
+from tallytree.core.names import quoted
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.privacy.budget import as_decimal

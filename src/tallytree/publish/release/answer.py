@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any
 
-from tallytree.core.notebook import page, paragraph, quoted
+from tallytree.core.display import page, paragraph
+from tallytree.core.names import quoted
 from tallytree.estimate.intervals.interval import Kind
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.queries import Ends, QueryKind

@@ -23,7 +23,6 @@ from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.categories import ALL
 from tallytree.domain.histogram import size_label
-from tallytree.domain.long_table import key_columns
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
 from tallytree.estimate.intervals.guaranteed import bounded_sum, entity_ends, guaranteed, guaranteed_sums
@@ -36,6 +35,7 @@ from tallytree.publish.release.error_bars import NoReplicatesError, guaranteed_r
 from tallytree.publish.release.queries import Ends, Query, ResolvedQuery, Sizes, Sum, resolve, sizes_in
 from tallytree.publish.release.scope import By, Regions, Scope, row_in_words, unions_of
 from tallytree.publish.release.truncation import truncation
+from tallytree.publish.table import key_columns
 
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical

@@ -14,9 +14,9 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
+from tallytree.core.display import page, paragraph, table
 from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly, visible
-from tallytree.core.notebook import page, paragraph, table
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.report.maps import WIDTH, Map

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallytree.core.charts import COLORS, altair, inline, panel_title, styled
+from tallytree.core.display import COLORS, altair, inline, page, panel_title, paragraph, styled, table
 from tallytree.core.errors import SpecError
-from tallytree.core.names import visible
-from tallytree.core.notebook import page, paragraph, quoted, shortened, table
+from tallytree.core.names import quoted, shortened, visible
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import Kind
 from tallytree.publish.release.contents import ReleaseContents

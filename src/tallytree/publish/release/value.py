@@ -117,7 +117,7 @@ class Release(ReleaseContents):
     def plot(self, region: str | None = None) -> Any:
         """A chart (Altair) of the groups by size in a region, by id or name; of the whole if left out.
 
-        It shows recommended intervals if the release has them. `tallytree.core.charts.save(chart, "c.png")` keeps it.
+        It shows recommended intervals if the release has them. `tallytree.core.display.save(chart, "c.png")` keeps it.
         """
         return shown.chart(self, region)
 

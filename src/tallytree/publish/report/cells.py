@@ -18,7 +18,6 @@ from tallytree.core.arrays import Integers
 from tallytree.core.names import briefly
 from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.domain.long_table import region_blocks
 from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.entities import capped_sizes
@@ -26,7 +25,7 @@ from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.partition import upper_levels
 from tallytree.publish.release.queries import Query
 from tallytree.publish.report import Words
-from tallytree.publish.table import Table
+from tallytree.publish.table import Table, region_blocks
 
 MOST_CELLS = 10_000_000  # that a page is made from
 MOST_SIZES = 40  # that are shown one by one

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.core import charts
+from tallytree.core import display
+from tallytree.core.display import table
 from tallytree.core.names import briefly, visible
-from tallytree.core.notebook import table
 from tallytree.lab.results import Results
 from tallytree.lab.truth import Truth
 from tallytree.publish.verify import Check, Verification
@@ -147,7 +147,7 @@ def test_a_value_is_a_small_page_with_a_table_and_names_as_text(values, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_the_extra_for_plots_the_table_is_still_there(values, name, monkeypatch):
-    monkeypatch.setattr(charts, "available", lambda: False)
+    monkeypatch.setattr(display, "available", lambda: False)
     page = Page(values[name]._repr_html_())
     assert "table" in page.seen
     assert "svg" not in page.seen
@@ -298,6 +298,6 @@ def test_what_is_no_region_cannot_be_drawn(values, region):
 
 
 def test_without_the_extra_a_chart_says_how_to_get_it(values, monkeypatch):
-    monkeypatch.setattr(charts, "available", lambda: False)
+    monkeypatch.setattr(display, "available", lambda: False)
     with pytest.raises(tt.SpecError, match="pip install"):
         values["release"].plot()
