@@ -16,14 +16,11 @@ from typing import Any, get_args
 
 import numpy as np
 
+from tallytree.core import display
 from tallytree.core.arguments import MAPPING, TEXT, WHOLE, expecting, instance, optional, several, told
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.display import altair, inline, page_title, panel_title, styled
 from tallytree.core.errors import BudgetError, SpecError
-from tallytree.core.names import visible
-from tallytree.core.names import shortened
-from tallytree.core.display import page, paragraph, table
-from tallytree.core.display import PANEL, budget_axis, colors, line_panels, log_axis, shapes, tooltip
+from tallytree.core.names import shortened, visible
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.interval import checked_level
@@ -184,9 +181,9 @@ class PlanReport:
             "simulated": f"{self.replicates} times; ± in the table of errors is the standard error of that",
         }
         title = "What a budget buys: predicted from public facts, nothing was spent"
-        found = table(headers, rows, right=(4, 5, 6), rest="table() has all of them")
-        notes = (paragraph(note) for note in (*self.warnings, *self.notes))
-        return page(title, facts, found, inline(self._chart), *notes)
+        found = display.table(headers, rows, right=(4, 5, 6), rest="table() has all of them")
+        notes = (display.paragraph(note) for note in (*self.warnings, *self.notes))
+        return display.page(title, facts, found, display.inline(self._chart), *notes)
 
     def _chart(self) -> Any:
         """Predicted errors with one split; mechanisms that have no split are there too."""
@@ -195,7 +192,7 @@ class PlanReport:
         for one in self.predictions:
             splits.setdefault(one.mechanism, set()).add(one.split)
         shown = [one for one in self.predictions if one.split == split or len(splits[one.mechanism]) < len(self.splits)]
-        return styled(against_budget(shown), subtitle_color="#5b6770", legend_columns=3)
+        return display.styled(against_budget(shown), subtitle_color="#5b6770", legend_columns=3)
 
 
 @expecting(
@@ -522,7 +519,7 @@ def draw_plan(
     progress: Progress = silent,
 ) -> Any:
     """Error against the budget, and the trade between levels, as one Altair chart; it simulates what it shows."""
-    alt, hierarchy = altair(), facts.hierarchy
+    alt, hierarchy = display.altair(), facts.hierarchy
     how: dict[str, Any] = {"effort": Effort.usual(facts, DRAWN_CELLS), "progress": progress}
     even = Alternatives(mechanisms, splits={"balanced": level_shares(hierarchy, None)})
     pictures = [against_budget(predict_errors(facts, prior, vary_budget(budget), even, **how).in_tree())]
@@ -536,12 +533,12 @@ def draw_plan(
         pictures.append(
             trade(predict_errors(facts, prior, [budget], Alternatives(mechanisms, splits=splits), **how).in_tree())
         )
-    title = page_title(
+    title = display.page_title(
         f"What a budget buys, expecting {prior.source}",
         "Predicted by simulation from public facts: no private data were opened",
     )
     both = alt.vconcat(*pictures, title=title, spacing=36).resolve_scale(color="shared", shape="shared")
-    return styled(both, subtitle_color="#5b6770", legend_columns=5)
+    return display.styled(both, subtitle_color="#5b6770", legend_columns=5)
 
 
 def vary_budget(budget: Budget) -> list[Budget]:
@@ -556,15 +553,15 @@ def vary_budget(budget: Budget) -> list[Budget]:
 def against_budget(predictions: Sequence[Prediction]) -> Any:
     """Predicted earth mover's error per region against the budget, one panel for each level; both axes logarithmic."""
     rows = _rows(predictions)
-    x = budget_axis("amount", rows[0]["currency"], sorted({row["amount"] for row in rows}))
+    x = display.budget_axis("amount", rows[0]["currency"], sorted({row["amount"] for row in rows}))
     parts = {level: [row for row in rows if row["level"] == level] for level in dict.fromkeys(r["level"] for r in rows)}
     title = "entities to move per region"
-    return line_panels(parts, x, "emd", title=title, places=_places(rows), facts=("mechanism", "budget"))
+    return display.line_panels(parts, x, "emd", title=title, places=_places(rows), facts=("mechanism", "budget"))
 
 
 def trade(predictions: Sequence[Prediction]) -> Any:
     """The error of the top level against that of the last as the split of the budget moves from one to the other."""
-    alt = altair()
+    alt = display.altair()
     by_way: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in _rows(predictions):
         by_way.setdefault((row["mechanism"], row["split"]), []).append(row)
@@ -578,13 +575,13 @@ def trade(predictions: Sequence[Prediction]) -> Any:
     levels = list(dict.fromkeys(one.level for one in predictions))
     places = _places(rows)
     base = alt.Chart(alt.Data(values=rows)).encode(
-        x=log_axis("top", rows, f"entities to move, {levels[0]}", horizontal=True),
-        y=log_axis("leaves", rows, f"entities to move per {levels[-1]}"),
-        color=colors(places),
+        x=display.log_axis("top", rows, f"entities to move, {levels[0]}", horizontal=True),
+        y=display.log_axis("leaves", rows, f"entities to move per {levels[-1]}"),
+        color=display.colors(places),
         order="order:Q",
-        tooltip=tooltip(("mechanism", "split"), ("emd", "leaves")),
+        tooltip=display.tooltip(("mechanism", "split"), ("emd", "leaves")),
     )
-    points = base.mark_point(filled=True, size=45, opacity=1).encode(shape=shapes(places))
+    points = base.mark_point(filled=True, size=45, opacity=1).encode(shape=display.shapes(places))
     best = min(rows, key=lambda row: row["top"] * row["leaves"])["mechanism"]
     labels = (
         alt.Chart(alt.Data(values=[row for row in rows if row["mechanism"] == best]))
@@ -593,7 +590,7 @@ def trade(predictions: Sequence[Prediction]) -> Any:
     )
     title = f"{levels[0]} against {levels[-1]} at {rows[0]['budget']}; 2:1 = each level twice the next one's share"
     return (base.mark_line(strokeWidth=1.6) + points + labels).properties(
-        title=panel_title(title), width=2.4 * PANEL, height=1.2 * PANEL
+        title=display.panel_title(title), width=2.4 * display.PANEL, height=1.2 * display.PANEL
     )
 
 
