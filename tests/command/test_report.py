@@ -6,7 +6,7 @@ import os
 import pytest
 
 import tallytree as tt
-from tallytree.command import folder_commands
+from tallytree.command import make
 from tallytree.publish.folder import REPORT, put_report
 from tests.publish.report.worlds import released, squares
 
@@ -65,7 +65,7 @@ def test_what_fails_while_the_page_is_written_is_a_warning_and_the_release_is_co
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(folder_commands, "put_report", fail)
+    monkeypatch.setattr(make, "put_report", fail)
     told = typed("release", "release.toml", "--out", "out")
     assert "warning: out is complete, but its page report.html could not be written" in told
     assert "tallytree report out writes it" in told

@@ -30,8 +30,6 @@ from tallytree.command.command_options import (
     SynthesisOptions,
     with_options,
 )
-from tallytree.command.ledger_commands import ledger_app
-from tallytree.command.startup import skip_unused
 from tallytree.command.streams import make_streams_safe
 from tallytree.core.errors import BudgetError, TallytreeError
 from tallytree.version import VERSION
@@ -60,6 +58,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
+)
+ledger_app = typer.Typer(
+    help="What each data set may spend and has spent.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(ledger_app, name="ledger")
 
@@ -220,7 +221,7 @@ def report(
 
     It is one HTML file that opens from disk and loads nothing.
     """
-    from tallytree.command.folder_commands import run_report
+    from tallytree.command.make import run_report
     from tallytree.publish.report import Words
 
     run_report(directory, map=map, out=out, words=Words(groups, entities), quiet=quiet)
@@ -248,7 +249,7 @@ def export(
     kinds of intervals. Synthetic households and persons as CSV files under the names that ActivitySim reads or
     PopulationSim writes.
     """
-    from tallytree.command.folder_commands import run_export
+    from tallytree.command.make import run_export
 
     run_export(directory, to=to, out=out, quiet=quiet)
 
@@ -287,6 +288,130 @@ def audit(options: AuditOptions) -> None:
         raise typer.Exit(1)
 
 
+# -------------------------------------------------------------------- ledgers
+
+LedgerPath = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
+Epsilon = Annotated[str | None, typer.Option(help="Total budget in pure epsilon.")]
+Rho = Annotated[str | None, typer.Option(help="Total budget in rho (zCDP).")]
+Delta = Annotated[str | None, typer.Option(help="With --epsilon: the largest rho for (epsilon, delta).")]
+
+
+@ledger_app.command("open")
+def ledger_open(
+    spec: SpecPath,
+    epsilon: Epsilon = None,
+    rho: Rho = None,
+    delta: Delta = None,
+    quiet: Quiet = False,
+) -> None:
+    """Give the data set of a spec its total budget, once. Its name and neighbour relation come from the spec."""
+    from tallytree.command import screen
+    from tallytree.command.release_spec import ReleaseSpec
+    from tallytree.command.spec import is_for_synthesis, wanted_budget
+    from tallytree.command.synthesis_spec import SynthesisSpec
+    from tallytree.privacy.ledger import Ledger
+
+    loaded = SynthesisSpec.load(spec) if is_for_synthesis(spec) else ReleaseSpec.load(spec)
+    path, name = loaded.account()
+    account = Ledger(path).open(
+        name, wanted_budget("the total:", epsilon=epsilon, rho=rho, delta=delta), loaded.neighbours()
+    )
+    screen.show(f"Opened {name!r} in {path}.", screen.accounts([account]), quiet=quiet)
+
+
+@ledger_app.command("show")
+def ledger_show(
+    path: LedgerPath,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show what each data set may spend and has spent. Confidential: for the data holder. Nothing is changed."""
+    from dataclasses import asdict
+
+    from tallytree.command import screen
+    from tallytree.privacy.ledger import Ledger
+
+    ledger = Ledger(path)
+    accounts = ledger.accounts()
+    if as_json:
+        amounts = ("currency", "total", "spent", "left")
+        screen.show_json([asdict(account) | {name: getattr(account, name) for name in amounts} for account in accounts])
+    else:
+        screen.show(screen.accounts(accounts, ledger.links()), quiet=quiet)
+
+
+@ledger_app.command("link")
+def ledger_link(
+    path: LedgerPath,
+    names: Annotated[list[str], typer.Argument(metavar="NAME NAME...", help="Accounts that concern the same people.")],
+    epsilon: Epsilon = None,
+    rho: Rho = None,
+    delta: Delta = None,
+    quiet: Quiet = False,
+) -> None:
+    """Give accounts that concern the same people one joint total, once.
+
+    Each release is then charged to its own account and has to fit into the joint total too. See docs/ledger.md for what
+    the sum promises.
+    """
+    from tallytree.command import screen
+    from tallytree.command.spec import wanted_budget
+    from tallytree.privacy.ledger import Ledger
+
+    link = Ledger(path).link(names, wanted_budget("the total:", epsilon=epsilon, rho=rho, delta=delta))
+    screen.show(f"Linked {' and '.join(map(repr, link.names))}.", screen.accounts([], [link]), quiet=quiet)
+
+
+@ledger_app.command("record")
+def ledger_record(
+    directory: AnyDirectory,
+    path: Annotated[Path, typer.Option("--ledger", metavar="LEDGER", help="The ledger that paid for it.")],
+    receipt: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="The reservation that paid; found by what was measured if left out."),
+    ] = None,
+) -> None:
+    """Tell a ledger which release it paid for, if it could not be told when the release was saved. Nothing is spent."""
+    from tallytree.command import screen
+    from tallytree.privacy.ledger import Ledger
+    from tallytree.publish.run_folder import record
+
+    number, identity = record(directory, Ledger(path), receipt)
+    screen.show(f"{path}: reservation {number} paid for the release with id {identity}.")
+
+
+@ledger_app.command("anchor")
+def ledger_anchor(
+    path: LedgerPath,
+    accept: Annotated[
+        str | None, typer.Option(metavar="DIGEST", help="How the last entry's digest begins: 8 digits or more.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show the last entries of a ledger that lost its anchor and, with --accept, make a new one.
+
+    Without an anchor nobody can tell whether entries are missing at the end. Compare the last entries with what you
+    know was released before you accept them: what a missing entry reserved is spent, and would be spent again.
+    """
+    from tallytree.command import screen
+    from tallytree.privacy.ledger import Ledger
+
+    ledger = Ledger(path)
+    entries = ledger.entries(anchored=False)
+    if accept is not None:
+        last = ledger.anchor(accept)
+        screen.show(f"The anchor of {path} is entry {last.number} now.", quiet=quiet)
+        return
+    screen.show(screen.last_entries(entries), "", quiet=quiet)
+    if entries:
+        when = "If nothing was reserved after the last of these entries, and only then, make an anchor with:"
+        accepting = ["tallytree", "ledger", "anchor", str(path), "--accept", entries[-1].digest[:16]]
+        screen.show_commands({when: accepting}, quiet=quiet)
+
+
+# -------------------------------------------------------------------- errors, and the process
+
+
 def _complain(text: str) -> None:
     from tallytree.command.progress_bar import error_console
     from tallytree.core.names import visible
@@ -312,11 +437,25 @@ def showing_warnings() -> Iterator[None]:
         warnings.showwarning = before
 
 
+# Packages that pyarrow and Numba load only because they are installed, and packages that use or look for them. Loading
+# them takes longer than releasing a small table.
+UNUSED, USERS = ("pandas", "scipy"), ("ibis", "jax", "pyspark")
+
+
+class SkipUnused:
+    """A finder of modules that does not find these packages before one that uses them is loaded."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Refuse the import, or leave it to the finders that follow."""
+        if name in UNUSED and not any(user in sys.modules for user in USERS):
+            raise ModuleNotFoundError(f"{name} is not loaded by the command", name=name)
+
+
 def main() -> None:
     """Run the command; our own errors become messages and exit codes, never tracebacks."""
     make_streams_safe()
     if getattr(sys.modules["__main__"], "main", None) is main:  # the process is the command's own
-        skip_unused()
+        sys.meta_path.insert(0, SkipUnused())
     try:
         with showing_warnings():
             app()

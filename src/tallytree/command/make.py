@@ -1,5 +1,7 @@
 """`tallytree validate`, `release`, `synthesize` and `demo`: from a spec to a directory, for both kinds of output.
 
+And `report` and `export`: from a directory to a page for people, and to files for other software.
+
 What was measured is kept beside the directory until that is written whole, so that an interrupted run can be finished.
 """
 
@@ -9,7 +11,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,23 +21,33 @@ import typer
 
 from tallytree.command import screen
 from tallytree.command.command_options import ReleaseOptions, RunOptions, command_line
-from tallytree.command.folder_commands import report_after
 from tallytree.command.progress_bar import shown
 from tallytree.command.release_spec import ReleaseSpec
+from tallytree.command.screen import show
 from tallytree.command.spec import Spec, is_for_synthesis, keep_spec, refuse_changed
 from tallytree.command.synthesis_spec import SynthesisSpec
-from tallytree.core.errors import ReleaseError, TallytreeError
-from tallytree.core.progress import Progress, Stage
+from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
+from tallytree.core.names import did_you_mean
+from tallytree.core.progress import Progress, Stage, silent
 from tallytree.demo.country import make_country
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import ChangedInput, Ledger, Receipt
 from tallytree.privacy.run import UNPAID, Charge
-from tallytree.publish.folder import MANIFEST, claimed, place_of, refuse_existing, try_names
-from tallytree.publish.microdata.synthesis import Synthesis
+from tallytree.publish.folder import (
+    MANIFEST,
+    REPORT,
+    claimed,
+    place_of,
+    put_report,
+    refuse_existing,
+    try_names,
+    write_whole,
+)
+from tallytree.publish.microdata.synthesis import Synthesis, is_microdata
 from tallytree.publish.release.partition import file_names
 from tallytree.publish.release.release_run import CheckedRelease
 from tallytree.publish.release.value import Release
-from tallytree.publish.report import Page
+from tallytree.publish.report import Page, Words
 from tallytree.publish.report.synthesis_page import make_synthesis_page
 from tallytree.publish.run_folder import (
     NOTHING_SPENT,
@@ -374,3 +386,78 @@ def _demo_ledger(spec: ReleaseSpec) -> Path:
         old.unlink(missing_ok=True)
     Ledger(path).open(name, Budget(epsilon=DEMO_TOTAL), spec.neighbours())
     return path
+
+
+# -------------------------------------------------------------------- reports and exports of what is complete
+
+
+class NoReport(UserWarning):
+    """A release is complete, and its page could not be written."""
+
+
+def run_report(directory: Path, *, map: Path | None, out: Path | None, words: Words, quiet: bool) -> None:  # noqa: A002
+    """Write the page of a directory, into it or elsewhere."""
+    if not directory.is_dir():
+        raise ReleaseError(f"there is no release directory at {directory}")
+    with shown(quiet) as progress:
+        progress(Stage("reading the release"))
+        page = page_of(directory, words=words, map=map, progress=progress)
+        written = put_report(directory, page.encode()) if out is None else page.save(out)
+    show(f"{written} ({len(page.encode()) / 1000:,.0f} kB): open it in a browser; it needs no network.", quiet=quiet)
+
+
+def page_of(directory: Path, *, words: Words, map: Path | None, progress: Progress = silent) -> Page:  # noqa: A002
+    """The page of what a directory holds."""
+    if is_microdata(directory):
+        from tallytree.publish.report.synthesis_page import make_synthesis_page
+
+        if map is not None:
+            raise SpecError("synthetic households have no map; --map is for releases")
+        return make_synthesis_page(directory)
+    from tallytree.publish.report.release_page import read_release_page
+
+    progress(Stage("making the page"))
+    return read_release_page(directory, words=words, map=map)
+
+
+def report_after(directory: Path, made: Callable[[], Page], progress: Progress) -> Path | None:
+    """Write the page of what is complete already: whatever fails here is a warning, and nothing is lost."""
+    progress(Stage("making the page"))
+    try:
+        return put_report(directory, made().encode())
+    except Exception as error:  # of public values alone
+        why = str(error) if isinstance(error, TallytreeError) else getattr(error, "strerror", None)
+        why = (why or type(error).__name__).rstrip(".")
+        warnings.warn(
+            f"{directory} is complete, but its page {REPORT} could not be written: {why}. "
+            f"tallytree report {directory} writes it.",
+            NoReport,
+            stacklevel=2,
+        )
+        return None
+
+
+def run_export(directory: Path, *, to: str, out: Path | None, quiet: bool) -> None:
+    """Write the files, into a directory that is there as a whole or not at all."""
+    from tallytree.publish.formats import FORMATS
+    from tallytree.publish.microdata.population import FORMS, population_files
+
+    if to not in (*FORMATS, *FORMS):
+        raise SpecError(f"--to: unknown export format {to!r}; {did_you_mean(to, (*FORMATS, *FORMS))}")
+    if to in FORMATS and is_microdata(directory):
+        raise SpecError(f"{directory} holds synthetic households: --to {' or '.join(FORMS)}")
+    target = out or directory.resolve().with_name(f"{directory.resolve().name}-{to}")
+    names: tuple[str, ...] = ()
+
+    def fill(folder: Path) -> tuple[str, ...]:
+        nonlocal names
+        names = tuple(path.name for path in population_files(directory, folder, form=to, progress=progress))
+        return names
+
+    with shown(quiet) as progress:
+        if to in FORMS:
+            write_whole(target, fill)
+        else:
+            progress(Stage("reading the release"))
+            names = Release.load(directory).export(target, to=to, progress=progress)  # type: ignore[arg-type]
+    show(f"{target}: {', '.join(names)}", quiet=quiet)
