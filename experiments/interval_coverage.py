@@ -196,7 +196,7 @@ def intervals_of(case: Case, epsilon: str, run: int) -> tuple[str, list[Interval
     measurements = seeded_measurements(truth, plan, truth.name, epsilon, run, settle=chosen.settle)
     counts = chosen.estimate(measurements).counts
     found = [each for level in LEVELS if (each := guaranteed(measurements, counts, level=level)) is not None]
-    played = chosen.played(measurements, counts)
+    played = chosen.simulate_truths(measurements, counts)
     replicated = typical(measurements, counts, Simulation(chosen.estimate, chosen.settle, played))
     way = "bands" if "bands" in chosen.options else chosen.options.get("leaves")
     name = chosen.name if way is None else f"{chosen.name}, {way}"

@@ -386,7 +386,7 @@ COMPLEX = {
 MANY_PARAMETERS = {
     "lab.rivals.hgem._step",
     "lab.runner.compare",
-    "mechanisms.topdown_estimate._borrow",
+    "mechanisms.topdown_estimate._shrink",
     "planning.report.plan",
     "privacy.private_tables.__init__",
     "publish.microdata.synthesis_run.synthesize",

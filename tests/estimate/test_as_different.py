@@ -44,7 +44,7 @@ def test_what_plays_the_truth_keeps_every_promise_and_is_the_released_where_noth
     plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.3"), tt.one_entity())
     measurements = seeded_measurements(truth, plan, 1)
     released = chosen.estimate(measurements).counts
-    play = chosen.played(measurements, released)
+    play = chosen.simulate_truths(measurements, released)
     played = play(0)
     assert play(1) is played
     assert not np.array_equal(played, released)
@@ -52,8 +52,8 @@ def test_what_plays_the_truth_keeps_every_promise_and_is_the_released_where_noth
     assert np.array_equal(played.sum(axis=1), measurements.region_totals)
     assert np.array_equal(truth.hierarchy.aggregate(played[truth.hierarchy.level_slice(2)]), played)
     alone = chosen.configured({"borrow": False})
-    assert alone.played(measurements, released)(0) is released
-    assert MECHANISMS["joint-cumulative"].played(measurements, released)(0) is released
+    assert alone.simulate_truths(measurements, released)(0) is released
+    assert MECHANISMS["joint-cumulative"].simulate_truths(measurements, released)(0) is released
 
 
 BANDS = [{"to": 2, "shares": [1, 1, 3], "leaves": "at_least"}, {"to": 8, "shares": [1, 0, 9], "leaves": "lists"}]
@@ -69,7 +69,7 @@ def test_draws_of_lists_play_the_truth_and_keep_every_promise(options, public):
     chosen = MECHANISMS["tallytree"].configured({"leaves": "lists", **options, **aside})
     plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.5"), tt.one_entity())
     measurements = seeded_measurements(truth, plan, 1, settle=chosen.settle)
-    play = chosen.played(measurements, chosen.estimate(measurements).counts)
+    play = chosen.simulate_truths(measurements, chosen.estimate(measurements).counts)
     first, second = play(0), play(1)
     assert not np.array_equal(first, second)
     assert np.array_equal(first, play(0))

@@ -14,16 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tallytree.core.errors import SpecError
-from tallytree.domain.edit_rules import (
-    Attribute,
-    Below,
-    Condition,
-    Has,
-    Implies,
-    SizeClass,
-    Structure,
-    may_be_below,
-)
+from tallytree.domain.edit_rules import Attribute, Below, Condition, Has, Implies, SizeClass, Structure, may_be_below
 
 MOST_STEPS = 500_000  # values tried, before the search is given up
 

@@ -1,4 +1,4 @@
-"""What was measured of the leaves, and what is believed of them where counts run out.
+"""What was measured of the leaves, and their posterior where counts run out.
 
 *Totals* of the leaves, where totals are private, are noisy numbers of groups, and taken for no more than that. They say
 how long lists of sizes are to be (`places_for`), and they are measurements of T[1], how many groups have size 1 or
@@ -85,7 +85,7 @@ def with_totals(measurements: Measurements, values: Floats, noise: Floats) -> tu
 
 
 def weigh_totals(mean: Floats, variance: Floats, measured: Measurement) -> None:
-    """Weigh beliefs of the leaves' T[1], `[leaves, sizes from 1]`, against their measured totals by variance, in place.
+    """Weigh posteriors of the leaves' T[1], `[leaves, sizes from 1]`, against measured totals by variance, in place.
 
     Rows stay fit_monotone: as many reach size 1 as reach size 2, or more.
     """
@@ -173,7 +173,7 @@ def _counted(
 def sharpened(
     measurements: Measurements, unbiased: Floats, variances: Floats, weigh: Weigh, tell: Tell = nobody
 ) -> tuple[Floats, Floats] | None:
-    """Means and variances `[regions, sizes]`: beliefs about leaves, added up and weighed against unbiased estimates.
+    """Means and variances `[regions, sizes]`: posteriors of leaves, added up and weighed against unbiased estimates.
 
     None where they would not pay. `weigh` takes the sums and their variances, which it changes in place, and what they
     are weighed against with its variances.

@@ -103,7 +103,7 @@ class Mechanism:
         """What follows from measured totals and a measured largest size, for one that asks for them first."""
         return Settled()
 
-    def played(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+    def simulate_truths(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
         """For each replicate, counts that stand for the truth where data like the released ones are simulated.
 
         These are the released ones, unless a mechanism knows better.

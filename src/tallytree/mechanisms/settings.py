@@ -66,7 +66,7 @@ class Settings(NamedTuple):
     all_share: Fraction | None = None  # of the budget, for sums over categories; members' categories need them
 
 
-def way_of_leaves(groups: float, most_groups: int, sizes: int) -> Leaves:
+def choose_leaves(groups: float, most_groups: int, sizes: int) -> Leaves:
     """How leaves are measured, by how many groups they have on average and at most."""
     if SIZES_PER_GROUP * groups < sizes:
         return LISTS

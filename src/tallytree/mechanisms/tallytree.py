@@ -1,9 +1,9 @@
-"""`tallytree`: our own mechanism, settled from the top, with leaves that learn from the shapes around them.
+"""`tallytree`: our own mechanism, estimated top-down, with leaves that learn from the shapes around them.
 
 *Crowded* regions (many groups, few sizes) are measured by `at_least` counts on every level that has a share; estimates
 are unbiased from below (`subtree_estimates`), whole from the root down (`allocation`), and leaves are drawn
 towards their parents' shapes where that pays (`shrinkage`). *Sparse* ones (fewer groups than sizes) are
-measured by sorted lists of the leaves; what is believed of each leaf, given the shapes around it
+measured by sorted lists of the leaves; the posterior of each leaf, given the shapes around it
 (`posterior`), is added up, weighed against what was measured above if anything was, and made whole from
 the root down as well. *In between*, with about as many sizes as groups, leaves are measured by `at_least` counts and
 read as lists are (`posterior`). Which it is, is decided from public facts, or where there are none from
@@ -37,12 +37,12 @@ from tallytree.mechanisms.settings import (
     Division,
     Leaves,
     Settings,
+    choose_leaves,
     divisions,
     read_option,
     up_to,
-    way_of_leaves,
 )
-from tallytree.mechanisms.topdown_estimate import estimate_from_the_top, played
+from tallytree.mechanisms.topdown_estimate import estimate_top_down, simulate_truths
 from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
@@ -55,7 +55,7 @@ FIRST_SHARE = Fraction(1, 50)  # of the budget, to find out whether there are
 
 @dataclass(frozen=True)
 class Tallytree(Optioned):
-    """Measured where it is worth it, settled from the top."""
+    """Measured where it is worth it, estimated top-down."""
 
     keeps_listed: ClassVar[bool] = True
 
@@ -109,7 +109,7 @@ class Tallytree(Optioned):
         if totals is not None:
             leaves = hierarchy.level_slice(hierarchy.depth - 1)
             groups = float(totals[leaves].mean())
-            return self.set(leaves=way_of_leaves(groups, int(totals[leaves].max()), neighbours.max_size))
+            return self.set(leaves=choose_leaves(groups, int(totals[leaves].max()), neighbours.max_size))
         if self.settings.lists_below is None:
             if self.settings.bands is not None or neighbours.max_size < FEWEST_SIZES:
                 return self.set(leaves=AT_LEAST)
@@ -122,25 +122,25 @@ class Tallytree(Optioned):
         share = self.settings.totals_share
         if self.settings.bands is not None:
             up_to(self.settings.bands, neighbours.max_size)
-        check_by_category(neighbours, self.settings, self._ways)
+        check_by_category(neighbours, self.settings, self._leaves_by_band)
         if self.settings.entities_share is not None and (
-            self.settings.bands is not None or {LISTS, BELIEFS} & set(self._ways) or share is not None
+            self.settings.bands is not None or {LISTS, BELIEFS} & set(self._leaves_by_band) or share is not None
         ):
             raise SpecError(
                 "entities_share needs at_least counts of all sizes with the same noise, read as such; leave out bands, "
                 "lists, beliefs and totals_share, or leave out entities_share: the number of entities is then derived "
                 "from the sizes"
             )
-        if BELIEFS in self._ways and not neighbours.public_totals:
+        if BELIEFS in self._leaves_by_band and not neighbours.public_totals:
             raise SpecError('beliefs need public totals, and here they are private; say leaves = "at_least" or "lists"')
-        if BELIEFS in self._ways and self.settings.bands is not None:
+        if BELIEFS in self._leaves_by_band and self.settings.bands is not None:
             raise SpecError('beliefs are about all sizes together; leave out bands, or say leaves = "at_least"')
         if neighbours.public_totals and (share is not None or self.settings.lists_below is not None):
             aside = "lists_below" if share is None else "totals_share"
             raise SpecError(f"totals are public here, so {aside} would be spent for nothing; leave it out")
         if self.settings.lists_below is not None and not (self.settings.leaves is None and self.settings.bands is None):
             raise SpecError("lists_below decides how leaves are measured; leave out leaves and bands, or lists_below")
-        if not neighbours.public_totals and share is None and LISTS in self._ways:
+        if not neighbours.public_totals and share is None and LISTS in self._leaves_by_band:
             raise SpecError(
                 "lists of sizes need the number of groups in every region, and here totals are private: read with a "
                 "groups table if there is a public one, or set aside a share of the budget to measure them "
@@ -186,7 +186,7 @@ class Tallytree(Optioned):
             first = [Question("totals", last, aside)] if aside else []
             sums = [Question("entities", level, share * entities) for level, share in enumerate(every[0].shares)]
             left = 1 - aside - entities
-            asked = (*first, *(one for one in sums if one.share), *_questions(every, self._ways, left))
+            asked = (*first, *(one for one in sums if one.share), *_questions(every, self._leaves_by_band, left))
             return Plan(budget, unit, asked)
         aside = self.settings.totals_share or FIRST_SHARE
         few, many = (divided.few, divided.many) if isinstance(divided, EitherWay) else (divided, divided)
@@ -203,7 +203,7 @@ class Tallytree(Optioned):
         return [Division(None, level_shares(hierarchy, shares, some_without=True))]
 
     @property
-    def _ways(self) -> list[Leaves | None]:
+    def _leaves_by_band(self) -> list[Leaves | None]:
         """How leaves are measured in each band."""
         settings = self.settings
         return (
@@ -214,9 +214,9 @@ class Tallytree(Optioned):
         """What `estimate` gives."""
         return self.estimate(measurements, tell=tell)
 
-    def played(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
-        """Leaves that are as different as they are believed to be."""
-        return played(self.settings, measurements, counts)
+    def simulate_truths(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+        """Leaves that are as different as their posterior says."""
+        return simulate_truths(self.settings, measurements, counts)
 
     def settle(self, measurements: Measurements) -> Settled:
         """How long lists are to be, from what was measured of totals."""
@@ -316,7 +316,7 @@ ROWS: Sequence[Mechanism] = (
         symbol="",
         paper="our own: docs/mechanisms.md#tallytree",
         view="at_least",
-        estimate=partial(estimate_from_the_top, USUAL),
+        estimate=partial(estimate_top_down, USUAL),
         takes=Settings._fields,
         cost="some times the time of drawing the noise; lists take groups × sizes steps",
         use="entities as the privacy unit: the default there",

@@ -1,8 +1,8 @@
-"""How `tallytree` estimates: from whatever was measured to whole rows that add up, settled from the top.
+"""How `tallytree` estimates: from whatever was measured to integer rows that add up, by top-down estimation.
 
-`at_least` counts are combined from below, settled from the root down and drawn to the shapes around them; lists, and
-counts that are read as lists are, become beliefs about leaves that are added up first. `mechanisms.tallytree` says what
-is measured, and when.
+`at_least` counts are combined from below, allocated from the root down and shrunk towards the shapes around them.
+Lists, and counts that are read as lists are, give posteriors of leaves, which are added up first.
+`mechanisms.tallytree` says what is measured, and when.
 
 *Categories.* One member can move a whole group from one category to another, so `at_least` counts by category would
 need noise for 2 K changes (`Neighbours.sensitivity`) where members decide. Sums over all categories do not see that.
@@ -44,11 +44,11 @@ from tallytree.mechanisms.measured_leaves import (
     with_totals,
 )
 from tallytree.mechanisms.mechanism import Estimate
-from tallytree.mechanisms.settings import BELIEFS, Settings, way_of_leaves
+from tallytree.mechanisms.settings import BELIEFS, Settings, choose_leaves
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import View
 
-LEAST_DEVIATION = 1e-3  # of a group: a belief that is as good as certain
+LEAST_DEVIATION = 1e-3  # of a group: a posterior that is as good as certain
 FEWEST_BETWEEN = (
     3  # regions of a level between root and leaves: two differ by one number at each size, which tells nothing
 )
@@ -57,13 +57,13 @@ BORROWING = AT["leaves"] - AT["levels above"]
 SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
 
 
-def estimate_from_the_top(settings: Settings, measurements: Measurements, tell: Tell = nobody) -> Estimate:
+def estimate_top_down(settings: Settings, measurements: Measurements, tell: Tell = nobody) -> Estimate:
     """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
     if any(part.summed for part in measurements.measured):
         return _with_sums_besides(settings, measurements)
     measurements = _with_listed(measurements)
     lists = _has_lists(measurements)
-    if lists or _as_beliefs(settings, measurements):
+    if lists or _reads_posterior(settings, measurements):
         values, words = _from_posterior(settings, measurements)
     else:
         values, words = _from_at_least(settings, measurements, tell=tell)
@@ -77,8 +77,8 @@ def _unbiased(measurements: Measurements, view: View = "at_least") -> tuple[Floa
     return subtree_estimates(*noisy_values(measurements, view), measurements.hierarchy)
 
 
-def _as_beliefs(settings: Settings, measurements: Measurements) -> bool:
-    """Are `at_least` counts of leaves read as beliefs? If that was asked for, or measured totals say that it pays."""
+def _reads_posterior(settings: Settings, measurements: Measurements) -> bool:
+    """Is a posterior computed from `at_least` counts? If an option says so, or measured totals say that it pays."""
     if settings.leaves == BELIEFS or settings.lists_below is None:
         return settings.leaves == BELIEFS
     first = measured_totals(measurements)
@@ -86,7 +86,7 @@ def _as_beliefs(settings: Settings, measurements: Measurements) -> bool:
         return False
     groups = np.maximum(first.values[:, 0], 0)
     most = max(int(groups.max()), widest(counted_leaves(measurements)))  # private totals bound no count
-    return way_of_leaves(float(groups.mean()), most, measurements.max_size) == BELIEFS
+    return choose_leaves(float(groups.mean()), most, measurements.max_size) == BELIEFS
 
 
 def _with_sums_besides(settings: Settings, measurements: Measurements) -> Estimate:
@@ -106,14 +106,14 @@ def _estimate(measurements: Measurements, values: Integers, words: str) -> Estim
 
 
 def _counts_of(measurements: Measurements, values: Integers) -> Integers:
-    """Counts from settled rows. Groups that are listed by region alone have a size of at least 1: a total is T[1]."""
+    """Counts from integer rows. Groups that are listed by region alone have a size of at least 1: a total is T[1]."""
     if measurements.region_totals is None and measurements.known_totals is not None:
         values[:, 0] = measurements.known_totals  # no row exceeds it
     return counts_from_at_least(values, measurements.region_totals)
 
 
 def _with_listed(measurements: Measurements) -> Measurements:
-    """With numbers of groups by category settled, where those over all categories are public."""
+    """With integer numbers of groups by category, where those over all categories are public."""
     if measurements.listed_totals is None:
         return measurements
     totals = allocate_listed(*_unbiased(measurements), measurements.hierarchy, measurements.listed_totals)
@@ -152,7 +152,7 @@ def _from_at_least(
         return allocate_rows(mean, deviation, tree, totals), words
     if tree.by.columns and known is None and np.isinf(noise[0]).all():
         mean[0] = estimate_root(mean, deviation, tree, totals)
-    levels = _borrowing_levels(tree)
+    levels = _shrunk_levels(tree)
     if not settings.borrow or not levels:
         return allocate_rows(mean, deviation, tree, totals), "regions borrow nothing from those above them"
     whole, parts = allocate_rows(mean, deviation, tree, totals, through=0), []
@@ -160,9 +160,9 @@ def _from_at_least(
         start, stop = (AT["levels above"] + BORROWING * at / len(levels) for at in (number, number + 1))
         tell(start)
         whole = allocate_rows(mean, deviation, tree, totals, top=whole, through=level - 1)
-        borrowing = piece(tell, start, stop)
+        shrinking = piece(tell, start, stop)
         parts.append(
-            _borrow(mean, deviation, tree, totals, whole, level, noisy, apart_as_true=apart_as_true, tell=borrowing)
+            _shrink(mean, deviation, tree, totals, whole, level, noisy, apart_as_true=apart_as_true, tell=shrinking)
         )
     whole = allocate_rows(mean, deviation, tree, totals, top=whole, tell=piece(tell, AT["leaves"], 1.0))
     if not any(parts):
@@ -173,7 +173,7 @@ def _from_at_least(
     return whole, f"of their rows, {told} from the shapes of the regions above them"
 
 
-def _borrowing_levels(tree: Hierarchy) -> list[int]:
+def _shrunk_levels(tree: Hierarchy) -> list[int]:
     """The levels whose regions are drawn to the shapes above them.
 
     Leaves, and by category, where counts are smaller, also the levels between them and the root, if these have enough
@@ -186,35 +186,35 @@ def _borrowing_levels(tree: Hierarchy) -> list[int]:
     return [level for level in range(2, tree.depth) if level == last or regions[level - 1] >= FEWEST_BETWEEN]
 
 
-def _borrow(
+def _shrink(
     mean: Floats,
     deviation: Floats,
     tree: Hierarchy,
     totals: Integers | None,
-    settled_above: Integers,
+    counts_above: Integers,
     level: int,
     noisy: tuple[Floats, Floats] | None,
     *,
     apart_as_true: bool,
     tell: Tell,
 ) -> float:
-    """Draw the rows of a level towards those settled above, in place; the part of them that is borrowed.
+    """Shrink the rows of a level towards their parents' counts, in place; returns how far, as a part.
 
-    `noisy` are means and variances of the leaves before their tails were read as beliefs, if they were: what is drawn
-    from these takes the place of a belief where it is sharper.
+    `noisy` are means and variances of the leaves before posteriors replaced their tails, if they did: what is
+    shrunk from these takes the place of a posterior where it is sharper.
     """
-    # With private totals the number of groups is itself a measured column: what is borrowed is the shape beyond it.
+    # With private totals the number of groups is itself a measured column: what is shrunk is the shape beyond it.
     begin = 0 if totals is not None else 1
     if not can_shrink(mean.shape[1] - begin):
         return 0.0
     rows = tree.level_slice(level)
     parents, own = tree.parents[rows], totals
-    if own is None:  # private numbers of groups are read from the rows as they are settled without borrowing
-        own = allocate_rows(mean, deviation, tree, None, top=settled_above, through=level)[:, 0].copy()
+    if own is None:  # private numbers of groups are read from the rows as they are without shrinkage
+        own = allocate_rows(mean, deviation, tree, None, top=counts_above, through=level)[:, 0].copy()
     groups, groups_above = own[rows].astype(np.float64), own[parents].astype(np.float64)
-    believed_mean, believed_deviation = mean[rows, begin:], deviation[rows, begin:]
-    given, variance = (believed_mean, believed_deviation**2) if noisy is None else (each[:, begin:] for each in noisy)
-    above = settled_above[:, begin:].astype(np.float64)[parents]
+    posterior_mean, posterior_deviation = mean[rows, begin:], deviation[rows, begin:]
+    given, variance = (posterior_mean, posterior_deviation**2) if noisy is None else (each[:, begin:] for each in noisy)
+    above = counts_above[:, begin:].astype(np.float64)[parents]
     drawn = shrink_rows(
         MeasuredRows(given, variance, groups, above, groups_above, len(tree.by)),
         in_common=level < tree.depth - 1,
@@ -223,9 +223,9 @@ def _borrow(
     )
     if drawn.part == 0:
         return 0.0
-    pays = np.True_ if noisy is None else drawn.variance < believed_deviation**2
-    mean[rows, begin:] = np.where(pays, drawn.mean, believed_mean)
-    deviation[rows, begin:] = np.where(pays, np.sqrt(drawn.variance), believed_deviation)
+    pays = np.True_ if noisy is None else drawn.variance < posterior_deviation**2
+    mean[rows, begin:] = np.where(pays, drawn.mean, posterior_mean)
+    deviation[rows, begin:] = np.where(pays, np.sqrt(drawn.variance), posterior_deviation)
     return drawn.part * float(np.mean(pays))
 
 
@@ -281,13 +281,13 @@ def _from_posterior(settings: Settings, measurements: Measurements) -> tuple[Int
     )
 
 
-def played(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
-    """What stands for the truth in each replicate: leaves as different as they are believed to be.
+def simulate_truths(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+    """What stands for the truth in each replicate: leaves as different as their posterior says.
 
-    Released leaves that borrow are closer together. For lists and beliefs these are draws of what is believed.
+    Released leaves that were shrunk are closer together. For lists and posteriors these are draws of the posterior.
     """
-    if _has_lists(measurements) or _as_beliefs(settings, measurements):
-        return _played_posterior(settings, measurements, counts)
+    if _has_lists(measurements) or _reads_posterior(settings, measurements):
+        return _draw_posterior(settings, measurements, counts)
     if not settings.borrow or any(part.summed for part in measurements.measured):
         return lambda replicate: counts
     measurements = _with_listed(measurements)
@@ -296,7 +296,7 @@ def played(settings: Settings, measurements: Measurements, counts: Integers) -> 
     return lambda replicate: apart
 
 
-def _played_posterior(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
+def _draw_posterior(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
     """Draws of the posterior. Sizes that were counted besides lists are as released, and no less than what is drawn.
 
     Released counts are estimated from posterior means, which are smoother than any truth: what is estimated from those
@@ -332,7 +332,7 @@ def _with_entities(
 
 
 def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> None:
-    """Weigh sums of beliefs against what was measured of them, in place.
+    """Weigh sums of posteriors against what was measured of them, in place.
 
     `noise` is its variance, `[regions, sizes]` or one row for all regions, infinite where nothing was measured.
     Posteriors may be off by more than they say: where their squared distance from the measurements is larger than noise
@@ -401,7 +401,7 @@ def estimate_details(
 
 
 def allocate_categories(measurements: Measurements, over: Estimate) -> Estimate:
-    """Counts by category within settled sums `over` all categories."""
+    """Counts by category within the counts `over` all categories."""
     counts = allocate_tables(
         *_unbiased(measurements, "counts"),
         measurements.hierarchy,
@@ -414,15 +414,15 @@ def allocate_categories(measurements: Measurements, over: Estimate) -> Estimate:
 def allocate_listed(mean: Floats, variance: Floats, tree: Hierarchy, listed: Integers) -> Integers:
     """Numbers of groups by region and category within public ones by region: each group has size 1 at least.
 
-    They are settled before all else. A row that falls with the size tells more of its first number than that number by
-    itself: where all groups of a category are large, the first few of its numbers are the same.
+    They are allocated before all else. A row that falls with the size tells more of its first number than that number
+    by itself: where all groups of a category are large, the first few of its numbers are the same.
     """
     rows = fit_monotone(mean, np.sqrt(variance), None)
     return allocate_tables(rows[:, :1], variance[:, :1], tree, listed[:, np.newaxis])[:, 0]
 
 
 def estimate_root(mean: Floats, deviation: Floats, tree: Hierarchy, totals: Integers | None) -> Floats:
-    """What the root over all categories is settled near, where it was not measured itself.
+    """The mean of the root over all categories, where it was not measured itself.
 
     The sum of its categories' rows, each made to fall with the size and to stay above 0, has less noise than the sum of
     the rows as they are, and more bias: each row that is cut off at 0 adds to it, so the more the more categories there

@@ -242,7 +242,7 @@ def test_where_leaves_borrow_typical_intervals_hold_about_as_often_as_they_say()
         measurements = seeded_measurements(truth, plan, "borrowing", run)
         released = chosen.estimate(measurements).counts
         for better, kept in held.items():
-            played = chosen.played(measurements, released) if better else None
+            played = chosen.simulate_truths(measurements, released) if better else None
             found = typical(measurements, released, Simulation(chosen.estimate, truth=played)).intervals
             true = truth.all_levels()
             kept.append(((found.lower <= true) & (true <= found.upper))[leaves].mean())
@@ -268,7 +268,7 @@ def test_where_lists_are_measured_typical_intervals_hold_at_least_nine_in_ten_of
     counts = chosen.estimate(measurements).counts
     found = {}
     for better in (True, False):
-        played = chosen.played(measurements, counts) if better else None
+        played = chosen.simulate_truths(measurements, counts) if better else None
         intervals = typical(measurements, counts, Simulation(chosen.estimate, truth=played)).intervals
         for one in strata(intervals, true, tree, kinds_of(true)):
             if one.cells >= 100:
