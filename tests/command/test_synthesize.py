@@ -84,6 +84,12 @@ def rows_measured(rounds):
     return [row for row in rounds if row["kind"] == "measure"]
 
 
+@pytest.mark.parametrize("option", ["--suggest", "--prior", "--mechanism", "--plot", "--report"])
+def test_options_of_plan_that_are_for_releases_are_refused_for_a_synthesis(folder, typed, option):
+    assert f"{option} is for releases" in typed("plan", "synth.toml", option, "page.html", code=2)
+    assert not (folder / "page.html").exists()
+
+
 def test_without_a_ledger_a_synthesis_asks_whether_that_is_meant(folder, typed):
     out = typed("synthesize", "synth.toml", "--out", "first", code=3)
     assert "no ledger was named" in out

@@ -269,13 +269,8 @@ MOST_TABLES = 40  # of tables on the screen; --json has all
 
 def _run_synthesis_plan(asked: PlanOptions) -> None:
     """Show which tables each budget affords. Nothing is spent, and no microdata are opened."""
-    for_releases = {
-        "--suggest": asked.suggest,
-        "--prior": asked.prior,
-        "--mechanism": asked.mechanism,
-        "--plot": asked.plot,
-    }
-    if refused := [name for name, value in for_releases.items() if value]:
+    for_releases = ("suggest", "prior", "mechanism", "plot", "report")
+    if refused := [f"--{name}" for name in for_releases if getattr(asked, name)]:
         raise TallytreeError(
             f"{', '.join(refused)} is for releases: a synthesis is planned with --epsilon and --groups"
         )
