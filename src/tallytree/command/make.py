@@ -314,6 +314,8 @@ def _page(made: Release | Synthesis | None, out: Path, spec: Spec) -> Page:
         return make_synthesis_page(out)
     wanted = spec.report
     where = None if wanted.map is None else spec.folder / wanted.map
+    if not made.is_small:  # its upper levels are read, and the others left alone
+        return page_of(out, words=wanted.words(), map=where)
     return made.report(map=where, groups=wanted.groups, entities=wanted.entities, directory=out)
 
 

@@ -28,7 +28,8 @@ from tallytree.publish.report.cells import Cells
 LIMITS = (0.05, 0.10, 0.25, 0.50)  # of how far intervals reach, as parts of the count
 CLASSES = ("± 5 % or better", "± 5–10 %", "± 10–25 %", "± 25–50 %", "wider than ± 50 %")
 CONFIDENCE = 0.9999
-MOST_TRIED = 80
+MOST_TRIED, FEWEST_TRIED = 80, 10  # comparisons whose intervals are computed
+MOST_WORK = 30_000_000  # comparisons × regions: each interval takes a pass over the tree
 MOST_LISTED = 20
 MOST_OF_A_REGION = 2
 
@@ -115,7 +116,8 @@ def find_differences(cells: Cells) -> Differences:
         return Differences((), 0, "there is nothing to compare: the release has one region, or one size")
     scores = _scores(cells)[regions]
     scores[:, :-1] = scores[:, :-1] if bounded else -1
-    order = np.argsort(-scores, axis=None, kind="stable")[: min(MOST_TRIED, compared)]
+    affordable = max(MOST_WORK // len(release.hierarchy), FEWEST_TRIED)
+    order = np.argsort(-scores, axis=None, kind="stable")[: min(MOST_TRIED, compared, affordable)]
     pairs = [(int(regions[place // features]), int(place % features)) for place in order]
     pairs = [pair for pair in pairs if cells.groups[tree.parents[pair[0]], 0] > 0]
 
