@@ -16,7 +16,7 @@ from typing import Any
 
 from tallytree.command.lab_commands import release_in_process
 from tallytree.command.progress_bar import shown
-from tallytree.lab.audit.running import audit
+from tallytree.lab.audit.schedule import audit
 from tallytree.lab.audit.verdicts import Audit, BorderRow, Row
 from tallytree.lab.plots import save_with_plots
 from tallytree.version import VERSION

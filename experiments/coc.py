@@ -32,7 +32,7 @@ from tallytree.core.display import COLORS
 from tallytree.lab import Results, Truth, compare, plots
 from tallytree.lab.audit.planted import estimate_with_shared_noise
 from tallytree.lab.datasets import make
-from tallytree.lab.metrics import level_errors
+from tallytree.lab.results import level_errors
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.mechanisms.count_of_counts import methods_for

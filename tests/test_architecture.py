@@ -384,15 +384,12 @@ COMPLEX = {
     "domain.hierarchy.from_edges",
 }
 MANY_PARAMETERS = {
-    "lab.rivals.hgem._step",
     "lab.runner.compare",
     "mechanisms.topdown_estimate._shrink",
     "planning.report.plan",
     "privacy.private_tables.__init__",
     "publish.microdata.synthesis_run.synthesize",
     "publish.release.release_run.release",
-    "synthesis.agreement.size_table",
-    "synthesis.products._slopes",
     "tables.households.read_households",
     "tables.reading.read",
 }

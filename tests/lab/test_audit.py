@@ -20,11 +20,10 @@ from tallytree import Budget, SpecError
 from tallytree.command.main import app
 from tallytree.lab.audit import household_rounds as rounds
 from tallytree.lab.audit import planted, releases
-from tallytree.lab.audit.bounds import lower_bound
 from tallytree.lab.audit.planted import Altered, defects
 from tallytree.lab.audit.releases import BUDGETS, UNITS, Setting, audited, settings, worst_pairs
-from tallytree.lab.audit.running import audit
-from tallytree.lab.audit.verdicts import Audit, BorderRow, Row
+from tallytree.lab.audit.schedule import audit
+from tallytree.lab.audit.verdicts import Audit, BorderRow, Row, lower_bound
 from tallytree.lab.audit.worlds import (
     BY_GROUP,
     BY_MEMBERS,

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import beta, norm
 
 from tallytree import Budget, SpecError, one_entity
-from tallytree.lab.audit.bounds import (
+from tallytree.lab.audit.verdicts import (
     bound_of_events,
     exact_epsilon,
     exact_loss,

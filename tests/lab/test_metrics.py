@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.lab.metrics import ALL_LEVELS, METRICS, MOST_POINTS, scores, size_classes, violations
+from tallytree.lab.results import ALL_LEVELS, METRICS, MOST_POINTS, scores, size_classes, violations
 from tests.oracles.trees import random_tree
 
 CASES = given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 7), st.booleans())

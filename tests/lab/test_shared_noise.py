@@ -10,7 +10,7 @@ from tallytree import Budget, SpecError, one_entity
 from tallytree.domain.histogram import at_least
 from tallytree.lab import Truth
 from tallytree.lab.audit.planted import estimate_with_shared_noise, shared_noise_measurements
-from tallytree.lab.metrics import level_errors
+from tallytree.lab.results import level_errors
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.trees import even_tree

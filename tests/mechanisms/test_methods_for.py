@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tallytree import Budget, one_entity
 from tallytree.lab import Truth
-from tallytree.lab.metrics import level_errors
+from tallytree.lab.results import level_errors
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import MECHANISMS, prepare
 from tallytree.mechanisms.count_of_counts import MATCHED, methods_for

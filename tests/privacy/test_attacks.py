@@ -14,9 +14,9 @@ import pytest
 
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, one_entity, release
 from tallytree.lab import Truth
-from tallytree.lab.audit.bounds import lower_bound
 from tallytree.lab.audit.planted import shared_noise_measurements
 from tallytree.lab.audit.releases import Distinguisher, Setting
+from tallytree.lab.audit.verdicts import lower_bound
 from tallytree.lab.audit.worlds import PEOPLE, group_sizes, pairs
 from tallytree.lab.truth import measured_without_noise, seeded, seeded_measurements
 from tallytree.privacy.neighbours import Neighbours

@@ -10,7 +10,7 @@ from tallytree.domain.categories import Categories
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.rivals.mwem import Histogram
 from tallytree.privacy.neighbours import Neighbours, one_group
-from tallytree.synthesis.agreement import SizeTable, draw_agreeing, size_table
+from tallytree.synthesis.agreement import SizeTable, draw_agreeing, match_to_schema
 from tallytree.synthesis.mixture import Mixture
 from tallytree.synthesis.model import MeasuredCell, SyntheticHouseholds
 from tallytree.synthesis.public_stream import PublicStream
@@ -158,7 +158,9 @@ def made(**changes):
         "neighbours": relation(True),
         "budget": Budget(epsilon=1),
     }
-    return size_table(SCHEMA, changes.pop("region", "county"), **{**given_values, **changes})
+    given_values |= {"region": "county", **changes}
+    ids, names, by = given_values.pop("ids"), given_values.pop("names"), given_values.pop("by", None)
+    return match_to_schema(SCHEMA, SizeTable(**given_values), ids, names, by)
 
 
 def test_leaves_are_matched_by_id_or_by_name_in_the_attributes_order():

@@ -12,7 +12,7 @@ from tallytree.synthesis.table_selection import (
     REASONS,
     ROLES,
     TOTAL,
-    Explaining,
+    MeasurementReasons,
 )
 from tallytree.synthesis.workload import Workload
 
@@ -26,7 +26,7 @@ ASKED_FOR = Marginal("persons", ("tenure",), ("age", "sex"))
 
 
 def test_each_reason_is_given_where_it_holds_and_the_workload_comes_first():
-    reasons = Explaining(Workload(SCHEMA, (ASKED_FOR, Marginal("households", ("kind",)))))
+    reasons = MeasurementReasons(Workload(SCHEMA, (ASKED_FOR, Marginal("households", ("kind",)))))
     tables = {
         ASKED_FOR: ASKED,
         Marginal("households", ("kind",)): ASKED,

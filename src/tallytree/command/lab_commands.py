@@ -25,7 +25,7 @@ from tallytree.command.spec import wanted_budget
 from tallytree.core.display import available
 from tallytree.core.errors import SpecError
 from tallytree.lab.audit.border import PUBLISHED
-from tallytree.lab.audit.running import audit
+from tallytree.lab.audit.schedule import audit
 from tallytree.lab.audit.verdicts import WARNING as AUDIT_WARNING
 from tallytree.lab.audit.verdicts import Audit, BorderRow, Row
 from tallytree.lab.counts_files import UnclearLevels, UnclearSizes, read_counts

@@ -51,7 +51,7 @@ from tallytree.publish.release.truncation import truncation
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
 from tallytree.publish.verify import Verification
-from tallytree.synthesis.table_selection import ASKED, REASONS, Explaining
+from tallytree.synthesis.table_selection import ASKED, REASONS, MeasurementReasons
 
 LONGEST_BAR = 26  # characters
 MOST_SIZES = 16  # rows of the histogram; the rest is summed up in the last one
@@ -384,7 +384,7 @@ def _rounds_in_words(synthesis: Synthesis) -> str:
 
 def _unasked(synthesis: Synthesis) -> dict[str, str]:
     """How many tables were measured that the workload does not name, by why."""
-    reasons = Explaining(synthesis.workload)
+    reasons = MeasurementReasons(synthesis.workload)
     tables = [past.request["table"] for past in synthesis.rounds if past.request["kind"] == "measure"]
     found = Counter(reasons.why(Marginal.from_json(table)) for table in tables)
     told = [f"{found[reason]:,} × {reason}" for reason in REASONS if found[reason] and reason != ASKED]

@@ -29,8 +29,7 @@ from tallytree.core.display import (
 )
 from tallytree.core.errors import SpecError
 from tallytree.lab.audit.verdicts import Audit, Row
-from tallytree.lab.metrics import ALL_LEVELS
-from tallytree.lab.results import Results
+from tallytree.lab.results import ALL_LEVELS, Results
 
 KINDS = {"release": "mechanisms", "synthesis": "rounds of synthesis", "planted": "planted defects"}
 KIND_COLORS = ["#0072b2", "#009e73", "#d55e00"]

@@ -1,17 +1,206 @@
-"""NOT PRIVATE: the results of an experiment as one tidy table, with mean and standard error, and as files."""
+"""NOT PRIVATE: the results of an experiment as one tidy table, with mean and standard error, and as files.
+
+`scores` gives everything as tidy values; the other functions are its parts. All take counts `[regions, sizes]` in
+hierarchy order, and an estimate that need not be consistent or even non-negative. Violations are counted as in Table 7
+of Fioretto, Van Hentenryck and Zhu, where each size has its own tree: one for every region and size whose children do
+not add up to it. (Their figures exceed the number of inner regions, so they cannot mean regions alone.)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
-from tallytree.core.names import shortened, visible
-from tallytree.lab.metrics import ALL_LEVELS
+from tallytree.core.names import briefly, shortened, visible
+from tallytree.domain.hierarchy import Hierarchy
+from tallytree.domain.histogram import at_least
+from tallytree.publish.table import region_blocks
+
+# -------------------------------------------------------------------- how far an estimate is from the truth
+
+
+ALL_LEVELS = "all levels"
+MOST_POINTS = 100  # of an error profile over sizes; more sizes than this are put into classes
+
+METRICS = {
+    "l1": "L1 error: Σ |estimate − truth| over all cells",
+    "emd": "earth mover's distance: Σ over regions of the entities to add or remove to make them right",
+    "emd_per_region": "earth mover's distance, mean over the regions of the level",
+    "worst_region_l1": "L1 error of the region where it is largest (named in `region`)",
+    "worst_region_emd": "earth mover's distance of the region where it is largest (named in `region`)",
+    "exact_cells": "share of the cells that are exactly right",
+    "bias_groups": "mean over regions of groups estimated minus true",
+    "bias_entities": "mean over regions of entities estimated minus true",
+    "bias_empty_cells": "mean of estimate minus truth over the cells that are truly 0",
+    "bias_other_cells": "mean of estimate minus truth over the cells that are not truly 0",
+    "violations": "regions and sizes whose children do not add up to them",
+    "error_at_size": "mean over regions of |groups of at least that size, estimated minus true|",
+    "signed_error_at_size": "mean over regions of groups of at least that size, estimated minus true",
+    "groups_below_size": "share of the true groups that are smaller than that size",
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number about one level (`depth` 0 is the root), or about all levels together (`depth` None)."""
+
+    level: str
+    depth: int | None
+    metric: str
+    value: float
+    size: int | None = None
+    region: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """What one pass over the cells of a level finds. The first two are per region, the profiles per class of sizes."""
+
+    l1: Integers
+    emd: Integers
+    cells: int
+    exact: int
+    empty: int
+    bias_empty: int  # Σ (estimate − truth) over the cells that are truly 0
+    bias_other: int
+    bias_entities: int
+    profile: Floats  # mean over regions, and over the sizes of a class, of |T estimated − T true|
+    signed_profile: Floats
+    groups_below: Floats
+
+    __repr__ = briefly
+
+
+def scores(truth: Integers, estimate: Integers, hierarchy: Hierarchy, first_size: int) -> list[Score]:
+    """Every metric on every level, and those that add up also for all levels together."""
+    if truth.shape != estimate.shape or len(truth) != len(hierarchy):
+        raise ValueError(f"expected counts of shape {truth.shape}, not {estimate.shape}")
+    found: list[Score] = []
+    levels = [level_errors(truth, estimate, hierarchy, level, first_size) for level in range(hierarchy.depth)]
+    broken = violations(estimate, hierarchy)
+    starts = size_classes(truth.shape[1] - 1 + first_size)
+    for depth, errors in enumerate(levels):
+        found.extend(_level_scores(errors, hierarchy, depth, starts))
+        if depth < len(broken):
+            found.append(Score(hierarchy.levels[depth], depth, "violations", float(broken[depth])))
+    together = {
+        "l1": float(sum(int(errors.l1.sum()) for errors in levels)),
+        "emd": float(sum(int(errors.emd.sum()) for errors in levels)),
+        "exact_cells": sum(errors.exact for errors in levels) / sum(errors.cells for errors in levels),
+        "violations": float(sum(broken)),
+    }
+    found.extend(Score(ALL_LEVELS, None, metric, value) for metric, value in together.items())
+    return found
+
+
+def level_errors(truth: Integers, estimate: Integers, hierarchy: Hierarchy, level: int, first_size: int) -> Errors:
+    """Compare one level, some regions at a time so that little memory is needed beside the counts themselves."""
+    rows = hierarchy.level_slice(level)
+    regions = range(rows.start, rows.stop)
+    max_size = truth.shape[1] - 1 + first_size
+    l1, emd = np.zeros(len(regions), np.int64), np.zeros(len(regions), np.int64)
+    exact = empty = bias_empty = bias = 0
+    absolute, signed = np.zeros(max_size), np.zeros(max_size)
+    for block in region_blocks(regions, truth.shape[1]):
+        here = slice(block.start - regions.start, block.stop - regions.start)
+        true = truth[block.start : block.stop]
+        gap = estimate[block.start : block.stop] - true
+        survivors = at_least(gap, first_size)  # linear, so T of the gap is the gap of the T's
+        nothing = true == 0
+        exact += int(np.count_nonzero(gap == 0))
+        empty += int(np.count_nonzero(nothing))
+        bias_empty += int(gap[nothing].sum())
+        bias += int(gap.sum())
+        signed += survivors.sum(axis=0)
+        np.abs(survivors, out=survivors)
+        absolute += survivors.sum(axis=0)
+        emd[here] = survivors.sum(axis=1)
+        l1[here] = np.abs(gap).sum(axis=1)
+    starts = size_classes(max_size)
+    widths = np.diff([*starts, max_size + 1])
+    groups = np.cumsum(truth[rows].sum(axis=0))
+    smaller = np.concatenate([[0], groups])[starts - first_size]
+    return Errors(
+        l1=l1,
+        emd=emd,
+        cells=len(regions) * truth.shape[1],
+        exact=exact,
+        empty=empty,
+        bias_empty=bias_empty,
+        bias_other=bias - bias_empty,
+        bias_entities=int(signed.sum()),
+        profile=np.add.reduceat(absolute, starts - 1) / widths / len(regions),
+        signed_profile=np.add.reduceat(signed, starts - 1) / widths / len(regions),
+        groups_below=smaller / max(1, int(groups[-1])),
+    )
+
+
+def violations(estimate: Integers, hierarchy: Hierarchy) -> list[int]:
+    """For every level but the last, how many regions and sizes differ from the sum of their children."""
+    found = []
+    for level in range(hierarchy.depth - 1):
+        rows, broken = hierarchy.level_slice(level), 0
+        for block in region_blocks(range(rows.start, rows.stop), estimate.shape[1]):
+            starts = hierarchy.child_starts[block.start : block.stop + 1]
+            children = estimate[starts[0] : starts[-1]]
+            sums = np.add.reduceat(children, starts[:-1] - starts[0], axis=0)
+            broken += int(np.count_nonzero(sums != estimate[block.start : block.stop]))
+        found.append(broken)
+    return found
+
+
+def size_classes(max_size: int, most: int = MOST_POINTS) -> Integers:
+    """The first sizes of at most `most` classes: every size from 1 on where that is few enough, else ever wider ones.
+
+    >>> size_classes(4)
+    array([1, 2, 3, 4])
+    >>> size_classes(1000, most=6)
+    array([  1,   3,  10,  31, 100, 316])
+    """
+    if max_size <= most:
+        return np.arange(1, max_size + 1)
+    edges = np.floor(np.geomspace(1, max_size, most, endpoint=False) + 1e-9).astype(np.int64)
+    return np.unique(edges)
+
+
+def _level_scores(errors: Errors, hierarchy: Hierarchy, depth: int, starts: Integers) -> Iterator[Score]:
+    level, first, regions = hierarchy.levels[depth], int(hierarchy.level_starts[depth]), len(errors.l1)
+    plain = {
+        "l1": float(errors.l1.sum()),
+        "emd": float(errors.emd.sum()),
+        "emd_per_region": float(errors.emd.sum()) / regions,
+        "exact_cells": errors.exact / errors.cells,
+        "bias_groups": (errors.bias_empty + errors.bias_other) / regions,
+        "bias_entities": errors.bias_entities / regions,
+    }
+    if errors.empty:
+        plain["bias_empty_cells"] = errors.bias_empty / errors.empty
+    if errors.empty < errors.cells:
+        plain["bias_other_cells"] = errors.bias_other / (errors.cells - errors.empty)
+    yield from (Score(level, depth, metric, value) for metric, value in plain.items())
+    for metric, by_region in (("worst_region_l1", errors.l1), ("worst_region_emd", errors.emd)):
+        worst = int(by_region.argmax())
+        yield Score(level, depth, metric, float(by_region[worst]), region=hierarchy.ids[first + worst])
+    profiles = {
+        "error_at_size": errors.profile,
+        "signed_error_at_size": errors.signed_profile,
+        "groups_below_size": errors.groups_below,
+    }
+    for metric, profile in profiles.items():
+        for start, value in zip(starts, profile, strict=True):
+            yield Score(level, depth, metric, float(value), size=int(start))
+
+
+# -------------------------------------------------------------------- the numbers of all cells
+
 
 NOT_PRIVATE = "NOT PRIVATE"
 WARNING = (

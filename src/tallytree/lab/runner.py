@@ -26,8 +26,7 @@ from tallytree.core.disk import JsonLines
 from tallytree.core.errors import SpecError, TallytreeError
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.lab.metrics import Score, scores
-from tallytree.lab.results import WARNING, Results
+from tallytree.lab.results import WARNING, Results, Score, scores
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.lab.workers import Lost, run_all
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named

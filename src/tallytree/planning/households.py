@@ -17,7 +17,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.synthesis.marginals import MarginalsOptions
 from tallytree.synthesis.methods import share
-from tallytree.synthesis.table_selection import Sweep, first_tables, parts_of, parts_of_the_budget
+from tallytree.synthesis.table_selection import TableSelection, first_tables, parts_of, parts_of_the_budget
 from tallytree.synthesis.workload import Workload, is_sum_of
 
 FIRST, STRUCTURAL, ASKED, SWEPT = "sizes and attributes", "for the roles", "asked for", "worth its noise"
@@ -90,7 +90,7 @@ def plan_synthesis(
     def sensitivity(table: Marginal) -> Any:
         return neighbours.sensitivity(table, schema)
 
-    known = Sweep(schema, sensitivity, households or 1, schema.max_persons / 2, options.worth_sweeping)
+    known = TableSelection(schema, sensitivity, households or 1, schema.max_persons / 2, options.worth_sweeping)
     found: list[PlannedTable] = []
 
     def add(table: Marginal, why: str, rho: Fraction) -> None:

@@ -146,24 +146,15 @@ class SizeTable:
         return self.first_size + int(self.counts.shape[-1]) - 1
 
 
-def size_table(
-    schema: Schema,
-    region: str,
-    *,
-    ids: Sequence[str],
-    names: Sequence[str],
-    counts: Integers,
-    first_size: int,
-    neighbours: Neighbours,
-    budget: Budget,
-    release_id: str | None = None,
-    by: Mapping[str, Any] | None = None,
+def match_to_schema(
+    schema: Schema, released: SizeTable, ids: Sequence[str], names: Sequence[str], by: Mapping[str, Any] | None = None
 ) -> SizeTable:
-    """A released table whose leaves are the values of a household attribute, by their ids or by their names.
+    """The table by the codes of household attributes. The leaves `released` has are the values of its region, by their
+    `ids` or by their `names`.
 
-    With categories, `counts` is [leaves, values of each category, sizes], and `by` says which household attribute has
-    a category's values; without it, the attribute of the same name.
+    `by` says which household attribute has a category's values; without it, the attribute of the same name.
     """
+    region, categories, last = released.region, released.neighbours.categories, released.last_size
     attribute = schema.attribute(region)
     if attribute not in schema.household:
         raise SpecError(f"the region must be an attribute of households, and {region!r} is one of persons")
@@ -174,19 +165,18 @@ def size_table(
             f"the values of {region!r} must be the leaf regions of the release, by their ids or all by their names, "
             f"each once; without a match: {', '.join(unmatched[:5]) or 'names that appear twice'}"
         )
-    last = first_size + counts.shape[-1] - 1
     if last > schema.max_persons:
         raise SpecError(
             f"the release counts sizes up to {last}, and synthetic households have at most {schema.max_persons} "
             "persons: raise max_persons of the schema, or release with a smaller max_size"
         )
     place = {leaf: number for number, leaf in enumerate(leaves)}
-    ordered = counts[[place[value] for value in attribute.values]].astype(np.int64)
-    agreed = agreed_categories(schema, region, neighbours.categories, by)
+    ordered = released.counts[[place[value] for value in attribute.values]].astype(np.int64)
+    agreed = agreed_categories(schema, region, categories, by)
     for axis, (_, places) in enumerate(agreed, start=1):
         ordered = np.take(ordered, places, axis=axis)
-    pairs = tuple((name, each.name) for name, (each, _) in zip(neighbours.categories.names, agreed, strict=True))
-    return SizeTable(region, ordered, first_size, neighbours, budget, release_id, pairs)
+    pairs = tuple((name, each.name) for name, (each, _) in zip(categories.names, agreed, strict=True))
+    return replace(released, counts=ordered, by=pairs)
 
 
 def agreed_categories(

@@ -62,7 +62,7 @@ from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.private_tables import PrivateTables, longer_schema
 from tallytree.synthesis.agreement import RegionLevels, SizeTable, national_schema, region_levels
 from tallytree.synthesis.marginals import MarginalsOptions
-from tallytree.synthesis.methods import Asking, Fitted, Method, Options, share
+from tallytree.synthesis.methods import Fitted, Method, MethodSession, Options, share
 from tallytree.synthesis.mixture import Mixture, softmax
 from tallytree.synthesis.model import Measured
 from tallytree.synthesis.table_selection import MEAN_SIZE
@@ -143,7 +143,7 @@ def by_region(table: Marginal, region: str) -> Marginal:
     return Marginal(table.of, (region, *table.household), table.person, table.size)
 
 
-def affordable(
+def select_regional_tables(
     tables: Sequence[Marginal],
     levels: RegionLevels,
     schema: Schema,
@@ -177,15 +177,15 @@ def affordable(
     return ranked[:best]
 
 
-def measured_by_region(asking: Asking, wanted: Sequence[RegionalTable]) -> dict[tuple[Marginal, int], Measured]:
+def measure_by_region(session: MethodSession, wanted: Sequence[RegionalTable]) -> dict[tuple[Marginal, int], Measured]:
     """Measure the tables with equal parts of all that is left, the last with the rest; lost ones are left out."""
     found = {}
     for place, one in enumerate(wanted):
-        rho = asking.left if place == len(wanted) - 1 else share(asking.left, Fraction(1, len(wanted) - place))
-        noisy = asking.measure(one.by_region, rho)
+        rho = session.left if place == len(wanted) - 1 else share(session.left, Fraction(1, len(wanted) - place))
+        noisy = session.measure(one.by_region, rho)
         if noisy is not None:
             found[one.table, one.level] = noisy
-        asking.tell(place + 1, len(wanted), one.by_region.describe())
+        session.tell(place + 1, len(wanted), one.by_region.describe())
     return found
 
 
@@ -199,7 +199,7 @@ class Country:
     levels: RegionLevels
     schema: Schema  # with the regions of all levels
     wanted: tuple[RegionalTable, ...]
-    kept: Fraction
+    rho: Fraction
 
     __repr__ = briefly
 
@@ -209,7 +209,7 @@ class Country:
         return tuple(dict.fromkeys(one.table for one in self.wanted))
 
 
-def planned(
+def plan_country(
     schema: Schema,
     tree: Hierarchy,
     table: SizeTable,
@@ -228,23 +228,23 @@ def planned(
     def sensitivity(marginal: Marginal) -> Sensitivity:
         return neighbours.sensitivity(marginal, longer)
 
-    kept = share(budget.rho, options.share)
+    rho = share(budget.rho, options.share)
     sizes = np.arange(table.first_size, table.last_size + 1)
     persons = float((table.counts.reshape(-1, len(sizes)).sum(axis=0) * sizes).sum()) / max(1, table.number)
-    wanted = affordable(
+    wanted = select_regional_tables(
         options.chosen(national, sensitivity, [attribute for _, attribute in table.by]),
         levels,
         longer,
         sensitivity,
-        rho=kept,
+        rho=rho,
         number=max(1, table.number),
         persons=persons,
         worth=options.worth,
     )
-    return Country(levels, longer, tuple(wanted), kept if wanted else Fraction(0))
+    return Country(levels, longer, tuple(wanted), rho if wanted else Fraction(0))
 
 
-def national_workload(schema: Schema, region: str, workload: Workload | None) -> Workload:
+def restrict_workload(schema: Schema, region: str, workload: Workload | None) -> Workload:
     """The tables for the whole: the default ones, or the given ones, which may not name the region."""
     national = national_schema(schema, region)
     if workload is None:
@@ -258,7 +258,7 @@ def national_workload(schema: Schema, region: str, workload: Workload | None) ->
     return Workload(national, workload.marginals, workload.measured)
 
 
-def run(
+def fit_country(
     tables: PrivateTables,
     plan: Country,
     released: SizeTable,
@@ -269,21 +269,21 @@ def run(
     progress: Progress,
 ) -> Fitted:
     """Spend the whole budget of `tables`, which have the regions of all levels, and make a model of the country."""
-    part = tables.part(workload.schema, plan.kept)
+    part = tables.part(workload.schema, plan.rho)
     whole = method.run(part, workload, options=options, progress=progress)
     assert isinstance(whole.model, Mixture)
-    asking = Asking(tables, workload_of(plan, workload), progress)
-    noisy = measured_by_region(asking, plan.wanted)
+    session = MethodSession(tables, workload_of(plan, workload), progress)
+    noisy = measure_by_region(session, plan.wanted)
     progress(Stage("settling the regions"))
     households = released.counts.reshape(len(released.counts), -1).sum(axis=1)
     answers = [whole.model.answers(table).ravel() for table in plan.tables]
-    rates = rates_of_all(plan.tables, answers, noisy, households, plan.levels)
-    classes = released_classes(whole.model, released)
+    rates = estimate_all_rates(plan.tables, answers, noisy, households, plan.levels)
+    classes = count_released_classes(whole.model, released)
     wishes = [wish(whole.model, table, found, classes) for table, found in zip(plan.tables, rates, strict=True)]
     weights = regional_weights(weights_of(whole.model), classes, wishes)
-    model = country(whole.model, plan.schema, plan.levels, households, weights)
+    model = build_country_model(whole.model, plan.schema, plan.levels, households, weights)
     measured = (*whole.measured, *noisy.values())
-    return Fitted(model, whole.number, measured, (*whole.rounds, *asking.record))
+    return Fitted(model, whole.number, measured, (*whole.rounds, *session.record))
 
 
 def workload_of(plan: Country, workload: Workload) -> Workload:
@@ -292,13 +292,13 @@ def workload_of(plan: Country, workload: Workload) -> Workload:
     return Workload(plan.schema, tuple(tables), workload.measured)
 
 
-def released_classes(model: Mixture, released: SizeTable) -> Classes:
+def count_released_classes(model: Mixture, released: SizeTable) -> Classes:
     """The released numbers by category and size as shares of each leaf region; where there are none, of the whole."""
     categories = tuple(attribute for _, attribute in released.by)
-    by_size = by_components(model, Marginal("households", categories, (), True))
+    by_size = answer_by_component(model, Marginal("households", categories, (), True))
     kinds = by_size[0, 0].size
     sizes = np.arange(released.first_size, released.last_size + 1)
-    chances = np.moveaxis(in_classes(by_size, sizes).reshape(model.components, len(sizes), kinds), 1, 2)
+    chances = np.moveaxis(group_into_classes(by_size, sizes).reshape(model.components, len(sizes), kinds), 1, 2)
     counts = released.counts.reshape(len(released.counts), -1).astype(np.float64)
     counts[counts.sum(axis=1) == 0] = counts.sum(axis=0) + 1.0
     shares = counts / counts.sum(axis=1, keepdims=True)
@@ -314,7 +314,7 @@ LEAST_OF_EXPECTED = 0.02  # of what the parent's rates expect: noise below zero 
 LEAST = 1e-9  # of a rate: what is impossible on paper may still be there
 
 
-def settled_rates(
+def estimate_rates(
     table: Marginal, whole: Floats, noisy: Mapping[int, Measured], households: Integers, levels: RegionLevels
 ) -> Floats:
     """The rates `[leaves, cells]` of a table, from its rates in the whole `[cells]`, its noisy counts by level, and the
@@ -330,15 +330,15 @@ def settled_rates(
         counts = expected
         if measured is not None:
             own = measured.values.reshape(len(number), -1)
-            counts = drawn_to(own, float(measured.variance.flat[0]), expected, number)
-            counts = _raked(counts, parents, above_number[:, None] * above, number if adds_up else None)
+            counts = shrink_towards(own, float(measured.variance.flat[0]), expected, number)
+            counts = _rake(counts, parents, above_number[:, None] * above, number if adds_up else None)
         with np.errstate(divide="ignore", invalid="ignore"):
             rates = np.where(number[:, None] > 0, counts / number[:, None], above[parents])
         above, above_number = np.maximum(rates, LEAST), number
     return above
 
 
-def drawn_to(noisy: Floats, variance: float, expected: Floats, number: Floats) -> Floats:
+def shrink_towards(noisy: Floats, variance: float, expected: Floats, number: Floats) -> Floats:
     """Noisy counts `[regions, cells]` drawn to what the parents' rates expect, as far as they are noise."""
     apart, chance = noisy - expected, np.maximum(expected, LEAST)
     weight = (number[:, None] / (chance + variance)) ** 2
@@ -349,7 +349,7 @@ def drawn_to(noisy: Floats, variance: float, expected: Floats, number: Floats) -
     return counts
 
 
-def _raked(counts: Floats, parents: Integers, wanted: Floats, number: Floats | None) -> Floats:
+def _rake(counts: Floats, parents: Integers, wanted: Floats, number: Floats | None) -> Floats:
     """Counts scaled in turn to the parents' cells and, where each household is in one cell, to the regions' numbers."""
     counts = counts + LEAST
     for _ in range(RAKES):
@@ -363,16 +363,16 @@ def _raked(counts: Floats, parents: Integers, wanted: Floats, number: Floats | N
     return counts
 
 
-def rates_of_all(
+def estimate_all_rates(
     tables: Sequence[Marginal],
     wholes: Sequence[Floats],
     noisy: Mapping[tuple[Marginal, int], Measured],
     households: Integers,
     levels: RegionLevels,
 ) -> list[Floats]:
-    """The settled rates of every table that was measured on some level."""
+    """The rates of every table that was measured on some level."""
     return [
-        settled_rates(
+        estimate_rates(
             table, whole, {level: found for (one, level), found in noisy.items() if one == table}, households, levels
         )
         for table, whole in zip(tables, wholes, strict=True)
@@ -407,7 +407,7 @@ class Wish(NamedTuple):
     wanted: Floats
 
 
-def by_components(model: Mixture, table: Marginal) -> Floats:
+def answer_by_component(model: Mixture, table: Marginal) -> Floats:
     """A table's rates in each component by itself, `[components, axes of the table]`."""
     arrays = model.to_arrays()
     rows = [
@@ -419,7 +419,7 @@ def by_components(model: Mixture, table: Marginal) -> Floats:
     return np.stack(rows)
 
 
-def in_classes(by_size: Floats, sizes: Integers) -> Floats:
+def group_into_classes(by_size: Floats, sizes: Integers) -> Floats:
     """Of values `[components, sizes from 0, …]` those of each class `[components, classes, …]`."""
     last = int(sizes.max())
     tails = by_size.copy()
@@ -430,12 +430,12 @@ def in_classes(by_size: Floats, sizes: Integers) -> Floats:
 
 def wish(model: Mixture, table: Marginal, rates: Floats, classes: Classes) -> Wish:
     """The rates of a table that the components should have, after what the released sizes do by themselves."""
-    components, wanted = by_components(model, table).reshape(model.components, -1), rates
+    components, wanted = answer_by_component(model, table).reshape(model.components, -1), rates
     if table.person:
-        with_size = by_components(model, Marginal(table.of, table.household, table.person, size=True))
-        own = in_classes(with_size.reshape(model.components, model.schema.max_persons + 1, -1), classes.sizes)
-        alone = by_components(model, Marginal("households", size=True))
-        own /= np.maximum(in_classes(alone, classes.sizes), TINY)[:, :, None]
+        with_size = answer_by_component(model, Marginal(table.of, table.household, table.person, size=True))
+        own = group_into_classes(with_size.reshape(model.components, model.schema.max_persons + 1, -1), classes.sizes)
+        alone = answer_by_component(model, Marginal("households", size=True))
+        own /= np.maximum(group_into_classes(alone, classes.sizes), TINY)[:, :, None]
         weight = weights_of(model)[:, None] * classes.chances
         weight /= np.maximum(weight.sum(axis=0), TINY)
         apart = np.einsum("ck,ckf->kf", weight, own) - weight.T @ components
@@ -457,36 +457,36 @@ def regional_weights(weights: Floats, classes: Classes, wishes: Sequence[Wish]) 
     found = np.empty((regions, len(weights)))
     for start in range(0, regions, block):
         part = slice(start, start + block)
-        prices = _prices(first, components, classes.shares[part], wanted[part])
-        found[part] = softmax(logarithms + prices @ components.T)
+        multipliers = _multipliers(first, components, classes.shares[part], wanted[part])
+        found[part] = softmax(logarithms + multipliers @ components.T)
     return found
 
 
-def _prices(first: Floats, components: Floats, shares: Floats, wanted: Floats) -> Floats:
+def _multipliers(first: Floats, components: Floats, shares: Floats, wanted: Floats) -> Floats:
     """λ for some regions together."""
-    prices = np.zeros_like(wanted)
+    multipliers = np.zeros_like(wanted)
     ridge = LOOSE * np.eye(components.shape[1])
-    value, within = _value(prices, first, components, shares, wanted)
+    value, within = _value(multipliers, first, components, shares, wanted)
     for _ in range(STEPS):
         q = np.einsum("rk,rkc->rc", shares, within)
-        slope = wanted - q @ components - LOOSE * prices
+        slope = wanted - q @ components - LOOSE * multipliers
         if np.abs(slope).max(initial=0.0) <= NEAR_ENOUGH:
             break
         means = within @ components
         curve = (components.T[None] * q[:, None, :]) @ components + ridge
         curve -= (means * shares[:, :, None]).transpose(0, 2, 1) @ means
         step = np.linalg.solve(curve, slope[:, :, None])[:, :, 0]
-        prices, value, within = _moved(prices, step, slope, value, (first, components, shares, wanted))
-    return prices
+        multipliers, value, within = _moved(multipliers, step, slope, value, (first, components, shares, wanted))
+    return multipliers
 
 
 def _moved(
-    prices: Floats, step: Floats, slope: Floats, before: Floats, problem: tuple[Floats, Floats, Floats, Floats]
+    multipliers: Floats, step: Floats, slope: Floats, before: Floats, problem: tuple[Floats, Floats, Floats, Floats]
 ) -> tuple[Floats, Floats, Floats]:
     """The step, halved for each region until its value rises by a part of what the slope says."""
-    length, gain = np.ones(len(prices)), (step * slope).sum(axis=1)
+    length, gain = np.ones(len(multipliers)), (step * slope).sum(axis=1)
     for _ in range(HALVINGS):
-        moved = prices + length[:, None] * step
+        moved = multipliers + length[:, None] * step
         value, within = _value(moved, *problem)
         short = value < before + 1e-4 * length * gain - 1e-12
         if not short.any():
@@ -495,19 +495,27 @@ def _moved(
     return moved, value, within
 
 
-def _value(prices: Floats, first: Floats, components: Floats, shares: Floats, wanted: Floats) -> tuple[Floats, Floats]:
+def _value(
+    multipliers: Floats, first: Floats, components: Floats, shares: Floats, wanted: Floats
+) -> tuple[Floats, Floats]:
     """What is to be made largest, and each class's weights of components `[regions, classes, components]`."""
-    scores = first[None] + (prices @ components.T)[:, None, :]
+    scores = first[None] + (multipliers @ components.T)[:, None, :]
     top = scores.max(axis=2, keepdims=True)
     within = np.exp(scores - top)
     sums = within.sum(axis=2, keepdims=True)
     within /= sums
     logarithms = (top + np.log(sums))[:, :, 0]
-    value = (prices * wanted).sum(axis=1) - (shares * logarithms).sum(axis=1) - LOOSE / 2 * (prices**2).sum(axis=1)
+    value = (
+        (multipliers * wanted).sum(axis=1)
+        - (shares * logarithms).sum(axis=1)
+        - LOOSE / 2 * (multipliers**2).sum(axis=1)
+    )
     return value, within
 
 
-def country(model: Mixture, schema: Schema, levels: RegionLevels, households: Integers, weights: Floats) -> Mixture:
+def build_country_model(
+    model: Mixture, schema: Schema, levels: RegionLevels, households: Integers, weights: Floats
+) -> Mixture:
     """The mixture over the longer `schema`, with the regions of all levels as attributes of households."""
     joint = np.maximum(households[:, None] * weights, TINY)  # regions by components
     arrays = {**model.to_arrays(), "weights": _logits(joint.sum(axis=0))}

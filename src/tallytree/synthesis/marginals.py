@@ -35,11 +35,18 @@ from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.registry import Registry
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.synthesis.methods import GRADIENTS, Asking, Fitted, Method, epsilon_for, share, whole
+from tallytree.synthesis.methods import GRADIENTS, Fitted, Method, MethodSession, epsilon_for, round_to_counts, share
 from tallytree.synthesis.mixture import Mixture, joined
 from tallytree.synthesis.model import Measured
 from tallytree.synthesis.roles import cleared, slots, variants, zero_tables
-from tallytree.synthesis.table_selection import MEAN_SIZE, SIZES, Sweep, first_tables, parts_of, parts_of_the_budget
+from tallytree.synthesis.table_selection import (
+    MEAN_SIZE,
+    SIZES,
+    TableSelection,
+    first_tables,
+    parts_of,
+    parts_of_the_budget,
+)
 from tallytree.synthesis.workload import Workload
 
 DEFAULT = "tallytree-marginals"
@@ -123,9 +130,9 @@ class MarginalsOptions:
         """The parts for first tables, for structural ones, for those asked for, and for these two and the sweep."""
         return self.first_share, self.structure_share, self.asked_share, self.sweep_share
 
-    def run(self, asking: Asking) -> Fitted:
+    def run(self, session: MethodSession) -> Fitted:
         """All stages."""
-        return _Run(asking, self).result()
+        return _Run(session, self).result()
 
 
 def has_roles(schema: Schema) -> bool:
@@ -136,13 +143,13 @@ def has_roles(schema: Schema) -> bool:
 class _Run:
     """One run: what was asked so far, the models, and the stages that go on from there."""
 
-    def __init__(self, asking: Asking, options: MarginalsOptions) -> None:
-        self.asking, self.options, self.schema = asking, options, asking.tables.schema
-        wanted = asking.private_tables()
-        self.public = [marginal for marginal in asking.workload if asking.is_public(marginal)]
-        smaller = [part for part in parts_of(wanted) if not asking.is_public(part)]
+    def __init__(self, session: MethodSession, options: MarginalsOptions) -> None:
+        self.session, self.options, self.schema = session, options, session.tables.schema
+        wanted = session.private_tables()
+        self.public = [marginal for marginal in session.workload if session.is_public(marginal)]
+        smaller = [part for part in parts_of(wanted) if not session.is_public(part)]
         self.candidates = Workload(self.schema, tuple(dict.fromkeys([*wanted, *smaller])))
-        self.parts = parts_of_the_budget(self.schema, asking.workload, asking.tables.neighbours, *options.shares)
+        self.parts = parts_of_the_budget(self.schema, session.workload, session.tables.neighbours, *options.shares)
         self.zeros = zero_tables(self.schema)
         self.model = self._start()
         self.last_steps = options.last_steps_for(self.schema)
@@ -156,7 +163,7 @@ class _Run:
         self._sweep()
         self._rounds()
         self._other_mixtures(first)
-        return Fitted(self.model, self.number, tuple(self.measured), tuple(self.asking.record))
+        return Fitted(self.model, self.number, tuple(self.measured), tuple(self.session.record))
 
     def _start(self, number: int = 0) -> Mixture:
         options = self.options
@@ -172,23 +179,23 @@ class _Run:
 
     def _first(self) -> None:
         """The number of households, their sizes and all attributes, with equal budgets."""
-        asking = self.asking
-        private = [marginal for marginal in first_tables(self.schema) if not asking.is_public(marginal)]
-        each = share(asking.total, self.parts.first / (len(private) + 1))
-        self.number = asking.number(each)
+        session = self.session
+        private = [marginal for marginal in first_tables(self.schema) if not session.is_public(marginal)]
+        each = share(session.total, self.parts.first / (len(private) + 1))
+        self.number = session.number(each)
         for marginal in dict.fromkeys([*first_tables(self.schema), *self.public]):
-            if asking.is_public(marginal):
-                self.exact.append((marginal, asking.public(marginal)))
+            if session.is_public(marginal):
+                self.exact.append((marginal, session.public(marginal)))
             else:
                 self._measure(marginal, each)
         for marginal, part in self.parts.required.items():
-            self._measure(marginal, share(asking.total, part))
+            self._measure(marginal, share(session.total, part))
         self._advance([*self.measured], self.last_steps)
         self._tell(1, "sizes and attributes")
 
     def _sweep(self) -> None:
         """The tables that are worth it, with equal budgets."""
-        budget = share(self.asking.total, self.parts.sweep or Fraction(1, 2))
+        budget = share(self.session.total, self.parts.sweep or Fraction(1, 2))
         chosen = self._worth_sweeping(float(budget)) if self.parts.sweep else []
         if chosen:
             before = len(self.measured)
@@ -199,9 +206,9 @@ class _Run:
         self._tell(2, f"{len(chosen)} tables at once")
 
     def _worth_sweeping(self, budget: float) -> list[Marginal]:
-        return Sweep(
+        return TableSelection(
             self.schema,
-            self.asking.tables.sensitivity,
+            self.session.tables.sensitivity,
             self.number,
             self._persons_per_household(),
             self.options.worth_sweeping,
@@ -218,14 +225,14 @@ class _Run:
 
     def _rounds(self) -> None:
         """What is left, in rounds of one table each."""
-        asking, options = self.asking, self.options
-        rho, done = share(asking.total, Fraction(1, options.rounds)), 0
-        while asking.left > 0:
-            last = asking.left < 2 * rho
-            table = self._round(asking.left if last else rho)
+        session, options = self.session, self.options
+        rho, done = share(session.total, Fraction(1, options.rounds)), 0
+        while session.left > 0:
+            last = session.left < 2 * rho
+            table = self._round(session.left if last else rho)
             done += 1
             if table is not None:
-                steps = self.last_steps if asking.left == 0 else options.steps
+                steps = self.last_steps if session.left == 0 else options.steps
                 if self._advance([table], steps):
                     rho = share(rho, options.sharpen)
             words = "lost" if table is None else table.marginal.describe()
@@ -235,20 +242,20 @@ class _Run:
         """Select a table and measure it; None if either was lost."""
         epsilon = epsilon_for(rho * Fraction(self.options.select_share))
         rest = rho - epsilon**2 / 8
-        tables = self.asking.tables
-        estimates = [whole(table, self.number) for table in self.model.answers_all(self.candidates)]
+        tables = self.session.tables
+        estimates = [round_to_counts(table, self.number) for table in self.model.answers_all(self.candidates)]
         bounds = [tables.sensitivity(marginal) for marginal in self.candidates]
         penalties = [
             int(MEAN_SIZE * sqrt(bound.l2_squared / (2 * float(rest))) * marginal.cells(self.schema))
             for marginal, bound in zip(self.candidates, bounds, strict=True)
         ]
-        chosen = self.asking.select(
+        chosen = self.session.select(
             self.candidates.marginals, estimates, epsilon, penalties, [Fraction(1)] * len(self.candidates)
         )
         return None if chosen is None else self._measure(chosen, rest)
 
     def _measure(self, marginal: Marginal, rho: Fraction) -> Measured | None:
-        table = self.asking.measure(marginal, rho)
+        table = self.session.measure(marginal, rho)
         if table is not None:
             self.measured.append(table)
         return table
@@ -256,8 +263,8 @@ class _Run:
     def _tell(self, done: int, words: str) -> None:
         """Show progress. How many rounds there are is known once nothing is left to spend."""
         self.done = done
-        rounds = max(done - 2, self.options.rounds) + 3 if self.asking.left else done
-        self.asking.tell(done, rounds + self.others, words)
+        rounds = max(done - 2, self.options.rounds) + 3 if self.session.left else done
+        self.session.tell(done, rounds + self.others, words)
 
     # ---------------------------------------------------------------- fitting
 

@@ -74,7 +74,7 @@ class Fitted:
     __repr__ = briefly
 
 
-class Asking:
+class MethodSession:
     """One run of a method: the tables it asks and for which workload. `record` has what was asked, in public values."""
 
     def __init__(
@@ -201,7 +201,7 @@ def epsilon_for(rho: Fraction) -> Fraction:
     return Fraction(isqrt(int(8 * rho * (1 << 2 * bits))), 1 << bits)
 
 
-def whole(answers: Floats, number: float) -> Integers:
+def round_to_counts(answers: Floats, number: float) -> Integers:
     """A table per household as whole counts."""
     counts: Integers = np.rint(answers * number).astype(np.int64)
     return counts
@@ -221,7 +221,7 @@ class Options(Protocol):
     def check(self, schema: Schema) -> None:
         """Refuse a schema that the method cannot work with."""
 
-    def run(self, asking: Asking) -> Fitted:
+    def run(self, session: MethodSession) -> Fitted:
         """Spend the whole budget, and fit a model."""
         ...
 
@@ -278,4 +278,4 @@ class Method:
             raise SpecError("the workload is for another schema than the private tables")
         if tables.rounds:
             raise SpecError("these private tables were asked before; a method needs their whole budget to itself")
-        return options.run(Asking(tables, workload, progress))
+        return options.run(MethodSession(tables, workload, progress))

@@ -165,7 +165,7 @@ def loss_and_slopes(tables: Tables, shares: Any, weights: Any) -> tuple[float, T
     by_homes, by_rates = found @ (2 * pull.T), homes @ (2 * pull)
     by_sizes, by_head, by_last = np.zeros_like(own.sizes), np.zeros_like(head), np.zeros_like(last)
     _for_all(
-        lambda start, stop: _slopes(own.sizes, head, last, by_rates, by_sizes, by_head, by_last, start, stop),
+        lambda start, stop: _slopes((own.sizes, head, last), by_rates, (by_sizes, by_head, by_last), start, stop),
         len(homes),
         head.size * last.shape[2],
     )
@@ -236,16 +236,15 @@ def _rates(sizes: Floats, head: Floats, last: Floats, rates: Floats, start: int,
 
 @kernel
 def _slopes(
-    sizes: Floats,
-    head: Floats,
-    last: Floats,
+    chances: tuple[Floats, Floats, Floats],
     by_rates: Floats,
-    by_sizes: Floats,
-    by_head: Floats,
-    by_last: Floats,
+    slopes: tuple[Floats, Floats, Floats],
     start: int,
     stop: int,
 ) -> None:
+    """Add to the slopes by sizes, by the head table and by the last one, from those by rates."""
+    sizes, head, last = chances
+    by_sizes, by_head, by_last = slopes
     persons, cells, codes = head.shape[1], head.shape[2], last.shape[2]
     rest = np.empty((persons, codes), dtype=np.float32)  # r_j
     nobody = np.empty(codes, dtype=np.float32)  # Π_{i<j} (1 − p_i), times the slope by the rate

@@ -157,17 +157,17 @@ def keep_rules(
             redraw.anew(left)
         left, persons = breaking(drawn, schema, left)
     for home in left.tolist():
-        _settle(drawn, schema, home, {name: int(codes[home]) for name, codes in known.items()})
+        _replace_household(drawn, schema, home, {name: int(codes[home]) for name, codes in known.items()})
     return drawn._replace(redrawn=first)
 
 
-def settled(drawn: SyntheticHouseholds, schema: Schema, known: Mapping[str, int]) -> SyntheticHouseholds:
+def replace_broken(drawn: SyntheticHouseholds, schema: Schema, known: Mapping[str, int]) -> SyntheticHouseholds:
     """The households with each that breaks a rule replaced by one that the search finds; `known` are the columns of
     household attributes that stay.
     """
     left, _ = breaking(drawn, schema, np.arange(len(drawn.sizes)))
     for home in left.tolist():
-        _settle(drawn, schema, home, {name: int(drawn.household[home, at]) for name, at in known.items()})
+        _replace_household(drawn, schema, home, {name: int(drawn.household[home, at]) for name, at in known.items()})
     return drawn._replace(redrawn=len(left))
 
 
@@ -192,8 +192,8 @@ def part(drawn: SyntheticHouseholds, schema: Schema, homes: Integers) -> tuple[R
     return Rows(schema, starts, household, person), places
 
 
-def _settle(drawn: SyntheticHouseholds, schema: Schema, home: int, known: Mapping[str, int]) -> None:
-    """Put a household that the search finds in the place of one that no drawing has settled."""
+def _replace_household(drawn: SyntheticHouseholds, schema: Schema, home: int, known: Mapping[str, int]) -> None:
+    """Put a household that the search finds in the place of one that breaks a rule however often it is drawn."""
     size = int(drawn.sizes[home])
     found = schema.search.household(size, fixed=known)
     if found is None:

@@ -82,7 +82,7 @@ def structural_weight(schema: Schema, table: Marginal) -> float:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class TableSelection:
     """What is known when tables are chosen to be measured at once: about how many households and persons there are, how
     much noise a table may have, and what was measured before.
     """
@@ -184,7 +184,7 @@ OTHER = "chosen by the method"
 REASONS = (ASKED, TOTAL, FIRST, ROLES, PART, CHEAPER, HELPING, OTHER)
 
 
-class Explaining:
+class MeasurementReasons:
     """The reasons for tables of one workload."""
 
     def __init__(self, workload: Workload) -> None:

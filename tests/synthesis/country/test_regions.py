@@ -15,12 +15,12 @@ from tallytree.synthesis.country_model import (
     Classes,
     RegionalOptions,
     Wish,
-    affordable,
-    by_components,
+    answer_by_component,
     country,
-    drawn_to,
+    estimate_rates,
     regional_weights,
-    settled_rates,
+    select_regional_tables,
+    shrink_towards,
     weights_of,
     wish,
 )
@@ -96,7 +96,7 @@ def test_upper_levels_come_first_and_a_small_budget_buys_them_alone():
     longer = Schema((*SCHEMA.household, LEVELS.attributes[0]), SCHEMA.person, 3)
 
     def bought(rho, number=1000):
-        found = affordable([TENURE], LEVELS, longer, bound, rho=rho, number=number, persons=2.0, worth=1.0)
+        found = select_regional_tables([TENURE], LEVELS, longer, bound, rho=rho, number=number, persons=2.0, worth=1.0)
         return [LEVELS.attributes[one.level].name for one in found]
 
     assert bought(1) == ["state", "county"]
@@ -120,11 +120,11 @@ def test_without_noise_regions_keep_their_own_counts_and_without_measurements_th
     counts = np.stack([HOUSEHOLDS * shares, HOUSEHOLDS * (1 - shares)], axis=1)
     states = LEVELS.summed(counts, 0)
     whole = counts.sum(axis=0) / HOUSEHOLDS.sum()
-    found = settled_rates(TENURE, whole, {0: noisy(states, 1e-6), 1: noisy(counts, 1e-6)}, HOUSEHOLDS, LEVELS)
+    found = estimate_rates(TENURE, whole, {0: noisy(states, 1e-6), 1: noisy(counts, 1e-6)}, HOUSEHOLDS, LEVELS)
     assert np.allclose(found[:, 0], shares, atol=1e-3)
-    alike = settled_rates(TENURE, whole, {}, HOUSEHOLDS, LEVELS)
+    alike = estimate_rates(TENURE, whole, {}, HOUSEHOLDS, LEVELS)
     assert np.allclose(alike, whole)
-    by_state = settled_rates(TENURE, whole, {0: noisy(states, 1e-6)}, HOUSEHOLDS, LEVELS)
+    by_state = estimate_rates(TENURE, whole, {0: noisy(states, 1e-6)}, HOUSEHOLDS, LEVELS)
     assert np.allclose(by_state[[1, 2, 3], 0], states[0, 0] / 900, atol=1e-3)
 
 
@@ -139,7 +139,7 @@ def test_settled_counts_add_up_to_the_whole_and_each_region_to_its_households(se
         if rng.random() < 0.8
     }
     households = rng.integers(1, 400, 5)
-    rates = settled_rates(TENURE, whole, tables, households, LEVELS)
+    rates = estimate_rates(TENURE, whole, tables, households, LEVELS)
     assert rates.min() > 0
     assert np.allclose(rates.sum(axis=1), 1, atol=1e-3)
     assert np.allclose((households[:, None] * rates).sum(axis=0), households.sum() * whole, rtol=1e-3)
@@ -154,7 +154,7 @@ def test_pure_noise_is_drawn_to_the_parent_and_real_differences_are_kept():
     for spread, least, most in ((0.0, 0.0, 0.2), (0.2, 0.55, 0.8)):
         apart = rng.normal(0, 200 * spread, 400)[:, None] * np.array([1.0, -1.0])
         measured = true + apart + rng.normal(0, 30, (400, 2))
-        found = drawn_to(measured, 900.0, expected, number)
+        found = shrink_towards(measured, 900.0, expected, number)
         error = np.sqrt(np.mean((found - np.maximum(true + apart, 0)) ** 2))
         assert error < 30  # less than the noise
         kept = np.sum((found - expected) * (measured - expected)) / np.sum((measured - expected) ** 2)
@@ -211,12 +211,12 @@ def test_a_country_has_the_regional_weights_and_is_otherwise_the_model_of_the_wh
     weights = rng.dirichlet(np.ones(5), 5)
     longer = Schema((*SCHEMA.household, LEVELS.attributes[0]), SCHEMA.person, 3)
     made = country(model, longer, LEVELS, HOUSEHOLDS, weights)
-    rates = by_components(model, TENURE)
+    rates = answer_by_component(model, TENURE)
     by_county = made.answers(Marginal("households", ("county", "tenure")))
     assert np.allclose(by_county * HOUSEHOLDS.sum(), HOUSEHOLDS[:, None] * (weights @ rates), atol=1e-3)
     by_state = made.answers(Marginal("households", ("state", "tenure")))
     assert np.allclose(by_state, LEVELS.summed(by_county, 0), atol=1e-6)
-    assert np.allclose(by_components(model, TENURE).T @ weights_of(model), model.answers(TENURE))
+    assert np.allclose(answer_by_component(model, TENURE).T @ weights_of(model), model.answers(TENURE))
 
 
 def test_what_sizes_alone_explain_is_not_asked_of_the_weights():
@@ -225,7 +225,7 @@ def test_what_sizes_alone_explain_is_not_asked_of_the_weights():
     by_size = model.answers(Marginal("households", (), ("age",), size=True))
     alone = model.answers(Marginal("households", size=True))
     shares = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])
-    chances = by_components(model, Marginal("households", size=True))[:, 1:]
+    chances = answer_by_component(model, Marginal("households", size=True))[:, 1:]
     rates = shares @ (by_size[1:] / alone[1:, None])  # what the whole's households of these sizes have
     classes = Classes(chances, np.array([1, 2, 3]), shares)
     found = regional_weights(weights_of(model), classes, [wish(model, aged, rates, classes)])

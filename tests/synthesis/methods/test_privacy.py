@@ -21,7 +21,7 @@ from tallytree.lab.truth import seeded
 from tallytree.privacy import selection
 from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.private_tables import PrivateTables
-from tallytree.synthesis.methods import Asking, epsilon_for
+from tallytree.synthesis.methods import MethodSession, epsilon_for
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import households_from_codes
 from tests.oracles.households import neighbouring_households, schema_of
@@ -77,11 +77,11 @@ def outcome(data, kind, schema, candidates, monkeypatch):
         monkeypatch.setattr(selection, "choose", choose)
         neighbours = HouseholdNeighbours(HouseholdUnit(kind), schema.max_persons)
         tables = PrivateTables(homes, neighbours, Budget(rho=PRICE), randomness=replace(seeded(0), gaussian=no_noise))
-        asking = Asking(tables, Workload(schema, tuple(candidates)))
+        session = MethodSession(tables, Workload(schema, tuple(candidates)))
         epsilon = epsilon_for(PRICE * SELECTING)
         estimates = [np.ones(table.shape(schema), np.int64) for table in candidates]
-        chosen = asking.select(candidates, estimates, epsilon, [0, 1, 1][: len(candidates)], _weights(candidates))
-        measured = asking.measure(chosen, PRICE - epsilon**2 / 8)
+        chosen = session.select(candidates, estimates, epsilon, [0, 1, 1][: len(candidates)], _weights(candidates))
+        measured = session.measure(chosen, PRICE - epsilon**2 / 8)
         assert tables.left == 0
         found.append((seen["exponents"], measured.values.astype(int).ravel(), seen["scale"]))
     top = max(found[0][0])

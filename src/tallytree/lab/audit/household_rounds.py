@@ -18,8 +18,7 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.lab.audit.bounds import CONFIDENCE, exact_epsilon, lower_bound
-from tallytree.lab.audit.verdicts import Row, stated
+from tallytree.lab.audit.verdicts import CONFIDENCE, Row, exact_epsilon, lower_bound, stated
 from tallytree.lab.audit.worlds import Home, counts_of_homes, households_of
 from tallytree.lab.truth import SeededWords
 from tallytree.privacy.budget import Budget

@@ -33,10 +33,9 @@ import numpy as np
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.lab.audit.bounds import CONFIDENCE, lower_bound, total_log_ratio
 from tallytree.lab.audit.household_rounds import CASES, EPSILON, halved_selection
 from tallytree.lab.audit.releases import BUDGETS, Setting, sampled, worst_pairs
-from tallytree.lab.audit.verdicts import Row, stated
+from tallytree.lab.audit.verdicts import CONFIDENCE, Row, lower_bound, stated, total_log_ratio
 from tallytree.lab.audit.worlds import MAX_SIZE, PEOPLE, QUANTITIES, Kind, pairs, tree
 from tallytree.lab.truth import SeededWords, Truth, measured_without_noise, seeded
 from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism

@@ -25,8 +25,16 @@ import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import ReleaseError, TallytreeError
-from tallytree.lab.audit.bounds import CONFIDENCE, bound_of_events, exact_epsilon, exact_loss, log_ratios, lower_bound
-from tallytree.lab.audit.verdicts import Row, stated
+from tallytree.lab.audit.verdicts import (
+    CONFIDENCE,
+    Row,
+    bound_of_events,
+    exact_epsilon,
+    exact_loss,
+    log_ratios,
+    lower_bound,
+    stated,
+)
 from tallytree.lab.audit.worlds import (
     BY_GROUP,
     KINDS,

@@ -149,10 +149,9 @@ class Generator:
         before = newest if self.smoothed_error is None else self.smoothed_error
         smoothed = NEWEST_COUNTS * newest + (1 - NEWEST_COUNTS) * before
         threshold = stop_share * smoothed
+        targets = Targets(queries, shares, known, threshold)
         for _ in range(steps):
-            moved, moved_moments, worst = _step(
-                self.schema, self.empty, weights, moments, rows, queries, shares, known, threshold, rate
-            )
+            moved, moved_moments, worst = _step(self.schema, self.empty, weights, moments, rows, targets, rate)
             if float(worst) < threshold:
                 break
             weights, moments, rows = moved, moved_moments, noise()
@@ -223,6 +222,15 @@ def _errors(schema: Schema, empty: bool, weights: Weights, rows: jax.Array, quer
     return errors
 
 
+class Targets(NamedTuple):
+    """What a step moves the network towards: measured cells as shares, which rows have one, and the threshold."""
+
+    queries: Queries
+    shares: Any
+    known: Any
+    threshold: float
+
+
 @partial(jax.jit, static_argnums=(0, 1))
 def _step(
     schema: Schema,
@@ -230,13 +238,11 @@ def _step(
     weights: Weights,
     moments: Any,
     rows: jax.Array,
-    queries: Queries,
-    shares: Any,
-    known: Any,
-    threshold: float,
+    targets: Targets,
     rate: float,
 ) -> tuple[Weights, Any, jax.Array]:
     """One step of Adam on Equation 1 over the cells whose error reaches the threshold, and the largest error."""
+    queries, shares, known, threshold = targets
 
     def loss(weights: Weights) -> tuple[jax.Array, jax.Array]:
         errors = jnp.where(known, jnp.abs(shares - _shares(schema, empty, weights, rows, queries)), 0.0)

@@ -28,7 +28,7 @@ from tallytree.synthesis.model import (
     refuse_roles,
 )
 from tallytree.synthesis.public_stream import PublicStream, uniform
-from tallytree.synthesis.sampling import Block, ladders, settled
+from tallytree.synthesis.sampling import Block, ladders, replace_broken
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.contingency import Rows, any_broken
 
@@ -187,7 +187,7 @@ class Histogram:
         if self.schema.structure is None:
             return drawn
         columns = {each.name: column for column, each in enumerate(self.schema.household)}
-        return settled(drawn, self.schema, {name: columns[name] for name in wanted.codes})
+        return replace_broken(drawn, self.schema, {name: columns[name] for name in wanted.codes})
 
     def _drawn(self, homes: Integers, sizes: Integers, people: Integers, source: Source) -> SyntheticHouseholds:
         """Households by their cell, size and persons' cell, which is a number with a digit for each person in order."""

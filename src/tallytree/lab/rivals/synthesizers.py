@@ -17,7 +17,16 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Schema
 from tallytree.lab.rivals.mwem import Histogram
-from tallytree.synthesis.methods import GRADIENTS, PERSONS, Asking, Fitted, Method, epsilon_for, share, whole
+from tallytree.synthesis.methods import (
+    GRADIENTS,
+    PERSONS,
+    Fitted,
+    Method,
+    MethodSession,
+    epsilon_for,
+    round_to_counts,
+    share,
+)
 from tallytree.synthesis.model import MeasuredCell, Model, refuse_roles
 from tallytree.synthesis.roles import slots
 from tallytree.synthesis.workload import Workload
@@ -52,10 +61,10 @@ class MwemOptions:
         """Refuse a schema with more possible households than an explicit histogram holds."""
         Histogram.start(schema, empty=self.empty)
 
-    def run(self, asking: Asking) -> Fitted:
+    def run(self, session: MethodSession) -> Fitted:
         """Algorithm 1."""
-        start = Histogram.start(asking.tables.schema, empty=self.empty)  # or refuses the schema: nothing is spent yet
-        rounds = _Rounds(asking, self.rounds, self.selecting, self.totals_share)
+        start = Histogram.start(session.tables.schema, empty=self.empty)  # or refuses the schema: nothing is spent yet
+        rounds = _Rounds(session, self.rounds, self.selecting, self.totals_share)
 
         def fit(model: Histogram, measured: tuple[MeasuredCell, ...], late: bool) -> Histogram:
             return model.fit(measured, rounds.number, rounds.persons, most_updates=self.most_updates)
@@ -101,12 +110,12 @@ class HgemOptions:
         if schema.structure is not None:
             slots(schema, self.batch)
 
-    def run(self, asking: Asking) -> Fitted:
+    def run(self, session: MethodSession) -> Fitted:
         """Algorithm 3."""
         from tallytree.lab.rivals.hgem import Generator
 
-        schema = asking.tables.schema
-        rounds = _Rounds(asking, self.rounds, self.selecting, self.totals_share)
+        schema = session.tables.schema
+        rounds = _Rounds(session, self.rounds, self.selecting, self.totals_share)
 
         start = Generator.start(schema, batch=self.batch, seed_text=self.seed_text, empty=self.empty)
 
@@ -142,49 +151,49 @@ class _Rounds:
     is begun again with what is left.
     """
 
-    def __init__(self, asking: Asking, rounds: int, selecting: float, totals_share: float) -> None:
-        refuse_roles(asking.workload)
-        self._asking, self._rounds, self._done = asking, rounds, 0
-        self._candidates = Workload(asking.tables.schema, tuple(asking.private_tables()))
+    def __init__(self, session: MethodSession, rounds: int, selecting: float, totals_share: float) -> None:
+        refuse_roles(session.workload)
+        self._session, self._rounds, self._done = session, rounds, 0
+        self._candidates = Workload(session.tables.schema, tuple(session.private_tables()))
         squared = Fraction(selecting) ** 2
         self._selecting = squared / (squared + 4 * (1 - Fraction(selecting)) ** 2)
-        for_totals = share(asking.total, Fraction(totals_share) / 2)
-        self.number = asking.number(for_totals)
-        self.persons = asking.persons(for_totals)
+        for_totals = share(session.total, Fraction(totals_share) / 2)
+        self.number = session.number(for_totals)
+        self.persons = session.persons(for_totals)
         self.measured: tuple[MeasuredCell, ...] = ()
 
     def run(self, model: M, fit: Callable[[M, tuple[MeasuredCell, ...], bool], M]) -> M:
         """All rounds. `fit` makes the next model from the last one and all cells; its flag says: in the later half."""
-        while self._asking.left > 0:
+        while self._session.left > 0:
             newest = self._round(model)
             if newest is not None:
                 self.measured = (*self.measured, newest)
                 model = fit(model, self.measured, 2 * self._done > self._rounds)
             words = "lost" if newest is None else newest.marginal.describe()
-            self._asking.tell(self._done, max(self._done, self._rounds), words)
+            self._session.tell(self._done, max(self._done, self._rounds), words)
         return model
 
     def fitted(self, chosen: str, models: dict[str, Model]) -> Fitted:
         """The result, once all rounds are done."""
-        return Fitted(models[chosen], self.number, self.measured, tuple(self._asking.record), models)
+        return Fitted(models[chosen], self.number, self.measured, tuple(self._session.record), models)
 
     def _round(self, model: Model) -> MeasuredCell | None:
         """One round; None if its selection or its measurement was lost."""
-        rounds_left, left = self._rounds - self._done, self._asking.left
+        rounds_left, left = self._rounds - self._done, self._session.left
         rho = left if rounds_left <= 1 else share(left, Fraction(1, rounds_left))
         epsilon = epsilon_for(rho * self._selecting)
-        chosen = self._asking.select_cell(self._candidates.marginals, self._estimates(model), epsilon)
+        chosen = self._session.select_cell(self._candidates.marginals, self._estimates(model), epsilon)
         if chosen is None:
             return None
         self._done += 1
-        return self._asking.measure_cell(*chosen, rho - epsilon**2 / 8)
+        return self._session.measure_cell(*chosen, rho - epsilon**2 / 8)
 
     def _estimates(self, model: Model) -> list[Integers]:
         """The model's tables as counts: shares of households times their number, shares of persons times theirs."""
         per_household = float(model.answers(PERSONS).sum())
         of_persons = self.persons / per_household if per_household > 0 else 0.0
         return [
-            whole(table, of_persons if marginal.of == "persons" else self.number)
+            round_to_counts(table, of_persons if marginal.of == "persons" else self.number)
             for marginal, table in zip(self._candidates, model.answers_all(self._candidates), strict=True)
         ]
 

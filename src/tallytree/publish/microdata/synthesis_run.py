@@ -27,9 +27,15 @@ from tallytree.publish.memory import refuse_workload_beyond_memory
 from tallytree.publish.microdata.synthesis import ID, PERSON, Synthesis
 from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import RunFolder, charge_of, explaining_failures, run_of
-from tallytree.synthesis.agreement import SizeTable, size_table
-from tallytree.synthesis.country_model import Country, RegionalOptions, national_workload, planned, workload_of
-from tallytree.synthesis.country_model import run as fit_country
+from tallytree.synthesis.agreement import SizeTable, match_to_schema
+from tallytree.synthesis.country_model import (
+    Country,
+    RegionalOptions,
+    fit_country,
+    plan_country,
+    restrict_workload,
+    workload_of,
+)
 from tallytree.synthesis.marginals import DEFAULT, method
 from tallytree.synthesis.methods import Method, Options
 from tallytree.synthesis.workload import Workload, default_workload
@@ -177,7 +183,7 @@ def choose_method(schema: Schema, settings: SynthesisSettings) -> ChosenMethod:
     chosen = method(settings.method)
     options = chosen.prepared(schema, settings.options)
     if settings.regional is not None and settings.region is not None:
-        workload = national_workload(schema, settings.region, settings.workload)
+        workload = restrict_workload(schema, settings.region, settings.workload)
     else:
         workload = default_workload(schema) if settings.workload is None else settings.workload
         workload.check(schema)
@@ -205,7 +211,7 @@ def check_synthesis(
     if settings.regional is None or release is None or table is None:
         return CheckedSynthesis(settings, households, neighbours, chosen, table)
     tree, regional = release[0].hierarchy.regions, RegionalOptions.of(settings.regional)
-    country = planned(schema, tree, table, neighbours, budget, regional, chosen.options)
+    country = plan_country(schema, tree, table, neighbours, budget, regional, chosen.options)
     refuse_workload_beyond_memory(
         workload_of(country, chosen.workload).queries, len(chosen.workload) + len(country.wanted)
     )
@@ -313,15 +319,8 @@ def released_sizes(
     tree, measurements = release.hierarchy, release.measurements
     by_region = np.moveaxis(tree.on_level(release.counts, tree.depth - 1), 0, 1)
     leaves = tree.regions.level_slice(tree.regions.depth - 1)
-    return size_table(
-        schema,
-        region,
-        by=by,
-        ids=tree.regions.ids[leaves],
-        names=tree.regions.names[leaves],
-        counts=by_region.reshape(len(by_region), *(len(column.values) for column in tree.by.columns), -1),
-        first_size=measurements.first_size,
-        neighbours=measurements.neighbours,
-        budget=measurements.budget,
-        release_id=release_id,
+    counts = by_region.reshape(len(by_region), *(len(column.values) for column in tree.by.columns), -1)
+    released = SizeTable(
+        region, counts, measurements.first_size, measurements.neighbours, measurements.budget, release_id
     )
+    return match_to_schema(schema, released, tree.regions.ids[leaves], tree.regions.names[leaves], by)

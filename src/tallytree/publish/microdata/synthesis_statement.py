@@ -37,7 +37,7 @@ from tallytree.synthesis.methods import Fitted, Method
 from tallytree.synthesis.model import SyntheticHouseholds
 from tallytree.synthesis.sampling import CHUNK, draw
 from tallytree.synthesis.table_accuracy import CONFIDENCE, Evidence
-from tallytree.synthesis.table_selection import Explaining
+from tallytree.synthesis.table_selection import MeasurementReasons
 from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import OnBrokenRules
 
@@ -243,7 +243,7 @@ def list_rounds(synthesis: SynthesisContents) -> list[dict[str, Any]]:
     """One row for each round, with all that its cost follows from."""
     steps = [step for step in synthesis.fitted.rounds if step.kind != "public"]
     words = [step.words for step in steps] if len(steps) == len(synthesis.rounds) else [None] * len(synthesis.rounds)
-    rows, reasons = [], Explaining(synthesis.workload)
+    rows, reasons = [], MeasurementReasons(synthesis.workload)
     for place, (past, about) in enumerate(zip(synthesis.rounds, words, strict=True), start=1):
         request = past.request
         row: dict[str, Any] = {"round": place, "kind": request["kind"], "words": about, "cost": str(past.cost)}

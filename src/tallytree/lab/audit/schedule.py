@@ -19,11 +19,10 @@ from tallytree.lab.audit.border import (
     audit_rounds,
     border_settings,
 )
-from tallytree.lab.audit.bounds import CONFIDENCE
 from tallytree.lab.audit.household_rounds import CASES, ROUNDS, audited_round
 from tallytree.lab.audit.planted import defects
 from tallytree.lab.audit.releases import BUDGETS, Setting, audited, settings
-from tallytree.lab.audit.verdicts import Audit, BorderRow, Row
+from tallytree.lab.audit.verdicts import CONFIDENCE, Audit, BorderRow, Row
 from tallytree.lab.audit.worlds import PEOPLE
 from tallytree.lab.workers import Lost, run_all
 from tallytree.mechanisms import MECHANISMS, mechanism_named
