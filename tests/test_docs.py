@@ -89,7 +89,7 @@ ASK = (
 @pytest.fixture
 def large_release(tmp_path, monkeypatch):
     """A release in parts, where the pages have one; the folder is the working directory."""
-    monkeypatch.setattr("tallytree.publish.release.partition.SMALL", 20)
+    monkeypatch.setattr("tallytree.publish.release.table_layout.SMALL", 20)
     monkeypatch.chdir(tmp_path)
     made = tallytree.release(
         blocks(scale=1 / 12_000).group_sizes(),

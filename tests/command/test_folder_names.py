@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tallytree as tt
-from tallytree.publish.release import partition
+from tallytree.publish.release import table_layout as partition
 
 LONG = "दादरा और नगर हवेली और दमन और दीव"
 STATES = {

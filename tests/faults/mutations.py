@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-import tallytree.publish.release.partition as partition
+import tallytree.publish.release.table_layout as partition
 from tallytree import Budget, Ledger, Release, one_entity, one_group, release, verify
 from tallytree.core.errors import TallytreeError
 from tallytree.privacy.neighbours import Neighbours

@@ -275,7 +275,7 @@ def _warmed(world: World, folder: Path) -> None:
 @contextmanager
 def fresh(world: World) -> Iterator[Path]:
     """A copy of a world to disturb, which is removed afterwards."""
-    from tallytree.publish.release import partition
+    from tallytree.publish.release import table_layout as partition
 
     usual = partition.SMALL
     partition.SMALL = usual if world.cells is None else world.cells

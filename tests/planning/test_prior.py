@@ -63,7 +63,7 @@ def rows_of(prior):
 
 def test_the_folder_of_a_release_says_the_same_as_the_release(tmp_path, monkeypatch):
     for place, cells in enumerate((10**6, 0)):  # with its zero cells, and without
-        monkeypatch.setattr("tallytree.publish.release.partition.SMALL", cells)
+        monkeypatch.setattr("tallytree.publish.release.table_layout.SMALL", cells)
         data = made_up(0, public_totals=True)
         made = release(data, budget=Budget(epsilon=2), unit=one_entity(), intervals="none", title="older \n <b>")
         made.save(tmp_path / str(place))

@@ -23,7 +23,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.draws import discrete_gaussian, discrete_laplace
 from tallytree.privacy.plan import every_level
 from tallytree.privacy.run import measure
-from tallytree.publish.release.statement import privacy_statement, public_facts
+from tallytree.publish.release.release_statement import privacy_statement, public_facts
 
 COUNTIES = 40
 TREE = Hierarchy.from_levels({"county": [f"c{n:02}" for n in range(COUNTIES)]}, ["county"])

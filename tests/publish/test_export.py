@@ -16,7 +16,7 @@ from tallytree.core.names import from_a_spreadsheet, visible
 from tallytree.publish import formats
 from tallytree.publish import sdmx as own_sdmx
 from tallytree.publish.formats import FORMATS
-from tallytree.publish.release import partition
+from tallytree.publish.release import table_layout as partition
 from tests.publish.release.test_categories import TREE, TWO, microdata
 
 NASTY = '=cmd|"<b>&\x1b[31m\n☃'

@@ -254,7 +254,7 @@ def test_measurements_of_another_release_are_found(folder, tmp_path):
 
 
 def test_large_releases_leave_their_zero_cells_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(tallytree.publish.release.partition, "SMALL", 10)
+    monkeypatch.setattr(tallytree.publish.release.table_layout, "SMALL", 10)
     made = release(made_up(2, public_totals=True, max_size=40), budget=Budget(epsilon=1), unit=one_entity())
     made.save(tmp_path / "sparse")
     assert verify(tmp_path / "sparse").faults == ()

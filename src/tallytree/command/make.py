@@ -44,8 +44,8 @@ from tallytree.publish.folder import (
     write_whole,
 )
 from tallytree.publish.microdata.synthesis import Synthesis, is_microdata
-from tallytree.publish.release.partition import file_names
 from tallytree.publish.release.release_run import CheckedRelease
+from tallytree.publish.release.table_layout import file_names
 from tallytree.publish.release.value import Release
 from tallytree.publish.report import Page, Words
 from tallytree.publish.report.synthesis_page import make_synthesis_page

@@ -33,7 +33,7 @@ from tallytree.planning.report import Alternatives, PlanReport, draw_plan, list_
 from tallytree.planning.simulation import Prediction, PublicFacts
 from tallytree.privacy.budget import as_decimal
 from tallytree.publish.microdata.synthesis_run import choose_method
-from tallytree.publish.release.truncation import truncation
+from tallytree.publish.release.descriptions import truncation
 from tallytree.publish.report.plan_page import make_plan_page
 from tallytree.synthesis.marginals import DEFAULT, MarginalsOptions
 

@@ -24,11 +24,10 @@ from tallytree.domain.histogram import size_label
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import Options
 from tallytree.publish.release.areas import region_texts
+from tallytree.publish.release.descriptions import AS_TRUNCATED, truncation
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import EXCERPT, read_for
-from tallytree.publish.release.queries import Query, QueryKind
-from tallytree.publish.release.scope import places, regions_of_level, values_in_words
-from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
+from tallytree.publish.release.queries import Query, QueryKind, places, regions_of_level, values_in_words
 from tallytree.publish.release.value import Release
 
 KINDS: dict[str, QueryKind] = {  # options that exclude each other, and what they ask for

@@ -41,13 +41,12 @@ from tallytree.publish.microdata.synthesis import ANSWERS, HOUSEHOLDS, PERSONS, 
 from tallytree.publish.microdata.synthesis_run import CheckedSynthesis
 from tallytree.publish.microdata.synthesis_statement import describe_guarantee
 from tallytree.publish.release.areas import AREA_FILES
-from tallytree.publish.release.entities import capped_sizes
+from tallytree.publish.release.descriptions import capped_sizes, truncation
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, file_names
+from tallytree.publish.release.queries import Scope
 from tallytree.publish.release.release_run import CheckedRelease
-from tallytree.publish.release.scope import Scope
-from tallytree.publish.release.statement import public_totals, totals_in_words
-from tallytree.publish.release.truncation import truncation
+from tallytree.publish.release.release_statement import public_totals, totals_in_words
+from tallytree.publish.release.table_layout import COUNTS, ENTITIES, REGIONS, file_names
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import guarantee
 from tallytree.publish.verify import Verification

@@ -33,9 +33,9 @@ from tallytree.core.progress import Progress, silent
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.run import Charge
 from tallytree.publish.folder import SPEC
-from tallytree.publish.reading import read_json
 from tallytree.publish.report import Words
 from tallytree.publish.run_folder import RunFolder
+from tallytree.publish.untrusted import read_json
 from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, of_motherduck, stem
 
 Number = int | Decimal | str

@@ -23,7 +23,7 @@ from typing import Any
 from tallytree.core.disk import exchange, lock, rename_new, sync
 from tallytree.core.errors import ReleaseError, TallytreeError
 from tallytree.core.numbers import short
-from tallytree.publish.reading import opened, read_json
+from tallytree.publish.untrusted import opened, read_json
 from tallytree.version import VERSION
 
 FORM = 1  # of all files of a folder: what `verify` of this version can make again

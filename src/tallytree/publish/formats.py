@@ -22,9 +22,8 @@ from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.publish.folder import write_json, write_whole
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.partition import REGIONS_CSV
-from tallytree.publish.release.region_table import region_table
-from tallytree.publish.release.statement import privacy_note, public_totals
+from tallytree.publish.release.release_statement import privacy_note, public_totals
+from tallytree.publish.release.table_layout import REGIONS_CSV, region_table
 from tallytree.publish.table import Key, Measure, Table, for_spreadsheets
 
 Format = Literal["sdmx-csv", "json-stat", "csvw"]

@@ -42,10 +42,10 @@ from tallytree.privacy.ledger import ChangedInput, Ledger, OtherMeasurements, Re
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.run import Charge
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, PRIVACY, SPEC, UNUSABLE, digest, place_of, write_json
-from tallytree.publish.reading import read_json
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
-from tallytree.publish.release.partition import REGIONS
+from tallytree.publish.release.table_layout import REGIONS
 from tallytree.publish.statement import LEDGER
+from tallytree.publish.untrusted import read_json
 
 ROOM, FIRST, FIRST_ROOM = "room", "first.parquet", "first.room"
 MAKING_ROOM = "making room for the measurements"

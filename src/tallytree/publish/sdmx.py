@@ -21,7 +21,7 @@ from tallytree.core.errors import ReleaseError
 from tallytree.core.names import visible
 from tallytree.core.progress import Progress, Stage
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.statement import privacy_note
+from tallytree.publish.release.release_statement import privacy_note
 from tallytree.publish.table import Key, Table
 
 AGENCY, VERSION = "TALLYTREE", "1.0.0"

@@ -38,9 +38,9 @@ from tallytree.publish.folder import (
     plain_name,
     reason,
 )
-from tallytree.publish.reading import MOST_ROWS, ParquetRows, check_regular, read_json, strange_files
 from tallytree.publish.statement import Assumption, software
 from tallytree.publish.table import differing_cells
+from tallytree.publish.untrusted import MOST_ROWS, ParquetRows, check_regular, read_json, strange_files
 
 if TYPE_CHECKING:
     from tallytree.publish.microdata.synthesis_checks import SynthesisChecks

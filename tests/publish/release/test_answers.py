@@ -17,9 +17,8 @@ from tallytree.estimate.intervals.typical import without_noise as view_without_n
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.publish.release.answers import answer_queries
-from tallytree.publish.release.queries import Query, resolve, sizes_in, sizes_in_words
+from tallytree.publish.release.queries import Query, named_regions, regions_of_level, resolve, sizes_in, sizes_in_words
 from tallytree.publish.release.release_run import Publication, choose_for, estimate_release
-from tallytree.publish.release.scope import named_regions, regions_of_level
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 from tests.oracles.least_squares import dense_weights
@@ -515,7 +514,11 @@ def test_sums_of_lists_hold_the_truth_as_promised(public_totals):
             assert found.unbiased is None
             low, high = found.guaranteed
             assert low <= found.released <= high
-            held[number] += low <= resolve(queries[number], made).value(truth.all_levels(), made.sizes.start) <= high
+            held[number] += (
+                low
+                <= resolve(queries[number], made.hierarchy, made.sizes).value(truth.all_levels(), made.sizes.start)
+                <= high
+            )
     assert (held / runs >= 0.8 - 5 * math.sqrt(0.16 / runs)).all()
     every = made.estimate("A", typical=False)
     assert ("known exactly" in every.sentence) == public_totals

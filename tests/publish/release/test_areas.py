@@ -24,7 +24,7 @@ from tallytree import (
     verify,
 )
 from tallytree.publish.release import areas as areas_module
-from tallytree.publish.release import partition
+from tallytree.publish.release import table_layout as partition
 from tallytree.publish.release.areas import AREA_FILES, CountedOnce, read_areas
 from tallytree.publish.run_folder import RunFolder
 from tallytree.publish.table import for_spreadsheets

@@ -26,7 +26,7 @@ from tallytree.lab.truth import measured_without_noise
 from tallytree.mechanisms import MECHANISMS, prepare
 from tallytree.privacy import Neighbours, Plan, Question
 from tallytree.privacy.plan import Band
-from tallytree.publish.release.statement import bands_in_words
+from tallytree.publish.release.release_statement import bands_in_words
 from tests.faults.mutations import mend
 from tests.oracles.example import made_up
 from tests.publish.release.test_measurements_file import rewritten, same

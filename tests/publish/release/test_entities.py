@@ -14,7 +14,7 @@ from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Neighbours
 from tallytree.publish.folder import MANIFEST
-from tallytree.publish.release.entities import entity_description
+from tallytree.publish.release.descriptions import entity_description
 from tallytree.publish.release.release_run import Publication, estimate_release
 from tests.oracles.trees import even_tree
 from tests.publish.forging import failed, remade, sign_again

@@ -169,7 +169,7 @@ def package_fields(folder):
 
 
 def test_a_missing_row_has_an_interval_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("tallytree.publish.release.partition.SMALL", 10)
+    monkeypatch.setattr("tallytree.publish.release.table_layout.SMALL", 10)
     made = release(made_up(2, public_totals=False, max_size=40), budget=Budget(epsilon="0.2"), unit=one_entity())
     folder = tmp_path / "sparse"
     made.save(folder)

@@ -30,10 +30,10 @@ from tallytree.command.main import app
 from tallytree.lab.blocks import blocks
 from tallytree.privacy import Neighbours
 from tallytree.publish.folder import MANIFEST, clear_unfinished, digest, files_in
-from tallytree.publish.release import partition
+from tallytree.publish.release import table_layout as partition
 from tallytree.publish.release.files import read_for, read_upper
-from tallytree.publish.release.partition import COUNTS, ENTITIES, parts
 from tallytree.publish.release.release_run import Publication, estimate_release
+from tallytree.publish.release.table_layout import COUNTS, ENTITIES, parts
 from tallytree.publish.run_folder import RunFolder, record
 from tallytree.publish.verify import LISTED, REGULAR
 from tallytree.tables import GroupSizes, Sealed

@@ -12,7 +12,7 @@ from rich.console import Console
 import tallytree as tt
 from tallytree.command.query import bands
 from tallytree.publish.folder import write_json
-from tallytree.publish.release.truncation import truncation
+from tallytree.publish.release.descriptions import truncation
 from tests.publish.forging import failed, remade, sign_again
 
 TREE = tt.Hierarchy.from_levels(pa.table({"city": ["Here"] * 2, "zone": ["a", "b"]}), ["city", "zone"])

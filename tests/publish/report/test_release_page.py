@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.publish.release import partition
+from tallytree.publish.release import table_layout as partition
 from tallytree.publish.report import Page, Words, cells, embed
 from tallytree.publish.report.cells import Cells
 from tallytree.publish.report.release_page import read_release_page

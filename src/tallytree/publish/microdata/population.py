@@ -26,7 +26,7 @@ from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.schema import SIZE, Schema
 from tallytree.publish.folder import PRIVACY
 from tallytree.publish.microdata.synthesis import HOUSEHOLDS, ID, PERSON, PERSONS, SCHEMA
-from tallytree.publish.reading import read_json
+from tallytree.publish.untrusted import read_json
 
 PERSON_ID = "person_id"
 

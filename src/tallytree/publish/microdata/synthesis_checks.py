@@ -40,8 +40,16 @@ from tallytree.publish.microdata.synthesis import (
     write_microdata,
 )
 from tallytree.publish.microdata.synthesis_statement import BROKEN, SynthesisContents
-from tallytree.publish.reading import MOST_ROWS, MOST_TEXT, ParquetRows, all_rows, check_regular, check_room, read_json
 from tallytree.publish.statement import LEDGER, Assumption, software
+from tallytree.publish.untrusted import (
+    MOST_ROWS,
+    MOST_TEXT,
+    ParquetRows,
+    all_rows,
+    check_regular,
+    check_room,
+    read_json,
+)
 from tallytree.synthesis.agreement import RegionLevels, SizeTable
 from tallytree.synthesis.marginals import method
 from tallytree.synthesis.methods import LEAST_VARIANCE, NUMBER, Fitted, RoundRecord

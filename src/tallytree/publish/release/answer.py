@@ -10,9 +10,9 @@ from typing import Any
 from tallytree.core.display import page, paragraph
 from tallytree.core.names import quoted
 from tallytree.estimate.intervals.interval import Kind
+from tallytree.publish.release.descriptions import AS_TRUNCATED
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.queries import Ends, QueryKind
-from tallytree.publish.release.truncation import AS_TRUNCATED
 
 DIGITS_OF_FLOATS = 12  # what comes after these is rounding in floating point
 

@@ -31,10 +31,22 @@ from tallytree.estimate.intervals.linear import LinearSum, MeasuredView, no_guar
 from tallytree.estimate.intervals.one_sided_bounds import at_least_bounds
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.descriptions import truncation
 from tallytree.publish.release.error_bars import NoReplicatesError, guaranteed_rows, replicated, typical_rows
-from tallytree.publish.release.queries import Ends, Query, ResolvedQuery, Sizes, Sum, resolve, sizes_in
-from tallytree.publish.release.scope import By, Regions, Scope, row_in_words, unions_of
-from tallytree.publish.release.truncation import truncation
+from tallytree.publish.release.queries import (
+    By,
+    Ends,
+    Query,
+    Regions,
+    ResolvedQuery,
+    Scope,
+    Sizes,
+    Sum,
+    resolve,
+    row_in_words,
+    sizes_in,
+    unions_of,
+)
 from tallytree.publish.table import key_columns
 
 if TYPE_CHECKING:
@@ -66,7 +78,9 @@ def answer_queries(
     estimates unless only single cells are asked for at the release's own level.
     """
     level = release.error_bars.confidence if confidence is None else checked_level(confidence)
-    answering = _Answering(release, [resolve(query, release) for query in queries], level, typical, progress)
+    answering = _Answering(
+        release, [resolve(query, release.hierarchy, release.sizes) for query in queries], level, typical, progress
+    )
     found = []
     for number in range(len(queries)):
         if len(queries) >= FEWEST_WITH_PROGRESS:

@@ -1,5 +1,6 @@
-"""`Area`: a named list of leaves that need not be a region of the tree, such as a school district or a service area.
+"""`RegionNames` and `Area`: regions by the ids and names that people write, and custom areas.
 
+An area is a named list of leaves that need not be a region of the tree, such as a school district or a service area.
 Which leaves belong to which area is public. Areas may overlap, and they need not cover everything. Their counts are
 sums of released counts, so they agree with these and cost nothing.
 """
@@ -10,6 +11,8 @@ import csv
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
 from itertools import groupby
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,8 +28,62 @@ from tallytree.core.public_table import public_table, text, text_columns
 from tallytree.domain.categories import margins
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.unions import largest_regions, leaves_of
-from tallytree.publish.reading import MOST_TEXT, check_regular
-from tallytree.publish.release.region_names import RegionNames
+from tallytree.publish.untrusted import MOST_TEXT, check_regular
+
+
+@dataclass(frozen=True, eq=False)
+class RegionNames:
+    """The ids and names of a hierarchy's regions.
+
+    A branch that was carried down bears its name on several levels and is the same place on all of them.
+    """
+
+    hierarchy: Hierarchy
+
+    def find(self, text: object) -> int:
+        """One region by id or, where that is unique, by name; others are a SpecError with the nearest names."""
+        if not isinstance(text, str):
+            raise SpecError(f"{told(text)} is not a region; expected an id or a name, as text")
+        if (region := self.where(text)) is not None:
+            return region
+        ids = self.hierarchy.ids
+        if found := self._called(text):
+            some = [ids[region] for region in found[:6]]
+            more = f" and {len(found) - 6} more" if len(found) > 6 else ""
+            raise SpecError(f"{len(found)} regions are called {short(text)}; say which by id: {', '.join(some)}{more}")
+        words = {name.casefold(): name for name in (*ids, *self.hierarchy.names)}
+        near = [words[word] for word in get_close_matches(text.casefold(), words, n=3, cutoff=0.6)]
+        hint = f"did you mean {' or '.join(near)}?" if near else "regions.csv lists ids and names"
+        raise SpecError(f"there is no region {short(text)}; {hint}")
+
+    def where(self, text: str) -> int | None:
+        """The same, and None for others."""
+        if text in self.hierarchy.index:
+            return self.hierarchy.index[text]
+        found = self._called(text)
+        return found[0] if len(found) == 1 else None
+
+    def _called(self, text: str) -> list[int]:
+        return self._places.get(text) or self._folded.get(text.casefold(), [])
+
+    @cached_property
+    def _places(self) -> dict[str, list[int]]:
+        places: dict[str, list[int]] = {}
+        for region, name in enumerate(self.hierarchy.names):
+            if not self.hierarchy.carried[region]:
+                places.setdefault(name, []).append(region)
+        return places
+
+    @cached_property
+    def _folded(self) -> dict[str, list[int]]:
+        folded: dict[str, list[int]] = {}
+        for name, regions in self._places.items():
+            folded.setdefault(name.casefold(), []).extend(regions)
+        return folded
+
+
+# -------------------------------------------------------------------- areas
+
 
 AREAS, LEAVES = "areas.parquet", "area_leaves.csv"
 AREA_FILES = (AREAS, "areas.csv", LEAVES)  # a release has all of them or none

@@ -17,13 +17,20 @@ from tallytree.domain.histogram import entities, size_label
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.areas import Area
-from tallytree.publish.release.entities import capped_sizes, entity_description, open_description
+from tallytree.publish.release.descriptions import capped_sizes, count_description, entity_description, open_description
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
 from tallytree.publish.release.fallback import Fallback
-from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, REGIONS_CSV, is_small, parts
-from tallytree.publish.release.rows import TableRows, category_description
-from tallytree.publish.release.scope import area_scopes, unions_of
-from tallytree.publish.release.truncation import count_description
+from tallytree.publish.release.queries import area_scopes, unions_of
+from tallytree.publish.release.table_layout import (
+    COUNTS,
+    ENTITIES,
+    REGIONS,
+    REGIONS_CSV,
+    TableRows,
+    category_description,
+    is_small,
+    parts,
+)
 from tallytree.publish.table import Key, Measure, Table
 
 GROUPS = "groups"  # a unit

@@ -24,9 +24,9 @@ from tallytree.estimate.intervals.unions import Unions
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.release.areas import Area
-from tallytree.publish.release.rows import TableRows
-from tallytree.publish.release.scope import Scope, area_scopes, unions_of
-from tallytree.publish.release.truncation import AS_TRUNCATED, truncation
+from tallytree.publish.release.descriptions import AS_TRUNCATED, truncation
+from tallytree.publish.release.queries import Scope, area_scopes, unions_of
+from tallytree.publish.release.table_layout import TableRows
 
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical

@@ -40,9 +40,9 @@ from tallytree.publish.folder import (
     write_json,
     write_whole,
 )
-from tallytree.publish.reading import ParquetRows, all_rows, check_regular, check_room, read_json
 from tallytree.publish.release.areas import AREAS, LEAVES, MOST_CELLS, Area, read_leaves, write_leaves
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.descriptions import truncation
 from tallytree.publish.release.error_bars import (
     COLUMNS,
     ENDS,
@@ -64,13 +64,20 @@ from tallytree.publish.release.measurements_file import (
     without_values,
     write_measurements,
 )
-from tallytree.publish.release.partition import COUNTS, ENTITIES, REGIONS, files_of, parts, upper_levels
-from tallytree.publish.release.region_table import region_table
-from tallytree.publish.release.rows import TableRows
-from tallytree.publish.release.scope import listed
-from tallytree.publish.release.statement import data_package, privacy_statement, public_totals
-from tallytree.publish.release.truncation import truncation
+from tallytree.publish.release.queries import listed
+from tallytree.publish.release.release_statement import data_package, privacy_statement, public_totals
+from tallytree.publish.release.table_layout import (
+    COUNTS,
+    ENTITIES,
+    REGIONS,
+    TableRows,
+    files_of,
+    parts,
+    region_table,
+    upper_levels,
+)
 from tallytree.publish.table import Table
+from tallytree.publish.untrusted import ParquetRows, all_rows, check_regular, check_room, read_json
 
 FACTS = (REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)  # beside the files of counts and entities
 NULL = -1  # stands for an empty cell among the ends of intervals

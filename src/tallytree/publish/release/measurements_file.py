@@ -31,10 +31,9 @@ from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import FIRST, Band, Plan, Question
 from tallytree.privacy.views import list_starts
 from tallytree.publish.folder import MEASUREMENTS
-from tallytree.publish.reading import ParquetRows, check_room, parsed
-from tallytree.publish.release.partition import REGIONS
-from tallytree.publish.release.region_table import read_regions, write_regions
-from tallytree.publish.release.statement import public_totals
+from tallytree.publish.release.release_statement import public_totals
+from tallytree.publish.release.table_layout import REGIONS, read_regions, write_regions
+from tallytree.publish.untrusted import ParquetRows, check_room, parsed
 
 FORMAT = 3
 FACTS, SLACK = 1 << 16, 1.05  # bytes for what is not known before measuring, and how far an estimate is trusted

@@ -26,7 +26,6 @@ from tallytree.privacy.measurements import Settled
 from tallytree.privacy.plan import FIRST, Question, shares_at_sizes
 from tallytree.privacy.run import variance_of
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
-from tallytree.publish.reading import check_room, read_json
 from tallytree.publish.release.areas import LEAVES
 from tallytree.publish.release.error_bars import CONFIDENCE, ErrorBars, checked_which
 from tallytree.publish.release.fallback import Made, check_counts
@@ -35,6 +34,7 @@ from tallytree.publish.release.measurements_file import load_measurements
 from tallytree.publish.release.release_run import Publication, with_error_bars
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import Assumption, software
+from tallytree.publish.untrusted import check_room, read_json
 
 LARGEST_VALUE = 1 << 53  # of a measurement, either way: estimators compute with such numbers exactly
 TYPICAL = "typical intervals, which were not computed again, as asked"

@@ -29,7 +29,7 @@ from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
 from tallytree.publish.release.fallback import Made, estimate_surely
 from tallytree.publish.release.measurements_file import regions_beside, room_for, room_for_first
-from tallytree.publish.release.partition import REGIONS
+from tallytree.publish.release.table_layout import REGIONS
 from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import (
     FIRST_ROOM,

@@ -20,10 +20,10 @@ from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.entities import capped_sizes
+from tallytree.publish.release.descriptions import capped_sizes
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.partition import upper_levels
 from tallytree.publish.release.queries import Query
+from tallytree.publish.release.table_layout import upper_levels
 from tallytree.publish.report import Words
 from tallytree.publish.table import Table, region_blocks
 

@@ -18,16 +18,16 @@ from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.plan import Band
 from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest, reason
-from tallytree.publish.reading import read_json
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.entities import capped_sizes, cut_off
+from tallytree.publish.release.descriptions import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import read_upper
-from tallytree.publish.release.statement import privacy_statement
+from tallytree.publish.release.release_statement import privacy_statement
 from tallytree.publish.report import Page, Words, render_page
 from tallytree.publish.report.accuracy import CLASSES, find_differences, level_accuracy
 from tallytree.publish.report.cells import MISSING, MOST_CELLS, Cells, What, script_data, select_regions
 from tallytree.publish.report.maps import Map, read_map
+from tallytree.publish.untrusted import read_json
 
 GeoJson = str | PathLike[str] | Mapping[str, Any]
 LARGEST_ODDS = 1000  # beyond, e^ε is no comfort

@@ -16,9 +16,9 @@ from tallytree.domain.schema import SIZE, Schema
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest, reason
 from tallytree.publish.microdata.synthesis import ANSWERS, HOUSEHOLDS, ID, PERSONS, QUESTIONS, SCHEMA
-from tallytree.publish.reading import MOST_ROWS, ParquetRows, all_rows, opened, read_json
 from tallytree.publish.report import Page, render_page
 from tallytree.publish.statement import guarantee
+from tallytree.publish.untrusted import MOST_ROWS, ParquetRows, all_rows, opened, read_json
 
 TRUST = {  # the most accurate first
     "published exactly": "the real numbers, which the chosen unit does not protect",

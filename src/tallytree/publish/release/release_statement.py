@@ -14,11 +14,9 @@ from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements, Passed
 from tallytree.privacy.plan import Band, Question, shares_at_sizes
 from tallytree.publish.release.contents import LEFT_OUT, MARKED, SUMS, ReleaseContents
-from tallytree.publish.release.entities import entity_description
+from tallytree.publish.release.descriptions import entity_description, truncation
 from tallytree.publish.release.error_bars import KINDS
-from tallytree.publish.release.partition import REGIONS, REGIONS_CSV
-from tallytree.publish.release.region_table import region_table
-from tallytree.publish.release.truncation import truncation
+from tallytree.publish.release.table_layout import REGIONS, REGIONS_CSV, region_table
 from tallytree.publish.statement import (
     LEDGER,
     NO_LEDGER,

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallytree import Budget, Release, ReleaseError, one_entity, release, verify
-from tallytree.publish.reading import ParquetRows, check_room, parsed
+from tallytree.publish.untrusted import ParquetRows, check_room, parsed
 from tests.faults.mutations import alarm, mend
 from tests.oracles.example import made_up
 from tests.publish.forging import claim_another_version
@@ -187,7 +187,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from tallytree.core.errors import ReleaseError
-from tallytree.publish.reading import ParquetRows
+from tallytree.publish.untrusted import ParquetRows
 
 whole = Path(sys.argv[1])
 content, damaged = whole.read_bytes(), whole.with_name("damaged.parquet")
