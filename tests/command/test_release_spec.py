@@ -55,6 +55,13 @@ def test_the_relation_is_known_without_opening_the_data(write):
         assert spec.neighbours() == Neighbours.of(spec.read(), spec.unit)
 
 
+def test_what_is_left_out_is_told_without_a_region_too(write):
+    spec = ReleaseSpec.load(write(GOOD.replace('region = "county"\n', "")))
+    (spec.folder / "regions.csv").write_text("state,county\nA,01\n")
+    assert spec.read().counts.open_at_the_privacy_border().tolist() == [[2, 1, 0, 0]]
+    assert spec.left_out() == {"max_size": "0 % of 3 groups with rows (0) have 4 or more"}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -9,6 +9,7 @@ import pytest
 from tallytree import Categories, Category, Hierarchy, SpecError, read
 from tallytree.domain.categories import AlikeValues, margins
 from tallytree.tables import InputProblems
+from tallytree.tables.group_sizes import Options
 from tallytree.tables.reading import read_groups
 
 TREE = Hierarchy.from_levels({"state": ["x", "x", "y"], "county": ["A", "B", "C"]}, ["state", "county"])
@@ -66,9 +67,8 @@ def test_a_public_list_may_have_the_categories_or_leave_them_to_the_rows():
     assert by_region.leaf_totals is None
     assert by_region.listed_totals.tolist() == [2, 1, 1]
     assert np.array_equal(counts(both)[..., 1:], counts(by_region))
-    tree, totals = read_groups(
-        listed("tenure"), group="home", region="county", hierarchy=TREE, by=Categories.of(BY, "group")
-    )
+    by = Categories.of(BY, "group")
+    tree, totals = read_groups(listed("tenure"), Options("home", ("county",), TREE, "error", with_groups=True, by=by))
     assert tree.by.names == ("tenure",)
     assert totals.tolist() == both.leaf_totals.tolist()
 

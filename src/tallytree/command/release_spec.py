@@ -233,24 +233,34 @@ class ReleaseSpec(Spec):
             refuse_private_file(path, self.placed(self.data.source), f"[areas.{kind}] file")
         return found
 
+    def options(self) -> Options:
+        """What is counted, and how: all public."""
+        data = self.data
+        named = {"group", "max_size", "quantity", "quantity_bound", "entity", "rows_per_entity"}
+        return Options(
+            region=region_columns(data.region),
+            hierarchy=self.hierarchy(),
+            on_spanning_group=data.on_spanning_group,
+            with_groups=data.groups is not None,
+            regions_are_public=data.regions_are_public,
+            by=self.categories(),
+            **data.model_dump(include=named),
+        )
+
     @sessions_kept()
     def public_regions(self) -> tuple[Hierarchy, Integers | None]:
         """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""
-        hierarchy = self.hierarchy()
         data = self.data
         if data.groups is not None:
             refuse_own_list(self.placed(data.source), data.table, self.placed(data.groups), data.groups_table)
             found = read_groups(
                 self.placed(data.groups),
-                group=data.group,
-                region=data.region,
-                hierarchy=hierarchy,
+                self.options(),
                 table=data.groups_table,
-                on_spanning_group=data.on_spanning_group,
-                by=self.categories(),
                 memory_limit=data.memory_limit,
             )
             return found if self.categories_are_listed else (found[0].by_category(self.categories()), None)
+        hierarchy = self.hierarchy()
         if hierarchy is None:
             raise SpecError(
                 "a plan does not open the microdata, and the regions are nowhere else: give [regions] a public "
@@ -344,15 +354,7 @@ class ReleaseSpec(Spec):
     @sessions_kept()
     def left_out(self) -> dict[str, str]:
         """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
-        data = self.data
-        options = Options(
-            data.group,
-            region_columns(data.region),
-            None,
-            data.on_spanning_group,
-            with_groups=True,  # so that no hierarchy is asked for: none is needed here
-            **data.model_dump(include={"max_size", "quantity", "quantity_bound", "entity", "rows_per_entity"}),
-        )
+        data, options = self.data, self.options()
         source, how = self.placed(data.source), {"table": data.table, "memory_limit": data.memory_limit}
         largest = groups_at_largest(source, options, **how)
         label = size_label(data.max_size, data.max_size)

@@ -153,26 +153,17 @@ def check(source: Any, **options: Any) -> None:
 
 
 def read_groups(
-    groups: Any,
-    *,
-    group: str,
-    region: str | Sequence[str] | None = None,
-    hierarchy: Hierarchy | None = None,
-    table: str | None = None,
-    on_spanning_group: str = "error",
-    by: Categories = NO_CATEGORIES,
-    memory_limit: str | None = None,
+    groups: Any, options: Options, *, table: str | None = None, memory_limit: str | None = None
 ) -> tuple[Hierarchy, Integers]:
     """The hierarchy and the public number of groups in each of its leaves, from a groups table as `read` takes it.
 
-    With categories `by` they are by category, where the groups table has these; otherwise by region.
+    They are by category, where the groups table has the categories of the options; otherwise by region.
     """
-    options = Options(group, region_columns(region), hierarchy, on_spanning_group, with_groups=True)
     with workspace(memory_limit) as connect:
         listed = open_groups(groups, table, None, connect)
         raise_any(missing_columns("the groups table", [*listed.table.kinds], [options.group, *options.region]))
-        by = by if _are_listed(by, listed.table.kinds) else NO_CATEGORIES
-        options = replace(options, by=by)
+        if not _are_listed(options.by, listed.table.kinds):
+            options = replace(options, by=NO_CATEGORIES)
         regions = _hierarchy(listed, options)
         located = _placed(listed, options.region, region_keys(regions, options.region) if options.region else None)
         counting = Counting(located, located, options, listed.put)
@@ -183,9 +174,9 @@ def read_groups(
         query = select(columns, by_leaf, f" GROUP BY {', '.join(cells)}")
         counted = listed.fetch("Counting the groups", query)
     leaf, count = (counted[name].to_numpy(zero_copy_only=False).astype(np.int64) for name in ("leaf", "groups"))
-    if by.columns:
+    if options.by.columns:
         leaf = leaf + counted["category"].to_numpy(zero_copy_only=False).astype(np.int64) * regions.leaf_count
-    regions = regions.by_category(by)
+    regions = regions.by_category(options.by)
     totals = np.zeros(regions.leaf_count, dtype=np.int64)
     totals[leaf] = count
     return regions, totals
