@@ -118,7 +118,7 @@ def counted(chunk: SyntheticHouseholds, marginal: Marginal, schema: Schema) -> I
     """One table over some households, in its shape; `Marginal` says what it counts."""
     household = {each.name: chunk.household[:, column] for column, each in enumerate(schema.household)}
     person = {each.name: chunk.person[:, column] for column, each in enumerate(schema.person)}
-    return table_counts(marginal, schema, chunk.offsets, household, person)
+    return table_counts(marginal, Rows(schema, chunk.offsets, household, person))
 
 
 # -------------------------------------------------------------------- edit rules

@@ -101,23 +101,21 @@ def check_size(marginal: Marginal, schema: Schema) -> None:
 def marginal_counts(codes: HouseholdCodes, marginal: Marginal) -> Integers:
     """The true counts of `marginal`, in its shape."""
     check_size(marginal, codes.schema)
-    return table_counts(marginal, codes.schema, codes.starts, codes.household, codes.person)
+    return table_counts(marginal, Rows(codes.schema, codes.starts, codes.household, codes.person))
 
 
-def table_counts(
-    marginal: Marginal, schema: Schema, starts: Integers, household: Mapping[str, Codes], person: Mapping[str, Codes]
-) -> Integers:
-    """The counts of `marginal` over any columns of codes, private or drawn; household h has the persons from
-    `starts[h]` up to `starts[h + 1]`.
+def table_counts(marginal: Marginal, rows: Rows) -> Integers:
+    """The counts of `marginal` over any columns of codes, private or drawn.
 
     With person attributes a table of households counts a household once in each cell that any of its persons has,
     however many of them have it. In a table by role a household without such a person is in no cell, and the persons
     in these roles are not counted themselves.
     """
+    schema, starts, person = rows.schema, rows.starts, rows.person
     shape, cells = marginal.shape(schema), marginal.cells(schema)
-    axes: list[tuple[Any, int]] = [(np.diff(starts), schema.max_persons + 1)] if marginal.size else []
-    axes += [(household[name], schema.attribute(name).codes) for name in marginal.household]
-    named = _named(marginal, Rows(schema, starts, household, person)) if marginal.roles else {}
+    axes: list[tuple[Any, int]] = [(rows.sizes, schema.max_persons + 1)] if marginal.size else []
+    axes += [(rows.household[name], schema.attribute(name).codes) for name in marginal.household]
+    named = {name: holders(rows, rows.structure.role(name)) for name in marginal.role_names}  # who is in each role
     counted = np.all([who >= 0 for who in named.values()], axis=0) if named else None
     # Where nobody is in the role any person's code will do: the household is taken out below.
     axes += [
@@ -140,12 +138,6 @@ def table_counts(
     else:
         _count_homes(starts, home_places, person_places, np.full(width, -1, np.int64), counts)
     return counts.reshape(shape)
-
-
-def _named(marginal: Marginal, rows: Rows) -> dict[str, Integers]:
-    """Who is in each named role, by household."""
-    structure = rows.schema.structure or Structure()
-    return {name: holders(rows, structure.role(name)) for name in marginal.role_names}
 
 
 def _places(axes: Sequence[tuple[Any, int]], rows: int) -> tuple[Integers, int]:
