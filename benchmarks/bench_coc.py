@@ -28,7 +28,7 @@ import numpy as np
 import tallytree as tt
 from common import peak_bytes, report
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.matching import matched
+from tallytree.estimate.matching import match_groups
 from tallytree.lab.datasets import make
 from tallytree.lab.truth import Truth
 from tallytree.mechanisms import MECHANISMS, Mechanism, count_of_counts
@@ -106,11 +106,11 @@ def run_once(truth: Truth, mechanism: Mechanism, plan: Plan) -> dict[str, float]
     spent = [0.0]
 
     def timed_matching(*arguments: Any, **options: Any) -> Any:
-        found, cpu, _ = timed(lambda: matched(*arguments, **options))
+        found, cpu, _ = timed(lambda: match_groups(*arguments, **options))
         spent[0] += cpu
         return found
 
-    with patch.object(count_of_counts, "matched", timed_matching):
+    with patch.object(count_of_counts, "match_groups", timed_matching):
         held, measuring, wall = timed(lambda: measure(truth.group_sizes(), plan, settle=mechanism.settle))
         _, estimating, more = timed(lambda: mechanism.estimate(held))
     return {"cpu": measuring + estimating, "wall": wall + more, "measuring": measuring, "matching": spent[0]}

@@ -65,7 +65,7 @@ ENDING_LOOPS = {
     "estimate.isotonic._best_suffix": (1, "blocks are counted down"),
     "estimate.allocation._give_one_each": (1, "each turn takes the next larger of as many numbers as children"),
     "estimate.allocation.multipliers": (2, "MOST_PASSES in both together"),
-    "estimate.allocation.pooled": (1, "a pool is merged once at most; the first stands at infinity"),
+    "estimate.allocation.pool_rows": (1, "a pool is merged once at most; the first stands at infinity"),
     "estimate.isotonic._pool": (1, "a pool is merged once at most"),
     "estimate.isotonic._is_less": (1, "Euclid's algorithm: 92 turns for 64-bit numbers"),
     "estimate.nearest._exchange_children": (1, "each exchange lowers a cost in whole numbers"),

@@ -10,7 +10,7 @@ import pytest
 
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate import posterior
-from tallytree.estimate.posterior import WIDTH, Lists, Posterior, fitted_shapes, list_posterior, smoothed
+from tallytree.estimate.posterior import WIDTH, Lists, Posterior, fit_shapes, list_posterior, smooth_sizes
 
 
 def some_lists(rng: np.random.Generator, lengths: list[int], top: int, banded: bool, gaussian: bool) -> Lists:
@@ -128,7 +128,7 @@ def test_shapes_add_up_to_one_and_leave_nothing_out() -> None:
     tree = Hierarchy.from_levels({"a": ["x", "x", "y"], "b": ["p", "q", "r"]}, ["a", "b"])
     counts = np.zeros((3, 40))
     counts[:, 0], counts[0, 30] = 5, 2
-    shapes = fitted_shapes(counts, tree, 1)
+    shapes = fit_shapes(counts, tree, 1)
     assert shapes.shape == (2, 40)
     assert shapes.sum(axis=1) == pytest.approx([1, 1])
     assert shapes.min() > 0
@@ -154,7 +154,7 @@ def test_smoothing_keeps_the_groups_and_is_near_to_the_sum_over_all_sizes(sizes:
     rng = np.random.default_rng(sizes)
     groups = np.zeros((1, sizes))
     groups[0, rng.integers(0, sizes, 12)] += 1.0
-    found, exact = smoothed(groups)[0], spread_exactly(groups[0])
+    found, exact = smooth_sizes(groups)[0], spread_exactly(groups[0])
     assert found.sum() == pytest.approx(groups.sum())
     assert np.abs(found - exact).max() <= (1e-12 if sizes <= 161 else 0.012 * exact.max())
     assert np.abs(found - exact).sum() <= 0.003 * exact.sum()
@@ -164,7 +164,7 @@ def test_each_size_is_spread_within_the_stated_error() -> None:
     for size in np.random.default_rng(1).integers(160, 2400, 30):
         groups = np.zeros((1, 2500))
         groups[0, size] = 1.0
-        found, exact = smoothed(groups)[0], spread_exactly(groups[0])
+        found, exact = smooth_sizes(groups)[0], spread_exactly(groups[0])
         within = np.abs(np.arange(2500) - size) <= 2.8 * WIDTH * size
         assert np.abs(found - exact)[within].max() <= 0.005 * exact.max()
         assert np.abs(found - exact).max() <= 0.012 * exact.max()

@@ -11,7 +11,7 @@ from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least, counts_from_at_least, earth_movers_distance
 from tallytree.estimate import non_increasing
-from tallytree.estimate.matching import matched, pairs, runs_by_size, share
+from tallytree.estimate.matching import match_groups, pairs, runs_by_size, share
 from tests.oracles.matching import group_pairs, listed, slow_matched
 from tests.oracles.trees import even_tree, is_feasible, random_tree
 
@@ -162,14 +162,14 @@ def test_the_four_groups_of_the_introduction():
         [2, 1, 2, 1],
         [4, 0, 4, 1],
     ]
-    assert np.array_equal(matched(counts, tree, spreads=[1, 1]), counts)
+    assert np.array_equal(match_groups(counts, tree, spreads=[1, 1]), counts)
     # One group of b seen too large: 2 above and 3 below, equally precise, is 2.5: up.
     seen = counts.copy()
     seen[2] = [1, 0, 1, 0]
     for weighted in (True, False):
-        found = matched(seen, tree, spreads=[1, 1], weighted=weighted)
+        found = match_groups(seen, tree, spreads=[1, 1], weighted=weighted)
         assert found.tolist() == [[2, 0, 1, 1], [1, 0, 0, 1], [1, 0, 1, 0]]
-    assert np.array_equal(matched(seen, tree, spreads=[1, 2]), counts)
+    assert np.array_equal(match_groups(seen, tree, spreads=[1, 2]), counts)
 
 
 def test_longer_runs_and_smaller_spreads_weigh_more():
@@ -177,10 +177,10 @@ def test_longer_runs_and_smaller_spreads_weigh_more():
     seen = np.zeros((3, 10), dtype=np.int64)
     seen[0, 0], seen[1, 9], seen[2, 9] = 4, 1, 3
     # a: precisions 4 and 1, 9/5 = 1.8; b: 4 and 3, 27/7 = 3.86.
-    found = matched(seen, tree, spreads=[1, 1])
+    found = match_groups(seen, tree, spreads=[1, 1])
     assert (found[1].argmax(), found[2].argmax()) == (2, 4)
     # With spreads 1 and ½ the children are twice as precise: 18/6 = 3 and 54/10 = 5.4.
-    found = matched(seen, tree, spreads=[1, 0.5])
+    found = match_groups(seen, tree, spreads=[1, 0.5])
     assert (found[1].argmax(), found[2].argmax()) == (3, 5)
 
 
@@ -188,7 +188,7 @@ def test_a_half_that_floats_miss_is_rounded_up():
     tree = Hierarchy.from_levels({"location": ["a", "b"]}, ["location"])
     seen = np.array([[5, 0, 0, 0, 0], [0, 0, 0, 0, 1], [4, 0, 0, 0, 0]])
     # Precisions 5/3 and 1: 4 / (8/3) = 1½.
-    assert matched(seen, tree, spreads=[3, 1])[1].argmax() == 2
+    assert match_groups(seen, tree, spreads=[3, 1])[1].argmax() == 2
 
 
 def test_merged_groups_of_one_size_go_on_with_their_mean_precision():
@@ -199,13 +199,13 @@ def test_merged_groups_of_one_size_go_on_with_their_mean_precision():
     # 0 with 2 (1, 2): 4/3 → 1. 10 with 2 (3, 2): 34/5 → 7. 10 with 12 (3, 2): 54/5 → 11. Precisions 3, 5, 5.
     seen[2, 30] = 4
     # 1 with 30 (3, 4): 123/7 → 18. 7 and 11 with 30 (5, 4): 155/9 → 17, 175/9 → 19.
-    found = matched(seen, tree, spreads=[1, 1, 1])
+    found = match_groups(seen, tree, spreads=[1, 1, 1])
     assert np.array_equal(np.repeat(np.arange(40), found[2]), [17, 18, 19, 19])
     seen[:2] = 0
     seen[0, [2, 3]] = [1, 3]
     seen[1, [2, 4]] = [3, 1]
     # 2 with 2 (1, 3): 2. 3 with 2 (3, 3): 5/2 → 3. 3 with 4 (3, 1): 13/4 → 3. Size 3 has precisions 6, 6, 4: 16/3.
-    found = matched(seen, tree, spreads=[1, 1, 1])
+    found = match_groups(seen, tree, spreads=[1, 1, 1])
     # 2 with 30 (4, 4): 16. 3 with 30 (16/3, 4): 136/(28/3) → 15, where 6 alone gives 14 and 4 alone 17.
     assert np.array_equal(np.repeat(np.arange(40), found[2]), [15, 15, 15, 16])
 
@@ -216,7 +216,7 @@ def test_runs_give_what_listed_groups_give(seed, levels, sizes, spreads, weighte
     rng = np.random.default_rng(seed)
     tree = random_tree(rng, levels, 3)
     seen = estimates(rng, tree, sizes, 9)
-    found = matched(seen, tree, spreads=spreads[: tree.depth], weighted=weighted)
+    found = match_groups(seen, tree, spreads=spreads[: tree.depth], weighted=weighted)
     assert np.array_equal(found, slow_matched(seen, tree, spreads[: tree.depth], weighted))
 
 
@@ -228,12 +228,12 @@ def test_the_result_is_consistent_and_every_region_keeps_its_total(seed, levels,
     seen = estimates(rng, tree, sizes, 500)
     spreads = rng.gamma(0.5, 100, tree.depth) + 1e-6
     before = seen.copy()
-    found = matched(seen, tree, spreads=spreads, weighted=weighted)
+    found = match_groups(seen, tree, spreads=spreads, weighted=weighted)
     assert found.dtype == np.int64
     assert is_feasible(found, tree, None)
     assert np.array_equal(found.sum(axis=1), seen.sum(axis=1))
     assert np.array_equal(seen, before)
-    assert np.array_equal(found, matched(seen, tree, spreads=spreads, weighted=weighted))
+    assert np.array_equal(found, match_groups(seen, tree, spreads=spreads, weighted=weighted))
 
 
 @settings(max_examples=60)
@@ -243,7 +243,7 @@ def test_estimates_that_agree_are_returned_unchanged(seed, levels, weighted):
     tree = random_tree(rng, levels, 4)
     counts = tree.aggregate(rng.integers(0, 5, (tree.leaf_count, 12)) * rng.integers(0, 2, (tree.leaf_count, 12)))
     spreads = rng.gamma(0.5, 100, tree.depth) + 1e-6
-    assert np.array_equal(matched(counts, tree, spreads=spreads, weighted=weighted), counts)
+    assert np.array_equal(match_groups(counts, tree, spreads=spreads, weighted=weighted), counts)
 
 
 @settings(max_examples=60)
@@ -255,7 +255,7 @@ def test_a_level_with_a_tiny_spread_decides(seed, levels, sharp):
     seen = estimates(rng, tree, 9, 20)
     spreads = np.ones(tree.depth)
     spreads[sharp] = 1e-12
-    found = matched(seen, tree, spreads=spreads)
+    found = match_groups(seen, tree, spreads=spreads)
     assert np.array_equal(found[tree.level_slice(sharp)], seen[tree.level_slice(sharp)])
 
 
@@ -264,19 +264,19 @@ def test_the_scale_of_the_spreads_does_not_matter():
     tree = random_tree(rng, 4, 4)
     seen = estimates(rng, tree, 30, 200)
     spreads = np.array([1.0, 5.0, 2.0, 7.0])[: tree.depth]
-    found = matched(seen, tree, spreads=spreads)
+    found = match_groups(seen, tree, spreads=spreads)
     for scale in (1e-90, 2.0**-30, 1e90):
-        assert np.array_equal(matched(seen, tree, spreads=spreads * scale), found)
+        assert np.array_equal(match_groups(seen, tree, spreads=spreads * scale), found)
 
 
 def test_many_parents_in_many_blocks_are_as_each_by_itself():
     tree = even_tree(40, 400)
     rng = np.random.default_rng(7)
     seen = estimates(rng, tree, 3000, 300)
-    found = matched(seen, tree, spreads=[1, 1e-12, 4])  # the second level is not touched by the first
+    found = match_groups(seen, tree, spreads=[1, 1e-12, 4])  # the second level is not touched by the first
     for state in (1, 17, 40):
         counties = list(tree.children_of(state))
-        part = matched(seen[[state, *counties]], even_tree(len(counties)), spreads=[1e-12, 4])
+        part = match_groups(seen[[state, *counties]], even_tree(len(counties)), spreads=[1e-12, 4])
         assert np.array_equal(part[1:], found[counties])
 
 
@@ -294,8 +294,8 @@ def test_merging_by_precision_pays_at_the_root():
             earth_movers_distance(found[0], truth[0], 0)
             for found in (
                 tree.aggregate(seen[-120:]),
-                matched(seen, tree, spreads=[1, 1, 1], weighted=False),
-                matched(seen, tree, spreads=[1, 1, 1]),
+                match_groups(seen, tree, spreads=[1, 1, 1], weighted=False),
+                match_groups(seen, tree, spreads=[1, 1, 1]),
             )
         ]
         bottom_up, plain, weighted = bottom_up + distance[0], plain + distance[1], weighted + distance[2]
@@ -310,30 +310,30 @@ def test_totals_that_do_not_add_up_are_refused_by_name():
     tree, counts = four_groups()
     counts[2, 0] += 1
     with pytest.raises(SpecError, match="'total' is 4 but its children's add up to 5"):
-        matched(counts, tree, spreads=[1, 1])
+        match_groups(counts, tree, spreads=[1, 1])
     tree = even_tree(2, 4)
     counts = tree.aggregate(np.ones((4, 2), dtype=np.int64))
     counts[-1, 0] -= 1
     with pytest.raises(SpecError, match=r"'0\.1' is 4 but its children's add up to 3"):
-        matched(counts, tree, spreads=[1, 1, 1])
+        match_groups(counts, tree, spreads=[1, 1, 1])
 
 
 @pytest.mark.parametrize("spreads", [[1], [1, 1, 1], [1, 0], [1, -1], [1, np.nan], [np.inf, 1], [1, 1e-200]])
 def test_wrong_spreads_are_refused(spreads):
     tree, counts = four_groups()
     with pytest.raises(SpecError, match="spreads"):
-        matched(counts, tree, spreads=spreads)
+        match_groups(counts, tree, spreads=spreads)
 
 
 def test_wrong_counts_are_refused():
     tree, counts = four_groups()
     for wrong in (counts[:2], counts[0], counts.astype(float), counts - 1):
         with pytest.raises(SpecError, match="counts"):
-            matched(wrong, tree, spreads=[1, 1])
+            match_groups(wrong, tree, spreads=[1, 1])
     with pytest.raises(SpecError, match="at most"):
-        matched(counts * 2**50, tree, spreads=[1, 1])
+        match_groups(counts * 2**50, tree, spreads=[1, 1])
     with pytest.raises(SpecError, match="overflow"):
-        matched(counts * 2**61, tree, spreads=[1, 1])
+        match_groups(counts * 2**61, tree, spreads=[1, 1])
 
 
 def test_wrong_values_are_refused_in_every_region_though_all_totals_add_up():
@@ -342,7 +342,7 @@ def test_wrong_values_are_refused_in_every_region_though_all_totals_add_up():
             counts = tree.aggregate(np.full((tree.leaf_count, 3), 2))
             counts[region] = [counts[region].sum() + 1, 0, -1]
             with pytest.raises(SpecError, match="negative"):
-                matched(counts, tree, spreads=[1] * tree.depth)
+                match_groups(counts, tree, spreads=[1] * tree.depth)
             counts[region] = [2**62, 0, 0]
             with pytest.raises(SpecError, match="overflow"):
-                matched(counts, tree, spreads=[1] * tree.depth)
+                match_groups(counts, tree, spreads=[1] * tree.depth)

@@ -28,8 +28,13 @@ from tallytree.estimate.allocation import allocate_rows, keep_sums
 from tallytree.estimate.checks import integer_weights
 from tallytree.estimate.isotonic import counts_of, nearest_chain, non_decreasing_in_place, non_increasing
 from tallytree.estimate.joint_tables import joint_counts, joint_cumulative
-from tallytree.estimate.least_squares import added_up, subtree_estimates, tree_least_squares, tridiagonal_least_squares
-from tallytree.estimate.matching import matched
+from tallytree.estimate.least_squares import (
+    add_up_leaves,
+    subtree_estimates,
+    tree_least_squares,
+    tridiagonal_least_squares,
+)
+from tallytree.estimate.matching import match_groups
 from tallytree.estimate.nearest import is_optimal, nearest_consistent
 from tallytree.estimate.posterior import Counted, Lists, count_posterior, list_posterior
 from tallytree.estimate.shrinkage import MeasuredRows, shrink_rows
@@ -234,7 +239,7 @@ def matching(rng: Generator) -> None:
     tree, sizes = any_tree(rng), sizes_of(rng)
     totals = leaf_numbers(rng, tree)
     counts = nearest_with_total(numbers(rng, (len(tree), sizes)), totals)
-    found = matched(counts, tree, spreads=magnitudes(rng, tree.depth).tolist(), weighted=bool(rng.integers(2)))
+    found = match_groups(counts, tree, spreads=magnitudes(rng, tree.depth).tolist(), weighted=bool(rng.integers(2)))
     need_counts(found, tree)
     need(np.array_equal(found.sum(axis=1), totals), "a region's total is not kept")
 
@@ -257,7 +262,7 @@ def real_numbers(rng: Generator) -> None:
     weights = magnitudes(rng, tree.depth)[tree.level_of]
     found = tree_least_squares(noisy, tree, weights)
     need(np.isfinite(found).all(), "least squares are not finite")
-    sums = added_up(found[tree.level_slice(tree.depth - 1)], tree)
+    sums = add_up_leaves(found[tree.level_slice(tree.depth - 1)], tree)
     need(np.allclose(sums, found, rtol=1e-6, atol=1e-6 * (1 + np.abs(noisy).max())), "least squares do not add up")
 
 

@@ -139,7 +139,7 @@ def _fit_monotone(mean: Floats, deviation: Floats, most: float, near: Floats) ->
     for size in range(sizes):
         weight[size] = 1.0 / (deviation[size] * deviation[size])
         pull[size] = mean[size] * weight[size]
-    for pool in range(1, pooled(pull, weight, sums, weights, begins) + 1):
+    for pool in range(1, pool_rows(pull, weight, sums, weights, begins) + 1):
         near[begins[pool] : begins[pool + 1]] = min(max(sums[pool] / weights[pool], 0.0), most)
 
 
@@ -356,7 +356,7 @@ def _product(one: Floats, other: Floats) -> float:
 
 
 @part_of_kernels
-def pooled(pull: Floats, weight: Floats, sums: Floats, weights: Floats, begins: Integers) -> int:
+def pool_rows(pull: Floats, weight: Floats, sums: Floats, weights: Floats, begins: Integers) -> int:
     """Pool adjacent violators of "falls with the size"; the pools are 1, 2, … up to the number that is returned.
 
     `pull` is value × weight. A pool's value is its sum / its weight, compared crosswise: nothing is divided here. The
@@ -398,7 +398,7 @@ def _answer(rows: Rows, parent: Integers, given: Floats, gap: Floats, pools: Poo
         for size in range(sizes):
             weight[size] = 1.0 / (deviation[child, size] * deviation[child, size])
             pull[size] = mean[child, size] * weight[size] + given[size]
-        top = pooled(pull, weight, sums, weights, begins)
+        top = pool_rows(pull, weight, sums, weights, begins)
         for pool in range(1, top + 1):
             if sums[pool] <= 0.0:
                 break

@@ -152,7 +152,7 @@ def region_totals(totals: Any, hierarchy: Hierarchy) -> Integers:
     return checked
 
 
-def shared_out(root: Integers, hierarchy: Hierarchy, share: Callable[[Integers, int, int, int], None]) -> Integers:
+def allocate_levels(root: Integers, hierarchy: Hierarchy, share: Callable[[Integers, int, int, int], None]) -> Integers:
     """The table with this first row whose other rows `share(values, parent, first, last)` fills, level after level.
 
     It shares a parent's row out among the children `first … last - 1`; an only child takes it as it is.

@@ -56,10 +56,10 @@ from tallytree.estimate.alternating import (
     Proved,
     Relaxed,
     Target,
+    allocate_levels,
     exchange_rounds,
     put_target,
     region_totals,
-    shared_out,
     sharp_table,
     solve,
 )
@@ -106,7 +106,7 @@ def joint_counts(
 
     def rounded(relaxed: Relaxed) -> Integers:
         root: Integers = integer_simplex(noisy[0] + relaxed.duals[0], fixed[0])
-        return shared_out(root, hierarchy, partial(_share_counts, noisy, relaxed.duals, fixed))
+        return allocate_levels(root, hierarchy, partial(_share_counts, noisy, relaxed.duals, fixed))
 
     return solve(noisy, hierarchy, weights, tolerance, partial(_project_counts, fixed, thresholds), rounded)
 
@@ -286,7 +286,7 @@ def joint_cumulative(
 
         root = np.empty((1, noisy.shape[1]))
         project(Target(noisy, relaxed.consistent, relaxed.duals, 0.0), True, root, 0, 1)
-        return shared_out(root[0].astype(np.int64), hierarchy, share)
+        return allocate_levels(root[0].astype(np.int64), hierarchy, share)
 
     return solve(noisy, hierarchy, weights, tolerance, project, rounded)
 

@@ -61,7 +61,7 @@ class Pulls(NamedTuple):
         for level in range(hierarchy.depth - 2, -1, -1):
             regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
             spread = 1 / precision[below]
-            sums = np.add.reduceat(spread, hierarchy.child_starts[regions] - below.start)
+            sums = _family_sums(spread, hierarchy, level)
             share[below] = spread / sums[hierarchy.parents[below] - regions.start]
             precision[regions] = region_weights[regions] + 1 / sums
             own[regions] = region_weights[regions] / precision[regions]
@@ -167,7 +167,7 @@ class TreeVariances:
         sums = np.zeros(len(hierarchy))
         for level in range(hierarchy.depth - 2, -1, -1):
             regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
-            sums[regions] = _family_sums(spread, hierarchy, level)
+            sums[regions] = _family_sums(spread[below], hierarchy, level)
             share[below] = spread[below] / sums[hierarchy.parents[below]]
             own[regions] = 1 / (1 + noise[regions] / sums[regions])
             spread[regions] = 1 / (1 / noise[regions] + 1 / sums[regions])
@@ -263,7 +263,8 @@ class TreeVariances:
 
     def _means(self, carried: Floats, level: int) -> Floats:
         """Σ share_c L_c over the children of every region of a level."""
-        return _family_sums(self.share * carried, self.hierarchy, level)
+        below = self.hierarchy.level_slice(level + 1)
+        return _family_sums(self.share[below] * carried[below], self.hierarchy, level)
 
     def _children(self, level: int) -> Integers:
         starts = self.hierarchy.child_starts
@@ -272,9 +273,9 @@ class TreeVariances:
 
 
 def _family_sums(values: Floats, hierarchy: Hierarchy, level: int) -> Floats:
-    """Sums of the children of every region of a level."""
-    regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
-    sums: Floats = np.add.reduceat(values[below], hierarchy.child_starts[regions] - below.start)
+    """Sums of the children of every region of a level, from the values of the level below."""
+    starts = hierarchy.child_starts[hierarchy.level_slice(level)]
+    sums: Floats = np.add.reduceat(values, starts - starts[0])
     return sums
 
 
@@ -305,8 +306,7 @@ def subtree_estimates(values: Floats, noise: Floats, hierarchy: Hierarchy) -> tu
     variance[last] = noise[-1]
     for level in range(hierarchy.depth - 2, -1, -1):
         regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
-        starts = hierarchy.child_starts[regions] - below.start
-        sums, spread = np.add.reduceat(mean[below], starts), np.add.reduceat(variance[below], starts)
+        sums, spread = (_family_sums(each[below], hierarchy, level) for each in (mean, variance))
         measured = np.isfinite(noise[level])
         finite = np.where(measured, noise[level], 1.0)
         rest = np.where(measured, finite / (spread + finite), 1.0)  # 1 − own would round to 0 where noise is small
@@ -316,7 +316,7 @@ def subtree_estimates(values: Floats, noise: Floats, hierarchy: Hierarchy) -> tu
     return mean, variance
 
 
-def added_up(leaves: Floats, hierarchy: Hierarchy) -> Floats:
+def add_up_leaves(leaves: Floats, hierarchy: Hierarchy) -> Floats:
     """Rows of all regions, `[regions, sizes]`, from those of the leaves."""
     rows = np.empty((len(hierarchy), leaves.shape[1]))
     rows[hierarchy.level_slice(hierarchy.depth - 1)] = leaves
@@ -327,8 +327,7 @@ def added_up(leaves: Floats, hierarchy: Hierarchy) -> Floats:
 def add_up(rows: Floats, hierarchy: Hierarchy) -> None:
     """Fill the rows of all upper regions, in place, from those of the leaves."""
     for level in range(hierarchy.depth - 2, -1, -1):
-        regions, below = hierarchy.level_slice(level), hierarchy.level_slice(level + 1)
-        rows[regions] = np.add.reduceat(rows[below], hierarchy.child_starts[regions] - below.start)
+        rows[hierarchy.level_slice(level)] = _family_sums(rows[hierarchy.level_slice(level + 1)], hierarchy, level)
 
 
 # -------------------------------------------------------------------- differences

@@ -49,7 +49,9 @@ HALF_UP = 0.5 + 1e-9
 SPREAD_RANGE = (1e-100, 1e100)
 
 
-def matched(counts: NDArray[Any], hierarchy: Hierarchy, *, spreads: Sequence[float], weighted: bool = True) -> Integers:
+def match_groups(
+    counts: NDArray[Any], hierarchy: Hierarchy, *, spreads: Sequence[float], weighted: bool = True
+) -> Integers:
     """Consistent counts (regions, sizes) from independent estimates of every region's histogram.
 
     `counts` are non-negative integers in hierarchy order whose row totals add up. Whether their first column is size 0
@@ -64,7 +66,7 @@ def matched(counts: NDArray[Any], hierarchy: Hierarchy, *, spreads: Sequence[flo
     total; estimates that are consistent already are returned unchanged; the same input gives the same result.
 
     >>> tree = Hierarchy.from_levels({"county": ["a", "b"]}, ["county"])
-    >>> matched(np.array([[0, 2, 0, 2], [1, 0, 0, 1], [0, 1, 0, 1]]), tree, spreads=[1, 1])
+    >>> match_groups(np.array([[0, 2, 0, 2], [1, 0, 0, 1], [0, 1, 0, 1]]), tree, spreads=[1, 1])
     array([[0, 2, 0, 2],
            [0, 1, 0, 1],
            [0, 1, 0, 1]])

@@ -51,7 +51,7 @@ from tallytree.estimate.checks import (
     magnitude,
 )
 from tallytree.estimate.layout import Tree, wide_tiles, with_parents
-from tallytree.estimate.relaxation import Lines, Problem, integer_root, put_integers, relaxed
+from tallytree.estimate.relaxation import Lines, Problem, integer_root, put_integers, solve_relaxation
 
 
 def nearest_consistent(
@@ -81,7 +81,7 @@ def nearest_consistent(
     level_weights, limit = _within_range(noisy, hierarchy, total, weights)
 
     noisy, tree = with_parents(noisy, Tree.of(hierarchy, level_weights))
-    lines, amounts = relaxed(noisy, tree, total)
+    lines, amounts = solve_relaxation(noisy, tree, total)
     root = np.minimum(integer_root(amounts, total), limit)
     problem = Problem(noisy, np.empty(noisy.shape, dtype=np.int64), tree)
     costs = np.empty((2, len(root)), dtype=np.int64)  # of a unit more and a unit less in each size's root

@@ -110,7 +110,7 @@ def leaf_posterior(model: Model, hierarchy: Hierarchy, max_size: int, rounds: in
     for turn in range(rounds):
         model.run(of, shapes, found)
         if turn < rounds - 1:
-            shapes = fitted_shapes(found.counts, hierarchy, upper)
+            shapes = fit_shapes(found.counts, hierarchy, upper)
 
     def draw(chances: Floats) -> Integers:
         drawn = np.zeros((count, max_size), dtype=np.int64)
@@ -133,7 +133,7 @@ def first_shape(max_size: int) -> Floats:
     return shape
 
 
-def fitted_shapes(counts: Floats, hierarchy: Hierarchy, upper: int) -> Floats:
+def fit_shapes(counts: Floats, hierarchy: Hierarchy, upper: int) -> Floats:
     """The shape of every region of level `upper`, drawn towards that of the region above."""
     first = first_shape(counts.shape[1] - 1)
     shapes = first[None, :]
@@ -142,7 +142,7 @@ def fitted_shapes(counts: Floats, hierarchy: Hierarchy, upper: int) -> Floats:
         regions = int(np.diff(hierarchy.level_starts)[level])
         sums = np.zeros((regions, counts.shape[1]))
         np.add.at(sums, of, counts)
-        smooth = smoothed(sums)
+        smooth = smooth_sizes(sums)
         weight = 1e-3 if level == 0 else GROUPS_FROM_ABOVE
         above = shapes
         if level > 0:
@@ -151,7 +151,7 @@ def fitted_shapes(counts: Floats, hierarchy: Hierarchy, upper: int) -> Floats:
     return shapes
 
 
-def smoothed(sums: Floats) -> Floats:
+def smooth_sizes(sums: Floats) -> Floats:
     """Each size's groups `[regions, sizes from 0]`, spread normally over its neighbours, a tenth of it to either side.
 
     Small sizes stay as they are. All is computed between nodes: every size up to 160, and from there on sizes that are

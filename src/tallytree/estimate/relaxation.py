@@ -55,7 +55,7 @@ class Lines(NamedTuple):
     root_slopes: Floats
 
 
-def relaxed(noisy: Integers, tree: Tree, total: int | None) -> tuple[Lines, Floats]:
+def solve_relaxation(noisy: Integers, tree: Tree, total: int | None) -> tuple[Lines, Floats]:
     """The lines of the real optimum, and what each size's root holds there.
 
     Without a total the multiplier is 0.

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.names import briefly
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.least_squares import LEAST_VARIANCE, added_up
+from tallytree.estimate.least_squares import LEAST_VARIANCE, add_up_leaves
 from tallytree.lab.truth import Truth
 from tallytree.mechanisms.mechanism import Estimate, Mechanism
 from tallytree.privacy.measurements import Measurements
@@ -127,7 +127,7 @@ def least_squares(values: Floats, hierarchy: Hierarchy, pieces: Pieces, precisio
         return sums
 
     diagonal = gathered(np.ones(values.shape))  # an unknown is once in every region that holds its leaf
-    known = added_up(pieces.known, hierarchy)
+    known = add_up_leaves(pieces.known, hierarchy)
     unknowns = np.zeros(pieces.count)
     residual = gathered(values - known)
     if pieces.count:
@@ -137,11 +137,11 @@ def least_squares(values: Floats, hierarchy: Hierarchy, pieces: Pieces, precisio
         for _ in range(MOST_STEPS):
             if size <= enough:
                 break
-            image = gathered(added_up(spread(direction), hierarchy))
+            image = gathered(add_up_leaves(spread(direction), hierarchy))
             step = size / float(direction @ image)
             unknowns += step * direction
             residual -= step * image
             scaled = residual / diagonal
             size, before = float(residual @ scaled), size
             direction = scaled + size / before * direction
-    return known + added_up(spread(unknowns), hierarchy)
+    return known + add_up_leaves(spread(unknowns), hierarchy)

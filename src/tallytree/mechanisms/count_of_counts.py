@@ -23,7 +23,7 @@ from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least, counts_from_at_least
 from tallytree.estimate.isotonic import counts_of, non_decreasing_in_place, non_increasing
-from tallytree.estimate.matching import SPREAD_RANGE, matched
+from tallytree.estimate.matching import SPREAD_RANGE, match_groups
 from tallytree.estimate.nearest import nearest_consistent
 from tallytree.estimate.simplex import nearest_with_total
 from tallytree.mechanisms.mechanism import Estimate, Optioned, precisions, read_share
@@ -237,7 +237,7 @@ def by_matching(settings: Settings, measurements: Measurements) -> Estimate:
         method = _method(part, name)
         alone.append(_alone(part, method, measurements))
         spreads.append(min(max(method.spread * part.variance, least), most))
-    counts = matched(np.concatenate(alone), hierarchy, spreads=spreads, weighted=settings.merge == "weighted")
+    counts = match_groups(np.concatenate(alone), hierarchy, spreads=spreads, weighted=settings.merge == "weighted")
     return Estimate(counts, "each region's own estimate is a nearest one; the matchings with those below are optimal")
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.progress import Tell, nobody
 from tallytree.estimate.allocation import fit_monotone
-from tallytree.estimate.least_squares import add_up, added_up
+from tallytree.estimate.least_squares import add_up, add_up_leaves
 from tallytree.estimate.posterior import NEAR, REACH, Counted, Lists, posterior_under
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.neighbours import View
@@ -198,7 +198,7 @@ def sharpened(
     add_up(mean, tree)
     add_up(variance, tree)
     upper = slice(0, leaves.start)
-    variance[upper] += (ALIKE * added_up(np.sqrt(variance[leaves]), tree)[upper]) ** 2
+    variance[upper] += (ALIKE * add_up_leaves(np.sqrt(variance[leaves]), tree)[upper]) ** 2
     for level in range(tree.depth - 1):
         rows = tree.level_slice(level)
         weigh(mean[rows], variance[rows], unbiased[rows], variances[rows])

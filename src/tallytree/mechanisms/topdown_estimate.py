@@ -29,7 +29,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least, counts_from_at_least
 from tallytree.estimate.allocation import allocate_rows, fit_monotone, keep_sums, weigh_measured_sums
 from tallytree.estimate.intervals.typical import chances, digest_of
-from tallytree.estimate.least_squares import added_up, subtree_estimates, tridiagonal_least_squares
+from tallytree.estimate.least_squares import add_up_leaves, subtree_estimates, tridiagonal_least_squares
 from tallytree.estimate.posterior import ROUNDS, LeafPosterior, count_posterior, list_posterior, widest
 from tallytree.estimate.shrinkage import MeasuredRows, can_shrink, shrink_rows
 from tallytree.estimate.transport import allocate_tables
@@ -260,7 +260,7 @@ def _from_posterior(settings: Settings, measurements: Measurements) -> tuple[Int
     front = _counted_sizes(measurements, noise)
     if not front[0] and (first := measured_totals(measurements)) is not None:
         weigh_totals(found.mean, found.variance, first)
-    mean, variance = (added_up(leaf, tree) for leaf in (found.mean, found.variance))
+    mean, variance = (add_up_leaves(leaf, tree) for leaf in (found.mean, found.variance))
     if front.any():
         known = with_totals(measurements, values, noise)
         mean[:, front], variance[:, front] = subtree_estimates(known[0][:, front], known[1][:, front], tree)

@@ -18,7 +18,7 @@ from tallytree.estimate.intervals.typical import (
     Simulation,
     digest_of,
     factor_for,
-    remeasured,
+    simulate_measurements,
     typical,
     without_noise,
 )
@@ -64,7 +64,7 @@ def test_the_ends_are_those_of_all_replicates_kept_and_squared(sizes, budget):
         functions=[lambda each: each[:, 2:5].sum(axis=1)],
     )
     noises = [ReplicateNoise(digest_of(measurements), number) for number in range(7)]
-    all_of_them = [chosen.estimate(remeasured(measurements, counts, noise)).counts for noise in noises]
+    all_of_them = [chosen.estimate(simulate_measurements(measurements, counts, noise)).counts for noise in noises]
     squares = np.mean([(each - counts) ** 2 for each in all_of_them], axis=0)
     if sizes == 30:
         padded = np.pad(squares, ((0, 0), (2, 2)), constant_values=np.nan)
@@ -82,7 +82,7 @@ def test_replicates_have_the_law_of_the_measurement():
     truth = make("census", scale=0.02, max_size=200)
     chosen, measurements, counts = released(truth, tt.Budget(epsilon=1), "law")
     views = [without_noise(part, counts, measurements) for part in measurements.measured]
-    first, second = (remeasured(measurements, counts, ReplicateNoise(b"law", number)) for number in (0, 1))
+    first, second = (simulate_measurements(measurements, counts, ReplicateNoise(b"law", number)) for number in (0, 1))
     for view, after in zip(views, first.measured, strict=True):
         noise = (after.values - view).astype(float)
         error = 6 * math.sqrt(5.1 / noise.size)
@@ -120,7 +120,10 @@ def test_lists_of_sizes_are_measured_again_with_their_totals(public_totals):
     chosen = MECHANISMS["coc-matching"].configured(options)
     measurements = measured(truth, chosen, "lists")
     counts = chosen.estimate(measurements).counts
-    again = [remeasured(measurements, counts, ReplicateNoise(b"lists", number), chosen.settle) for number in range(2)]
+    again = [
+        simulate_measurements(measurements, counts, ReplicateNoise(b"lists", number), chosen.settle)
+        for number in range(2)
+    ]
     lists = [part for part in again[0].measured if part.view == "sorted_sizes"]
     assert [part.view for part in again[0].measured] == [part.view for part in measurements.measured]
     for part in lists:

@@ -200,7 +200,7 @@ def _row_ends(measurements: Measurements, counts: Integers, error: float, tell: 
         return cover(*_bound_cells(measurements, error), counts, most[:, np.newaxis])
     view = MeasuredView.of(measurements)
     windows = error * WINDOW_PART if view.view == "at_least" and measurements.max_size >= FEWEST_SIZES else 0.0
-    reaches, reach_of = _window_reaches(view, windows)
+    reaches = _window_reaches(view, windows)
     fitted = view.fit(piece(tell, 0.2, FITTED))
     halves = _halves(view.errors, (error - windows) / 2)
     lower, upper = np.empty_like(counts), np.empty_like(counts)
@@ -210,7 +210,8 @@ def _row_ends(measurements: Measurements, counts: Integers, error: float, tell: 
         rows = slice(start, stop)
         low, high = _around(view, fitted[rows], halves[rows], most[rows, np.newaxis])
         if windows:
-            _narrow(fitted[rows], most[rows], public, reaches, reach_of[rows], deviations[rows], high)
+            reach = reaches[view.errors.lead[rows]] * deviations[rows, np.newaxis]
+            _narrow(fitted[rows], most[rows], public, reach, high)
         lower[rows], upper[rows] = cover(low, high, counts[rows], most[rows, np.newaxis])
 
     in_threads(work, row_blocks(counts, CELLS_PER_BLOCK), piece(tell, FITTED, 1.0))
@@ -273,7 +274,7 @@ def _add_ends(
 # -------------------------------------------------------------------- windows
 
 
-def _window_reaches(view: MeasuredView, error: float) -> tuple[Floats, Integers]:
+def _window_reaches(view: MeasuredView, error: float) -> Floats:
     """How far a sum of m columns may be off, in deviations of one, for m = 0, 1, …; one row per kind of noise.
 
     The columns of a region have independent errors of one law, which is a mixture of noises. The row taken is that of
@@ -285,22 +286,15 @@ def _window_reaches(view: MeasuredView, error: float) -> tuple[Floats, Integers]
         for terms in range(1, table.shape[1]):
             largest = max(NORMAL.inv_cdf(1 - chance), quantile(noise.kind, noise.scale, terms, 1.0, chance))
             table[row, terms] = largest * math.sqrt(terms)
-    return table, view.errors.lead
+    return table
 
 
 @kernel
-def _narrow(
-    fitted: Floats,
-    most: Integers,
-    public: bool,
-    reaches: Floats,
-    reach_of: Integers,
-    deviations: Floats,
-    high: Floats,
-) -> None:
+def _narrow(fitted: Floats, most: Integers, public: bool, reach: Floats, high: Floats) -> None:
     """Lower the upper ends by windows of least squares estimates of T[1] … T[K], column j - 1 for T[j].
 
-    `sums[j]` is T[1] + … + T[j], so windows cost one subtraction each.
+    `reach[region, m]` is how far a sum of m columns may be off. `sums[j]` is T[1] + … + T[j], so windows cost one
+    subtraction each.
     """
     sizes = fitted.shape[1]
     sums = np.zeros(sizes + 1)
@@ -317,5 +311,5 @@ def _narrow(
                 noisy = min(size, width) + last - size
                 before = sums[size] - sums[max(0, first)] + max(0, -first) * float(most[region])
                 bound = max(before - (sums[last] - sums[size]), 0.0)  # T never rises, so the truth is not negative
-                bound += reaches[reach_of[region], noisy] * deviations[region]
+                bound += reach[region, noisy]
                 high[region, cell] = min(high[region, cell], bound / width)

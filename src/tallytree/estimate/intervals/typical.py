@@ -151,7 +151,7 @@ def typical(
             truth = now
             true_values = [np.asarray(function(truth), dtype=np.float64) for function in functions]
             function_squares = function_squares or [np.zeros(value.shape) for value in true_values]
-        simulated = remeasured(measurements, truth, ReplicateNoise(seed, replicate), simulation.settle)
+        simulated = simulate_measurements(measurements, truth, ReplicateNoise(seed, replicate), simulation.settle)
         again = simulation.estimate(simulated).counts
         if again.shape != counts.shape:
             raise SpecError(f"the estimator gave counts of shape {again.shape}; expected {counts.shape}, as released")
@@ -186,7 +186,7 @@ def without_noise(part: Measurement, counts: Integers, measurements: Measurement
     return view_of(part.view, rows, measurements.first_size, part.sizes)
 
 
-def remeasured(
+def simulate_measurements(
     measurements: Measurements, counts: Integers, noise: ReplicateNoise, settle: Settle | None = None
 ) -> Measurements:
     """What might have been measured if `counts` were the truth. Nothing is spent.

@@ -44,7 +44,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import Weights, check_sums, fixed_total, integer_table, integer_weights, level_weights
 from tallytree.estimate.layout import Tree, tiles, with_parents
 from tallytree.estimate.least_squares import subtree_estimates
-from tallytree.estimate.relaxation import integer_parts, integer_root, relaxed
+from tallytree.estimate.relaxation import integer_parts, integer_root, solve_relaxation
 
 
 def top_down(
@@ -83,7 +83,7 @@ def _root(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Wei
         hierarchy.carried[:regions].tolist(),
     )
     tree = Tree.of(top, integer_weights(weights, hierarchy.depth)[:both])
-    _, amounts = relaxed(*with_parents(noisy[:regions], tree), total)
+    _, amounts = solve_relaxation(*with_parents(noisy[:regions], tree), total)
     return integer_root(amounts, total)
 
 
