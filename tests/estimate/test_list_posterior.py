@@ -175,7 +175,7 @@ def test_posteriors_of_long_lists_are_those_of_exact_smoothing(monkeypatch: pyte
     tree = Hierarchy.from_levels({"a": ["x", "x", "y"], "b": ["p", "q", "r"]}, ["a", "b"])
     lists = some_lists(rng, [8, 5, 9], 900, banded=False, gaussian=False)._replace(scales=np.array([150.0]))
     found = list_posterior(lists, tree, 900).marginals
-    monkeypatch.setattr(posterior, "smoothed", lambda sums: np.stack([spread_exactly(row) for row in sums]))
+    monkeypatch.setattr(posterior, "smooth_sizes", lambda sums: np.stack([spread_exactly(row) for row in sums]))
     exact = list_posterior(lists, tree, 900).marginals
     assert np.abs(found.mean - exact.mean).max() < 0.005
     assert np.abs(found.mean - exact.mean).sum() < 1e-3 * exact.mean.sum()

@@ -1,6 +1,6 @@
-"""Whole `at_least` counts from the root down: a parent's row is settled first and then shared out among its children.
+"""Top-down estimation of `at_least` counts: a parent's integers are fixed, and then allocated to its children.
 
-What is believed of a region and size is a mean and a standard deviation. A parent's estimate is better than the sum of
+The posterior of a region and size is a mean and a standard deviation. A parent's estimate is better than the sum of
 its children's, and clipping children at 0 or at their public total moves sums to one side; so the parent does not wait
 for them. Its row is whole before its children's are sought, and nothing below moves it: the root has no bias from what
 is clipped below. (The idea of settling from the top is that of TopDown and of BlueDown, there for counts.)
@@ -13,10 +13,10 @@ found by multipliers for the sizes.
 Of the units that the parent has more, each goes where it is likeliest to be true: a child with mean m and deviation d
 has a j-th group with a likelihood that falls with (j − ½ − m) / d. All units above one threshold of that are given,
 which is found by bisection, and the rest one by one. For a size by itself that is the allocation with the least
-expected sum of absolute errors among those that add up, if beliefs are normal: the j-th unit of a child lowers its
+expected sum of absolute errors among those that add up, if posteriors are normal: the j-th unit of a child lowers its
 expected error by 2 P(count ≥ j) − 1, which falls with j, so the best units are those with the largest chances.
 
-*Multipliers*, at which children whose rows are each as near as they can be to what is believed add up to their parent.
+*Multipliers*, at which children whose rows are each as near as they can be to their means add up to their parent.
 Of a family's rows x_c, falling with the size and between 0 and a bound, that add up to the parent's row P, those are
 sought for which Σ (x_cs − m_cs)² / (2 d_cs²) is least. With a multiplier λ_s of "add up" for each size, every
 child answers by itself: x_c(λ) is the row nearest to m_c + d_c² λ, found by pooling adjacent violators and clipping.
@@ -38,7 +38,7 @@ the contrasts as without them. A row is then moved by the same number at each of
 sum.
 
 *Rows that fall and stay between 0 and their bound* have larger sums where noise below 0 is clipped, and the measured
-sum would be lost there. The row x within these bounds that is nearest to what is believed, in the metric of its
+sum would be lost there. The row x within these bounds that is nearest to the posterior mean, in the metric of its
 covariance, minimises
 
     Σ (x − y)² / (2 σ²) + (Σ x − S)² / (2 w),    1 / w = 1 / Var S − 1 / (K σ²),    Σ y = S,
@@ -79,7 +79,7 @@ def allocate_rows(
 
     `deviation` is positive and has the shape of `mean`. Without `totals` nothing bounds a row but its parent's. With
     `monotone_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top`
-    has the rows of the first levels, if they are settled already; levels below that numbered `through` are left out.
+    has the rows of the first levels, if they are fixed already; levels below that numbered `through` are left out.
     `tell` hears of the leaves, which are nearly all of the work.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
@@ -113,7 +113,7 @@ def fit_monotone(mean: Floats, deviation: Floats, totals: Integers | None) -> Fl
 
 
 class Rows(NamedTuple):
-    """What is believed of rows `[regions, sizes]`, and what each may not exceed."""
+    """Posterior means and deviations of rows `[regions, sizes]`, and what each may not exceed."""
 
     mean: Floats
     deviation: Floats
@@ -502,7 +502,7 @@ def weigh_measured_sums(
 
 
 def keep_sums(mean: Floats, noise: Floats, spread: Floats, totals: Integers | None) -> Floats:
-    """Rows moved so that, once they fall and are within bounds, their sums are what is believed of them.
+    """Rows moved so that, once they fall and are within bounds, their sums are the posterior means of these.
 
     `noise` `[regions]` is the variance of a contrast, one for all sizes of a row, and `spread` `[regions]` that of a
     row's sum. Without `totals` a row has no upper bound.

@@ -1,7 +1,7 @@
-"""Shapes that regions lie in, fitted to what is believed of the leaves: empirical Bayes, from measurements alone.
+"""Posteriors of leaves, and the size distributions (shapes) around them: empirical Bayes, from measurements alone.
 
 A shape is a distribution of sizes, from 0 on. Posteriors of leaves follow from measurements and shapes, and shapes from
-beliefs: the expected numbers of groups by size, added up over a region of an upper level, smoothed over neighbouring
+posteriors: the expected numbers of groups by size, added up over a region of an upper level, smoothed over neighbouring
 sizes, and drawn towards the shape of the region above it. A few rounds of the two are taken; more would fit the noise.
 
 *A noisy sorted list* (`list_posterior`). A region with n groups has c_s of size s, independent geometric numbers with
@@ -22,7 +22,7 @@ places are the exact distribution of every `at_least` count: its mean and varian
 
 *A draw* of the lists themselves comes from the same passes: the last place from its own distribution, and each one
 before it from forward(i, ·) up to the size that was drawn after it. Posterior means are more alike than true lists are;
-a draw is as rough as they are believed to be.
+a draw is as rough as the posterior says.
 
 *Noisy `at_least` counts* (`count_posterior`). The model is the same: independent geometric counts c_s with mean n p_s,
 so Π q_s^c_s with q_s = n p_s / (1 + n p_s). The counts T_s = c_s + c_s+1 + … climb as the size falls, and each was
@@ -396,7 +396,7 @@ def count_posterior(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROU
 def posterior_under(
     shape: Floats, counted: Counted, into: tuple[Floats, Floats] | None = None, tell: Tell = nobody
 ) -> Posterior:
-    """What is believed of every leaf under one shape for all of them, `[sizes from 0]`; expected counts are left out.
+    """The posterior of every leaf under one shape for all of them, `[sizes from 0]`; expected counts are left out.
 
     Means and variances are put `into` two arrays, if they are given.
     """

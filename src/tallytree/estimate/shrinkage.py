@@ -22,8 +22,8 @@ normal noise with the same variance. Where the variance that is left is more tha
 own measurement.
 
 *As far apart as they are.* Drawn rows lie closer together than the truth does: each is a mean over what it may be. Rows
-that differ as much as true ones are believed to, which is what a simulation of such data needs, take the square root A
-of the gain G = (V + σ² I)⁻¹ V in its place: the rows (y − n p) A have the covariance Aᵀ (V + σ² I) A = V.
+that differ as much as true ones do, as far as the fit can tell, which is what a simulation of such data needs, take the
+square root A of the gain G = (V + σ² I)⁻¹ V in its place: the rows (y − n p) A have the covariance Aᵀ (V + σ² I) A = V.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def shrink_rows(
     """Rows shrunk towards those of their parents.
 
     With `in_common`, what all kinds of a region have in common is looked for first, and kept: where regions are few it
-    may show in the sum over kinds alone. `apart_as_true` leaves rows as different as the truth is believed to be.
+    may show in the sum over kinds alone. `apart_as_true` leaves rows as different as the fit says that the truth is.
     """
     noisy, noise, groups, above, groups_above, kinds = rows
     regions, sizes = noisy.shape
@@ -180,7 +180,7 @@ def _noise_beside(signal: Floats, noise: Floats) -> Floats:
 
 
 def _in_common(apart: Floats, noise: Floats, groups: Floats, lots: Sequence[list[_Alike]], kinds: int) -> Floats:
-    """What the kinds of each region are believed to differ by in common, divided by their numbers of groups.
+    """What the kinds of each region differ by in common, by the best linear estimate, divided by their numbers of groups.
 
     It is read from sums over the kinds: real differences add up there, noise and chance only by their squares.
     """

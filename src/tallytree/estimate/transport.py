@@ -64,8 +64,8 @@ class Table(NamedTuple):
 def allocate_tables(mean: Floats, variance: Floats, tree: Hierarchy, sums: Integers) -> Integers:
     """Whole numbers `[rows of the tree, sizes]` by category, from the root of the regions down.
 
-    `mean` and `variance` are what is believed of each row; `sums` `[regions, sizes]` are settled over all categories:
-    whole, 0 or more, adding up over the regions. The result adds up over regions and, to `sums`, over categories.
+    `mean` and `variance` are the posterior of each row; `sums` `[regions, sizes]` are those over all categories:
+    integers, 0 or more, adding up over the regions. The result adds up over regions and, to `sums`, over categories.
     """
     if not tree.by.columns:
         raise ValueError("expected a tree by category")

@@ -22,7 +22,7 @@ however long the list is. ∎
 *Lists that were measured band by band* hold what sizes have within a band, which never falls either: for s in a band
 that begins after b, a size is s or more if and only if its part is s − b or more.
 
-*Lengths.* Where totals are private, a list is as long as measured totals were settled on: n places, the largest sizes
+*Lengths.* Where totals are private, a list is as long as the first stage says: n places, the largest sizes
 at their end. With more groups than places the k of the proof is capped at n, so that the lower bound stands, and the
 upper one unless it is n: there the number of groups is bounded by its own measurement instead, with half of β. With
 fewer groups the first places hold 0, and nothing changes.

@@ -2,7 +2,7 @@
 
 A parametric bootstrap. The released counts play the truth, or others that play it better (a mechanism that draws leaves
 together releases leaves that are more alike than true ones, so their errors would look too small); they may be others
-in each replicate, drawn from what is believed. Other noise of the same law is added to what was measured of them, the
+in each replicate, drawn from a posterior. Other noise of the same law is added to what was measured of them, the
 *same* estimator runs on that, and its deviations from what played the truth are squared and added up, a replicate at a
 time. That noise follows from the measurements (`ReplicateNoise`), so asking twice gives the same. Constraints (whole,
 not negative, adding up) do most of the work where counts are small, so these intervals are several times narrower there
