@@ -180,7 +180,7 @@ def _noise_beside(signal: Floats, noise: Floats) -> Floats:
 
 
 def _in_common(apart: Floats, noise: Floats, groups: Floats, lots: Sequence[list[_Alike]], kinds: int) -> Floats:
-    """What the kinds of each region differ by in common, by the best linear estimate, divided by their numbers of groups.
+    """What the kinds of each region differ by in common, divided by their numbers of groups: a best linear estimate.
 
     It is read from sums over the kinds: real differences add up there, noise and chance only by their squares.
     """
