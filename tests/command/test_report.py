@@ -8,6 +8,7 @@ import pytest
 import tallytree as tt
 from tallytree.command import make
 from tallytree.publish.folder import REPORT, put_report
+from tallytree.publish.release import partition
 from tests.publish.report.worlds import released, squares
 
 SPEC = """\
@@ -56,6 +57,16 @@ def test_a_release_has_a_page_unless_it_is_refused(typed, folder):
     assert json.loads(told)["report"] is None
     assert not (folder / "other" / REPORT).exists()
     assert REPORT not in [one.place for one in tt.verify(folder / "other").assumptions]
+
+
+def test_the_report_of_a_release_in_several_parts_is_made_from_its_upper_levels(typed, folder, monkeypatch):
+    monkeypatch.setattr(partition, "SMALL", 0)
+    monkeypatch.setattr("tallytree.publish.report.release_page.MOST_CELLS", 12)  # three regions above the counties
+    typed("release", "release.toml", "--out", "out")
+    html = (folder / "out" / REPORT).read_text(encoding="utf-8")
+    assert "This page shows the upper levels of a large release" in html
+    assert "How many homes there are of each size" in html
+    assert tt.verify(folder / "out").ok
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError(), ValueError("defect")])

@@ -70,11 +70,13 @@ def run_plan(options: PlanOptions) -> None:
             for name, given in spec.mechanism_options.items():
                 configured = mechanism_named(name).configured(given)
                 configured.divided(hierarchy, spec.release.shares, spec.release.priority, budgets[0])
-            ways = Alternatives(options.mechanism, spec.mechanism_options, list_splits(hierarchy, spec.release.shares))
-            found_plan = predict_errors(facts, expecting, budgets, ways, progress=progress)
+            alternatives = Alternatives(
+                options.mechanism, spec.mechanism_options, list_splits(hierarchy, spec.release.shares)
+            )
+            found_plan = predict_errors(facts, expecting, budgets, alternatives, progress=progress)
             content, parts = found_plan.to_json(), [plan_table(found_plan)]
             if options.report is not None:
-                best = replace(ways, mechanisms=[found_plan.best(found_plan.levels[-1]).mechanism])
+                best = replace(alternatives, mechanisms=[found_plan.best(found_plan.levels[-1]).mechanism])
                 several = budgets if len(budgets) > 1 else vary_budget(budgets[0])
                 simulated = predict_errors(facts, expecting, several, best, progress=progress)
                 title = f"What a budget buys: {spec.release.title or options.spec.stem}"

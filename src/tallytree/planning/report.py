@@ -240,9 +240,9 @@ def plan(
         )
     else:
         effort = Effort(replicates)
-    ways = Alternatives(mechanisms, splits=splits)
+    alternatives = Alternatives(mechanisms, splits=splits)
     how: dict[str, Any] = {"confidence": confidence, "effort": effort, "progress": progress}
-    return predict_errors(facts, Prior.of(prior, groups=groups), budgets, ways, **how)
+    return predict_errors(facts, Prior.of(prior, groups=groups), budgets, alternatives, **how)
 
 
 def _listed(budgets: Any) -> Sequence[Budget]:
@@ -274,7 +274,7 @@ def predict_errors(
     facts: PublicFacts,
     prior: Prior,
     budgets: Sequence[Budget],
-    ways: Alternatives = Alternatives(),  # noqa: B008  # it is frozen
+    alternatives: Alternatives = Alternatives(),  # noqa: B008  # it is frozen
     *,
     confidence: float = 0.95,
     effort: Effort | None = None,
@@ -290,10 +290,10 @@ def predict_errors(
     checked_level(confidence)
     effort = effort or Effort.usual(facts)
     expected = facts.expect(prior)
-    rows, skipped, forks = _scenarios(facts, budgets, ways, expected)
+    rows, skipped, branches = _scenarios(facts, budgets, alternatives, expected)
     scenarios = [scenario for scenario, _, _ in rows]
     found = simulate_releases(expected, neighbours, scenarios, effort, confidence=confidence, progress=progress)
-    notes = [*expected.notes, *forks]
+    notes = [*expected.notes, *branches]
     if len(found.tree) < len(hierarchy):
         most = int(np.diff(found.tree.child_starts).max())
         notes.append(
@@ -302,9 +302,9 @@ def predict_errors(
         )
     progress(Stage("widths of intervals"))
     predictions: list[Prediction] = []
-    for number, (scenario, split, asked) in enumerate(rows):
-        widths = half_widths(hierarchy, neighbours, asked, confidence=confidence) or ()
-        spent = _spent(asked, hierarchy, neighbours.max_size)
+    for number, (scenario, split, likely) in enumerate(rows):
+        widths = half_widths(hierarchy, neighbours, likely, confidence=confidence) or ()
+        spent = _spent(likely, hierarchy, neighbours.max_size)
         for depth, level in enumerate(name_levels(hierarchy)):
             errors = (*_mean(found.l1[number, :, depth]), *_mean(found.emd[number, :, depth]))
             about = scenario.mechanism.name, split, spent, scenario.budget, level, depth
@@ -319,32 +319,32 @@ Row = tuple[Scenario, str, Plan]  # with the name of the split, and the plan tha
 
 
 def _scenarios(
-    facts: PublicFacts, budgets: Sequence[Budget], ways: Alternatives, expected: ExpectedCounts
+    facts: PublicFacts, budgets: Sequence[Budget], alternatives: Alternatives, expected: ExpectedCounts
 ) -> tuple[list[Row], dict[str, str], list[str]]:
     """Every mechanism with every budget and split; who is left out and why; and notes on adaptive plans."""
     splits = {
         name: None if shares is None else level_shares(facts.hierarchy, shares, some_without=True)
-        for name, shares in (ways.splits or list_splits(facts.hierarchy, None)).items()
+        for name, shares in (alternatives.splits or list_splits(facts.hierarchy, None)).items()
     }
-    names, skipped = ways.candidates()
+    names, skipped = alternatives.candidates()
     rows: list[Row] = []
-    forks: dict[str, None] = {}
+    branches: dict[str, None] = {}
     for name in names:
-        given = ways.options.get(name) or {}
+        given = alternatives.options.get(name) or {}
         try:
             own = _list_divisions(MECHANISMS[name].configured(given), splits)
             for budget, (split, (shares, priority)) in product(budgets, own.items()):
                 scenario, asked = facts.prepare(name, budget, given, shares=shares, priority=priority)
                 rows.append((scenario, split, _choose_likely_branch(asked, expected)))
                 if asked.fork is not None:
-                    forks[_describe_branch(scenario.mechanism, rows[-1][2])] = None
+                    branches[_describe_branch(scenario.mechanism, rows[-1][2])] = None
         except (SpecError, BudgetError) as error:
-            if ways.mechanisms is not None or given:
+            if alternatives.mechanisms is not None or given:
                 raise
             skipped[name] = str(error)
     if not rows:
         raise SpecError("no mechanism can be released on such data: " + "; ".join(skipped.values()))
-    return rows, skipped, list(forks)
+    return rows, skipped, list(branches)
 
 
 def find_useless_levels(
@@ -402,7 +402,7 @@ def list_splits(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares
 
 
 def _list_divisions(
-    mechanism: Mechanism, ways: Mapping[str, Shares | None]
+    mechanism: Mechanism, splits: Mapping[str, Shares | None]
 ) -> dict[str, tuple[Shares | None, str | None]]:
     """By the name of each split that a mechanism is predicted with, the shares or the priority to divide by.
 
@@ -410,13 +410,13 @@ def _list_divisions(
     themselves, once; shares that are given beside them are left to `prepare`, which refuses them as a release would.
     """
     if mechanism.leaves_only:
-        return {list(ways)[-1]: (None, None)}
+        return {list(splits)[-1]: (None, None)}
     given: dict[str, tuple[Shares | None, str | None]] = {
-        split: (shares, None) for split, shares in ways.items() if shares is not None
+        split: (shares, None) for split, shares in splits.items() if shares is not None
     }
     if mechanism.divides_itself:
         return given or {BANDS: (None, None)}
-    return {split: given.get(split, (None, split)) for split in ways}
+    return {split: given.get(split, (None, split)) for split in splits}
 
 
 def choose_by_prediction(
@@ -475,11 +475,11 @@ def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int]
     return found.astype(np.int64)
 
 
-def _choose_likely_branch(asked: Plan, expected: ExpectedCounts) -> Plan:
+def _choose_likely_branch(plan: Plan, expected: ExpectedCounts) -> Plan:
     """The way that a plan takes at its fork if totals are as the prior says; the plan itself where it has none."""
-    if asked.fork is None:
-        return asked
-    return asked.branch(few=bool(expected.totals.mean() < float(asked.fork.fewer_than)))
+    if plan.fork is None:
+        return plan
+    return plan.branch(few=bool(expected.totals.mean() < float(plan.fork.fewer_than)))
 
 
 def _describe_branch(chosen: Mechanism, likely: Plan) -> str:
@@ -491,10 +491,10 @@ def _describe_branch(chosen: Mechanism, likely: Plan) -> str:
     )
 
 
-def _spent(asked: Plan, hierarchy: Hierarchy, max_size: int) -> tuple[Fraction, ...]:
+def _spent(plan: Plan, hierarchy: Hierarchy, max_size: int) -> tuple[Fraction, ...]:
     """What each level gets of the budget, in all its questions; where bands divide it, the mean over the sizes."""
     spent = [Fraction(0)] * hierarchy.depth
-    for question in asked.questions:
+    for question in plan.questions:
         band = question.sizes
         spent[question.level] += question.share * (
             1 if band is None else Fraction(band.last - band.first + 1, max_size)

@@ -7,6 +7,7 @@ from tallytree.lab import Truth
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import choose
 from tallytree.publish.release.release_run import Publication, estimate_release
+from tallytree.publish.report import accuracy
 from tallytree.publish.report.accuracy import CONFIDENCE, MOST_OF_A_REGION, find_differences
 from tallytree.publish.report.cells import Cells
 
@@ -58,3 +59,20 @@ def _private():
     from tests.oracles.example import made_up
 
     return made_up(1, public_totals=True)
+
+
+def test_on_a_large_tree_fewer_comparisons_are_tried_and_as_many_are_counted(monkeypatch):
+    counts = np.tile(np.array([400, 300, 200, 100, 50, 25]), (LEAVES, 1))
+    counts[4, 5] = 900
+    before, tried = accuracy.answer_queries, []
+
+    def count(release, queries, **how):
+        tried.append(len(queries))
+        return before(release, queries, **how)
+
+    monkeypatch.setattr(accuracy, "MOST_WORK", 0)
+    monkeypatch.setattr(accuracy, "answer_queries", count)
+    found = compared(counts, 5, public_totals=False)
+    assert tried[0] <= 2 * accuracy.FEWEST_TRIED  # with the parents
+    assert found.compared == LEAVES * 7
+    assert found.found[0].region == 5
