@@ -32,10 +32,9 @@ from tallytree.estimate.matching import match_groups
 from tallytree.lab.datasets import make
 from tallytree.lab.truth import Truth
 from tallytree.mechanisms import MECHANISMS, Mechanism, count_of_counts
-from tallytree.privacy.noise.draws import discrete_laplace
+from tallytree.privacy.noise.samplers import discrete_laplace
 from tallytree.privacy.plan import Plan
-from tallytree.privacy.run import measure
-from tallytree.privacy.views import AT_A_TIME
+from tallytree.privacy.run import AT_A_TIME, measure
 
 CASES = {"Hc": "cumulative", "Hg": "sorted-sizes", "Hg-l1": "sorted-sizes-l1", "node": "sorted-sizes"}
 BUDGET = tt.Budget(epsilon=1)

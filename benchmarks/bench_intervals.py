@@ -29,7 +29,7 @@ from tallytree.estimate.intervals.typical import REPLICATES, Simulation, typical
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.noise.draws import discrete_laplace
+from tallytree.privacy.noise.samplers import discrete_laplace
 
 BUDGET = tt.Budget(epsilon=1)
 

@@ -102,7 +102,7 @@ def step_release(folder: Path, scale: float, stages: Stages) -> None:
     from tallytree.command.command_options import ReleaseOptions
     from tallytree.command.make import _make
     from tallytree.command.release_spec import ReleaseSpec
-    from tallytree.privacy.run import UNPAID
+    from tallytree.privacy.ledger import UNPAID
     from tallytree.publish.run_folder import RunFolder
 
     out, spec = folder / "release", ReleaseSpec.load(folder / wanted_spec(folder))

@@ -20,8 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tallytree.core.kernels import blocks, in_threads
-from tallytree.privacy.noise import draws as noise
-from tallytree.privacy.noise import opendp as opendp_noise
+from tallytree.privacy.noise import samplers as noise
 from tallytree.privacy.noise.keystream import Keystream
 
 LAPLACE_SCALES = [1, 30, 60, 10_000, 5_000_000]
@@ -64,12 +63,9 @@ def numpy_gaussian(variance: float, size: int) -> np.ndarray:
 def cases() -> list[tuple[str, int, Callable, Callable, Callable]]:
     """Kind, parameter, and the three ways to draw it."""
     return [
+        *(("laplace", scale, noise.discrete_laplace, noise.opendp_laplace, numpy_laplace) for scale in LAPLACE_SCALES),
         *(
-            ("laplace", scale, noise.discrete_laplace, opendp_noise.discrete_laplace, numpy_laplace)
-            for scale in LAPLACE_SCALES
-        ),
-        *(
-            ("gaussian", variance, noise.discrete_gaussian, opendp_noise.discrete_gaussian, numpy_gaussian)
+            ("gaussian", variance, noise.discrete_gaussian, noise.opendp_gaussian, numpy_gaussian)
             for variance in GAUSSIAN_VARIANCES
         ),
     ]

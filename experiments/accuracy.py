@@ -38,10 +38,11 @@ from tallytree.lab import Results, Truth, compare
 from tallytree.lab.datasets import make
 from tallytree.lab.oracle import oracle
 from tallytree.mechanisms import MECHANISMS, Mechanism
+from tallytree.mechanisms.budget_allocation import Shares
 from tallytree.mechanisms.tallytree import Tallytree
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, one_entity
-from tallytree.privacy.plan import Plan, Shares
+from tallytree.privacy.plan import Plan
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 EPSILONS = ("0.1", "0.3", "1", "3")

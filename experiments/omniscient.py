@@ -20,9 +20,9 @@ from tallytree.core.arrays import Floats
 from tallytree.core.errors import SpecError
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import Estimate
+from tallytree.mechanisms.budget_allocation import Shares, every_level, level_shares
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_entity
-from tallytree.privacy.plan import Shares, every_level, level_shares
 
 NOT_PRIVATE = "NOT PRIVATE: noise only where the true counts are not zero; counts may be negative and need not add up"
 

@@ -29,7 +29,7 @@ from tallytree.domain.edit_rules import Below, Has, Implies, Role, SizeClass, St
 from tallytree.lab.microdata import HouseholdTruth
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.marginals import method
 from tallytree.synthesis.sampling import draw
@@ -188,7 +188,7 @@ def run(
         truth = HouseholdTruth(truth.name, codes)
     workload, plain = all_sets(codes.schema), all_sets(case.truth.schema)
     budget = Budget(epsilon=epsilon, delta=f"1/{codes.number**2}")
-    neighbours = HouseholdNeighbours(HouseholdUnit("one_group"), codes.schema.max_persons)
+    neighbours = HouseholdNeighbours(PrivacyUnit("one_group"), codes.schema.max_persons)
     chance = seeded("plausible", name, epsilon, number, with_structure)
     tables = PrivateTables(truth.households(), neighbours, budget, randomness=chance)
     started = time.perf_counter()

@@ -34,7 +34,7 @@ from tallytree.domain.edit_rules import Structure
 from tallytree.lab.microdata import HouseholdTruth, residual
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.marginals import method
 from tallytree.synthesis.sampling import draw
@@ -80,7 +80,7 @@ def judged(name: str, case: Case, drawn: HouseholdCodes) -> Row:
 def run_method(name: str, case: Case, which: str, epsilon: str, number: int) -> Row:
     """A method of the project, without roles and rules."""
     codes = case.truth.codes
-    neighbours = HouseholdNeighbours(HouseholdUnit("one_group"), codes.schema.max_persons)
+    neighbours = HouseholdNeighbours(PrivacyUnit("one_group"), codes.schema.max_persons)
     chance = seeded("rivals", name, which, epsilon, number)
     tables = PrivateTables(case.truth.households(), neighbours, budget_of(case, epsilon), randomness=chance)
     started = time.perf_counter()

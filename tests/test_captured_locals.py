@@ -21,7 +21,7 @@ from tallytree.core.errors import TallytreeError
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.truth import seeded
 from tallytree.privacy import measure
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan, Question
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.tables import GroupSizes, Sealed
@@ -109,14 +109,14 @@ def reading_households():
 
 def asking_rounds():
     households = read_households(HOMES, PERSONS, schema=SCHEMA, household_id="home", oversize="subsample")
-    neighbours = HouseholdNeighbours(HouseholdUnit("one_group_added_or_removed"), 2)
+    neighbours = HouseholdNeighbours(PrivacyUnit("one_group_added_or_removed"), 2)
     # Noise this large, with this seed, makes no noisy count look like the private one.
     tables = PrivateTables(households, neighbours, Budget(rho="1e-6"), randomness=seeded(0))
     kind = Marginal("households", household=("kind",))
 
     def ask():
         tables.measure(kind, Fraction(1, 4_000_000))
-        tables.measure_cells(kind, [0, 1], Fraction(1, 4_000_000))
+        tables.measure(kind, Fraction(1, 4_000_000), cells=[0, 1])
         tables.select([kind], [np.zeros(8000, np.int64)], Fraction(1, 2000))
         tables.select_cell([kind], [np.zeros(8000, np.int64)], Fraction(1, 2000))
 
@@ -152,12 +152,12 @@ def test_no_error_shows_a_private_value_wherever_it_happens(operation, points):
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, ValueError, OSError])
 def test_failing_noise_shows_nothing(monkeypatch, kind):
-    import tallytree.privacy.noise.draws
+    import tallytree.privacy.noise.samplers
 
     def fail(*_):
         raise kind("quoted: 987654321") if kind is not KeyboardInterrupt else kind
 
-    monkeypatch.setattr(tallytree.privacy.noise.draws, "discrete_laplace", fail)
+    monkeypatch.setattr(tallytree.privacy.noise.samplers, "discrete_laplace", fail)
     with pytest.raises(kind if kind in (KeyboardInterrupt, MemoryError) else RuntimeError) as raised:
         measuring()()
     check_nothing_shown(raised.value)

@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from tallytree.planning.report import PlanReport as PlanReport
     from tallytree.planning.report import plan as plan
     from tallytree.privacy.budget import Budget as Budget
-    from tallytree.privacy.household_neighbours import HouseholdNeighbours as HouseholdNeighbours
-    from tallytree.privacy.household_neighbours import HouseholdUnit as HouseholdUnit
     from tallytree.privacy.ledger import Ledger as Ledger
     from tallytree.privacy.measurements import Measurements as Measurements
+    from tallytree.privacy.neighbours import HouseholdNeighbours as HouseholdNeighbours
     from tallytree.privacy.neighbours import Neighbours as Neighbours
     from tallytree.privacy.neighbours import PrivacyUnit as PrivacyUnit
     from tallytree.privacy.neighbours import one_entity as one_entity
@@ -74,13 +73,12 @@ _MODULES = {
     "tables.reading": "read",
     "tables.households": "Households read_households",
     "tables.codebook": "schema_from_codebook schema_from_sample",
-    "privacy.neighbours": "Neighbours PrivacyUnit one_entity one_group",
+    "privacy.neighbours": "HouseholdNeighbours Neighbours PrivacyUnit one_entity one_group",
     "privacy.budget": "Budget",
     "privacy.plan": "Plan",
     "privacy.measurements": "Measurements",
     "privacy.run": "measure",
     "privacy.ledger": "Ledger",
-    "privacy.household_neighbours": "HouseholdNeighbours HouseholdUnit",
     "synthesis.workload": "Workload",
     "planning.prior": "Prior",
     "planning.report": "PlanReport plan",

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from tallytree import Attribute, HouseholdNeighbours, HouseholdUnit, Marginal, SpecError
+from tallytree import Attribute, HouseholdNeighbours, Marginal, PrivacyUnit, SpecError
 from tallytree.command.spec import is_for_synthesis
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tests.command.test_release_spec import GOOD as RELEASE
@@ -85,7 +85,7 @@ def test_a_spec_reads_with_paths_relative_to_itself(write):
     )
     assert spec.budget.amount == Fraction(1, 2)
     assert spec.options == {"rounds": 3, "totals_share": 0.1, "empty": True}
-    assert spec.neighbours() == HouseholdNeighbours(HouseholdUnit("one_group"), 3)
+    assert spec.neighbours() == HouseholdNeighbours(PrivacyUnit("one_group"), 3)
     assert spec.chosen_workload(households.schema) is None
     assert (spec.ledger, spec.release, spec.region) == (None, None, None)
 

@@ -66,8 +66,8 @@ CALLS = {
     },
     tt.Category: {"name": "tenure", "values": ("owned", "rented"), "decided_by": "group", "other": None},
     tt.Categories: {"columns": (tt.Category("tenure", ("owned", "rented"), "group"),)},
-    tt.HouseholdNeighbours: {"unit": tt.HouseholdUnit(), "max_persons": 3},
-    tt.HouseholdUnit: {"kind": "one_group"},
+    tt.HouseholdNeighbours: {"unit": tt.PrivacyUnit("one_group"), "max_persons": 3},
+    tt.PrivacyUnit: {"kind": "one_group"},
     tt.Ledger: {"path": "nowhere.db"},
     tt.Marginal: {"of": "households", "household": ("tenure",), "person": (), "size": False, "roles": ()},
     tt.Role: {

@@ -15,6 +15,7 @@ from tallytree.core.display import table
 from tallytree.core.names import briefly, visible
 from tallytree.lab.results import Results
 from tallytree.lab.truth import Truth
+from tallytree.privacy.ledger import Expense
 from tallytree.publish.verify import Check, Verification
 from tests.synthesis.made_up import made_up as made_up_households
 
@@ -40,8 +41,8 @@ def a_ledger(folder):
     ledger = tt.Ledger(folder / "ledger.db")
     neighbours = tt.Neighbours(tt.one_entity(), 5, False)
     ledger.open(NASTY, tt.Budget(epsilon=3), neighbours)
-    ledger.reserve(NASTY, tt.Budget(epsilon="1/3"), neighbours)
-    ledger.reserve(NASTY, tt.Budget(epsilon=1), neighbours)
+    ledger.reserve(Expense(NASTY, tt.Budget(epsilon="1/3"), neighbours))
+    ledger.reserve(Expense(NASTY, tt.Budget(epsilon=1), neighbours))
     return ledger
 
 

@@ -12,10 +12,10 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.joint_tables import joint_counts
 from tallytree.estimate.simplex import integer_simplex, simplex_threshold
 from tallytree.lab.truth import Truth, seeded_measurements
+from tallytree.mechanisms.budget_allocation import every_level
 from tallytree.mechanisms.pgsr import joint_counts as joint_counts_mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_group
-from tallytree.privacy.plan import every_level
 from tests.oracles.joint import least_by_enumeration, proved_counts, rows_with_total, squares
 from tests.oracles.trees import adds_up, even_tree, random_tree, two_sided_geometric
 

@@ -14,10 +14,10 @@ from tallytree.estimate import non_increasing
 from tallytree.estimate.joint_tables import joint_cumulative
 from tallytree.estimate.least_squares import tree_least_squares
 from tallytree.lab.truth import Truth, seeded_measurements
+from tallytree.mechanisms.budget_allocation import every_level
 from tallytree.mechanisms.pgsr import joint_cumulative as joint_cumulative_mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import one_entity
-from tallytree.privacy.plan import every_level
 from tests.oracles.joint import (
     dense_least_squares,
     falling_rows,

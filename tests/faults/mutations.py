@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 import tallytree.publish.release.table_layout as partition
 from tallytree import Budget, Ledger, Release, one_entity, one_group, release, verify
 from tallytree.core.errors import TallytreeError
+from tallytree.privacy.ledger import Expense
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.publish.verify import Verification
 from tests.faults.tally import Tally
@@ -504,7 +505,7 @@ def _ledger() -> Path:
     for name in ("one", "two"):
         book.open(name, Budget(rho=10), relation)
         for _ in range(3):
-            book.record(book.reserve(name, Budget(epsilon=1), relation, f"files of {name}").number, "0" * 64)
+            book.record(book.reserve(Expense(name, Budget(epsilon=1), relation, f"files of {name}")).number, "0" * 64)
     book.link(["one", "two"], Budget(rho=15))
     return path
 

@@ -26,7 +26,7 @@ from tallytree.core.errors import TallytreeError
 from tallytree.domain.categories import Categories
 from tallytree.lab.truth import seeded
 from tallytree.mechanisms import MECHANISMS, Mechanism
-from tallytree.privacy.noise.randomness import Randomness
+from tallytree.privacy.noise import Randomness
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.run import measure_with
 from tallytree.publish.memory import count_listed, refuse_beyond_memory

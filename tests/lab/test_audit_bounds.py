@@ -22,7 +22,7 @@ from tallytree.lab.audit.verdicts import (
 )
 from tallytree.lab.audit.worlds import PEOPLE, group_sizes, pairs, tree
 from tallytree.lab.truth import measured_without_noise, seeded
-from tallytree.privacy.plan import every_level
+from tallytree.mechanisms.budget_allocation import every_level
 from tallytree.privacy.run import measure_with
 
 

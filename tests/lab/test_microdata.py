@@ -16,7 +16,7 @@ from tallytree.lab.microdata import (
     model_errors,
 )
 from tallytree.lab.rivals.mwem import Histogram
-from tallytree.privacy.household_neighbours import HouseholdUnit
+from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.synthesis.workload import Workload, all_sets
 from tallytree.tables.contingency import grouped
 from tests.oracles.households import count, schema_of
@@ -74,7 +74,7 @@ def test_a_comparison_has_a_row_for_every_run_and_repeats_itself(kind):
 
     def rows(seed):
         found = compare_synthesis(
-            made, workload, options, [Budget(rho=1), Budget(rho=2)], unit=HouseholdUnit(kind), runs=2, seed=seed
+            made, workload, options, [Budget(rho=1), Budget(rho=2)], unit=PrivacyUnit(kind), runs=2, seed=seed
         )
         return [{name: value for name, value in row.items() if name != "seconds"} for row in found]
 

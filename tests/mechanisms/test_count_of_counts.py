@@ -17,7 +17,7 @@ from tallytree.mechanisms.count_of_counts import DEVIATIONS_ABOVE_LARGEST, MATCH
 from tallytree.privacy import Neighbours
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.privacy.noise.draws import laplace_variance
+from tallytree.privacy.noise.samplers import laplace_variance
 from tallytree.publish.release.release_run import choose_for, estimate_release
 from tests.oracles.example import made_up
 from tests.oracles.trees import random_tree

@@ -9,7 +9,7 @@ import numpy as np
 
 from tallytree.core.arrays import Floats
 from tallytree.estimate.intervals.tails import COARSE_BELOW, MOST_COPIES, SHAPE_MARGIN, Tail, noise_tail
-from tallytree.privacy.accounting import NoiseKind
+from tallytree.privacy.noise import NoiseKind
 
 
 def beyond(tail: Tail, places: Floats) -> Floats:

@@ -14,11 +14,11 @@ from tallytree.domain.histogram import earth_movers_distance, l1_distance
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose, prepare
+from tallytree.mechanisms.budget_allocation import choose_shares, priority_shares
 from tallytree.planning.goals import Goal, suggest
 from tallytree.planning.report import Alternatives, choose_by_prediction, predict_errors
 from tallytree.planning.simulation import Effort, PublicFacts, half_widths, shrink_tree
 from tallytree.privacy import Neighbours
-from tallytree.privacy.plan import divided, priority_shares
 from tests.oracles.example import made_up
 
 ENTITY = one_entity()
@@ -42,11 +42,11 @@ def test_priorities_are_geometric_shares():
     assert priority_shares(TREE, "upper") == (Fraction(4, 7), Fraction(2, 7), Fraction(1, 7))
     assert priority_shares(TREE, "leaves") == (Fraction(1, 7), Fraction(2, 7), Fraction(4, 7))
     assert priority_shares(TREE, "balanced") == (Fraction(1, 3),) * 3
-    assert divided(TREE, [1, 2, 3], None) == [1, 2, 3]
+    assert choose_shares(TREE, [1, 2, 3], None) == [1, 2, 3]
     with pytest.raises(SpecError, match="unknown priority 'lower'; expected upper, balanced, leaves"):
         priority_shares(TREE, "lower")
     with pytest.raises(SpecError, match="give one of them"):
-        divided(TREE, [1, 2, 3], "upper")
+        choose_shares(TREE, [1, 2, 3], "upper")
 
 
 def test_a_release_spends_by_priority():

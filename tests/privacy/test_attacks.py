@@ -19,9 +19,9 @@ from tallytree.lab.audit.releases import Distinguisher, Setting
 from tallytree.lab.audit.verdicts import lower_bound
 from tallytree.lab.audit.worlds import PEOPLE, group_sizes, pairs
 from tallytree.lab.truth import measured_without_noise, seeded, seeded_measurements
+from tallytree.mechanisms.budget_allocation import every_level
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.privacy.noise.draws import discrete_gaussian, discrete_laplace
-from tallytree.privacy.plan import every_level
+from tallytree.privacy.noise.samplers import discrete_gaussian, discrete_laplace
 from tallytree.privacy.run import measure
 from tallytree.publish.release.release_statement import privacy_statement, public_facts
 

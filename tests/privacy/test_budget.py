@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallytree import Budget, BudgetError, Hierarchy, SpecError, one_entity
-from tallytree.privacy.accounting import cost_of, scale_for
-from tallytree.privacy.budget import as_decimal, epsilon_of, exact, largest_rho
+from tallytree.mechanisms.budget_allocation import every_level, level_shares
+from tallytree.privacy.budget import as_decimal, cost_of, epsilon_of, exact, largest_rho, scale_for
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.privacy.plan import Plan, Question, every_level, level_shares
+from tallytree.privacy.plan import Plan, Question
 from tallytree.publish.statement import guarantee
 
 TREE = Hierarchy.from_levels({"state": ["A", "B"], "county": ["a", "b"]}, ["state", "county"])

@@ -13,6 +13,7 @@ from tallytree.domain.histogram import at_least
 from tallytree.lab.truth import measured_without_noise
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget, Neighbours, Plan, Question, Sensitivity, measure
+from tallytree.privacy.relations import describe_relation, relation_to_json, sizes_from_json
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import categories as oracle
 
@@ -158,9 +159,9 @@ def test_members_go_with_neither_a_public_list_nor_dropped_rows():
 @pytest.mark.parametrize("who", ["group", "members"])
 def test_the_relation_says_who_decides_and_comes_back_from_plain_values(who):
     relation = Neighbours(one_group(), 3, False, categories=BY[who])
-    assert ("which the group decides" if who == "group" else "which its members decide") in relation.describe()
-    assert ("within its region and sort" in relation.describe()) == (who == "group")
-    assert Neighbours.from_json(relation.to_json()) == relation
+    assert ("which the group decides" if who == "group" else "which its members decide") in describe_relation(relation)
+    assert ("within its region and sort" in describe_relation(relation)) == (who == "group")
+    assert sizes_from_json(relation_to_json(relation)) == relation
     assert relation != Neighbours(one_group(), 3, False)
     assert "categories" not in Neighbours(one_group(), 3, False).to_json()
 

@@ -10,9 +10,10 @@ import pytest
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, SpecError, one_entity, one_group
 from tallytree.lab.truth import seeded
 from tallytree.privacy import Neighbours, Plan, Question
+from tallytree.privacy.ledger import Charge
 from tallytree.privacy.measurements import Passed, Settled
 from tallytree.privacy.plan import Band, Fork, shares_at_sizes
-from tallytree.privacy.run import Charge, measure_with
+from tallytree.privacy.run import measure_with
 from tallytree.tables import GroupSizes, Sealed
 from tests.privacy.test_bands import random_questions, worst_losses
 from tests.privacy.test_neighbours import RELATIONS

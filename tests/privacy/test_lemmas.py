@@ -10,12 +10,12 @@ import pytest
 
 from tallytree import Budget, Hierarchy, SpecError, one_entity, one_group, read
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.privacy import Neighbours, Plan, Question, Sensitivity, every_level
-from tallytree.privacy.accounting import cost_of, scale_for
-from tallytree.privacy.budget import epsilon_of, largest_rho
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.mechanisms.budget_allocation import every_level
+from tallytree.privacy import Neighbours, Plan, Question, Sensitivity
+from tallytree.privacy.budget import cost_of, epsilon_of, largest_rho, scale_for
 from tallytree.privacy.measurements import Settled
-from tallytree.privacy.noise.randomness import cryptographic
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
+from tallytree.privacy.noise import cryptographic
 from tallytree.privacy.run import measure_with
 from tallytree.privacy.selection import candidates, cost_of_selection
 from tallytree.tables.households import read_households
@@ -123,7 +123,7 @@ def worst_run(unit, *, cheat=1):
     fit into the budget, and every outcome of every branch is gone through.
     """
     budget = Fraction(5, 2)
-    relation = HouseholdNeighbours(HouseholdUnit(unit), SCHEMA.max_persons)
+    relation = HouseholdNeighbours(PrivacyUnit(unit), SCHEMA.max_persons)
     bounds = np.concatenate(
         [np.full(table.cells(SCHEMA), relation.cells_sensitivity(table, 1, SCHEMA).l1) for table in TABLES]
     )

@@ -4,15 +4,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-import tallytree.privacy.noise.draws
-import tallytree.privacy.noise.opendp
-import tallytree.privacy.views
+import tallytree.privacy.noise.samplers
+import tallytree.privacy.run
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, SpecError, measure, one_entity
 from tallytree.lab.truth import Truth, seeded, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.privacy import Neighbours, Plan, Question, every_level, one_group
+from tallytree.mechanisms.budget_allocation import every_level
+from tallytree.privacy import Neighbours, Plan, Question, one_group
 from tallytree.privacy.measurements import Settled
-from tallytree.privacy.noise.draws import laplace_variance
+from tallytree.privacy.noise.samplers import laplace_variance
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.neighbours import listed
 
@@ -59,13 +59,13 @@ def test_noise_is_drawn_and_the_ledger_charged_before_private_counts_are_touched
             events.append("ledger")
             return super().reserve(*arguments, **options)
 
-    real = tallytree.privacy.noise.draws.discrete_laplace
+    real = tallytree.privacy.noise.samplers.discrete_laplace
 
     def draw(scale, size):
         events.append("noise")
         return real(scale, size)
 
-    monkeypatch.setattr(tallytree.privacy.noise.draws, "discrete_laplace", draw)
+    monkeypatch.setattr(tallytree.privacy.noise.samplers, "discrete_laplace", draw)
     data = GroupSizes(TREE, 4, Watched(LEAVES), name="people")
     ledger = WatchedLedger(tmp_path / "ledger.db")
     ledger.open("people", Budget(epsilon=1), Neighbours.of(data, one_entity()))
@@ -216,7 +216,7 @@ def test_the_ledger_comes_first_and_noise_before_private_counts_in_both_stages(m
             events.append("ledger")
             return super().reserve(*arguments, **options)
 
-    real = tallytree.privacy.noise.draws.discrete_laplace
+    real = tallytree.privacy.noise.samplers.discrete_laplace
 
     def draw(scale, size):
         events.append(f"noise {size}")
@@ -226,8 +226,8 @@ def test_the_ledger_comes_first_and_noise_before_private_counts_in_both_stages(m
         events.append("settle")
         return Settled(TREE.aggregate(np.array([2, 0, 2, 1])), 2)
 
-    monkeypatch.setattr(tallytree.privacy.noise.draws, "discrete_laplace", draw)
-    monkeypatch.setattr(tallytree.privacy.views, "AT_A_TIME", 3)
+    monkeypatch.setattr(tallytree.privacy.noise.samplers, "discrete_laplace", draw)
+    monkeypatch.setattr(tallytree.privacy.run, "AT_A_TIME", 3)
     data = few(sealed=Watched, name="people")
     ledger = WatchedLedger(tmp_path / "ledger.db")
     ledger.open("people", Budget(epsilon=1), Neighbours.of(data, one_entity()))

@@ -8,10 +8,11 @@ import pytest
 
 from tallytree import SpecError, one_entity, one_group
 from tallytree.domain.histogram import at_least
-from tallytree.privacy import Neighbours, PrivacyUnit, Sensitivity, every_level
-from tallytree.privacy.accounting import scale_for
-from tallytree.privacy.budget import Budget
-from tallytree.privacy.views import _chain, view_of
+from tallytree.mechanisms.budget_allocation import every_level
+from tallytree.privacy import Neighbours, PrivacyUnit, Sensitivity
+from tallytree.privacy.budget import Budget, scale_for
+from tallytree.privacy.relations import describe_relation, relation_to_json, sizes_from_json
+from tallytree.privacy.run import _chain, view_of
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import neighbours as oracle
 
@@ -195,18 +196,18 @@ def test_one_group_refuses_split_groups_and_dropped_rows_with_the_reason():
 
 def test_the_relation_in_words_says_what_is_protected():
     row = Neighbours.of(sizes(), one_entity())
-    assert "a row is what is protected" in row.describe()
-    assert "one entity" in replace(row, entity_column=True).describe()
-    assert "at most 4 rows" in replace(row, entity_column=True, rows_per_entity=4).describe()
-    assert "between 0 and 7" in replace(row, quantity_bound=7).describe()
-    assert "'3 or more'" in row.describe()
-    assert "public" in replace(row, public_totals=True).describe()
-    assert "added, removed" in Neighbours.of(sizes(), one_group()).describe()
+    assert "a row is what is protected" in describe_relation(row)
+    assert "one entity" in describe_relation(replace(row, entity_column=True))
+    assert "at most 4 rows" in describe_relation(replace(row, entity_column=True, rows_per_entity=4))
+    assert "between 0 and 7" in describe_relation(replace(row, quantity_bound=7))
+    assert "'3 or more'" in describe_relation(row)
+    assert "public" in describe_relation(replace(row, public_totals=True))
+    assert "added, removed" in describe_relation(Neighbours.of(sizes(), one_group()))
 
 
 def test_relations_round_trip_and_bad_ones_are_refused():
     for relation in RELATIONS:
-        assert Neighbours.from_json(relation.to_json()) == relation
+        assert sizes_from_json(relation_to_json(relation)) == relation
     with pytest.raises(SpecError, match="unknown privacy unit"):
         PrivacyUnit("household")
     with pytest.raises(SpecError, match="max_size"):

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tallytree.privacy.views
+import tallytree.privacy.run
+from tallytree.privacy.measurements import list_starts
 from tallytree.privacy.plan import Band
-from tallytree.privacy.views import SMALL, add_sizes, list_starts, noisy_lists
+from tallytree.privacy.run import SMALL, add_sizes, noisy_lists
 from tests.oracles import neighbours as oracle
 from tests.oracles.views import sorted_sizes
 
@@ -41,7 +42,7 @@ def test_lists_of_any_length_are_the_largest_sizes_whatever_the_parts(given_regi
     counts = np.array([row for row, _ in given_regions])
     lengths = np.array([length for _, length in given_regions])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tallytree.privacy.views, "AT_A_TIME", part)
+        patch.setattr(tallytree.privacy.run, "AT_A_TIME", part)
         found = noisy_lists(silence, counts, first_size, lengths, small=small)
     assert found.dtype == (np.int32 if small else np.int64)
     assert found.tolist() == expected(counts, first_size, lengths)
@@ -49,7 +50,7 @@ def test_lists_of_any_length_are_the_largest_sizes_whatever_the_parts(given_regi
 
 @pytest.mark.parametrize("part", [1, 3, 5, 1000])
 def test_every_place_gets_its_own_noise_once(monkeypatch, part):
-    monkeypatch.setattr(tallytree.privacy.views, "AT_A_TIME", part)
+    monkeypatch.setattr(tallytree.privacy.run, "AT_A_TIME", part)
     counts, lengths = np.array([[2, 1, 0], [0, 0, 0], [1, 1, 5]]), np.array([4, 2, 6])
     asked = []
 
@@ -107,7 +108,7 @@ def test_a_list_of_a_band_holds_what_each_group_has_within_it(given_regions, fir
     lengths = np.array([length for _, length in given_regions])
     band = Band(first, first + more)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tallytree.privacy.views, "AT_A_TIME", part)
+        patch.setattr(tallytree.privacy.run, "AT_A_TIME", part)
         found = noisy_lists(silence, counts, first_size, lengths, small=True, band=band)
     whole = expected(counts, first_size, lengths)
     assert found.tolist() == [len(set(range(1, size + 1)) & set(range(first, first + more + 1))) for size in whole]

@@ -199,7 +199,7 @@ def synthesized(column, unit, ledger):
 
 def test_a_synthesis_by_another_household_column_needs_a_statement(tmp_path):
     ledger = tt.Ledger(tmp_path / "ledger.db")
-    relation = tt.HouseholdNeighbours(tt.HouseholdUnit(), 3, columns={"group": "home"})
+    relation = tt.HouseholdNeighbours(tt.PrivacyUnit("one_group"), 3, columns={"group": "home"})
     ledger.open("homes", tt.Budget(rho=1), relation)
     synthesized("home", "one_group", ledger)
     with pytest.raises(tt.BudgetError, match=r"(?s)Nothing was spent.*'home'.*'firm'"):

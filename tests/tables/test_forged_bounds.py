@@ -13,8 +13,9 @@ import pytest
 from tallytree import Budget, Hierarchy, one_entity, read
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Attribute, Schema
-from tallytree.privacy import Neighbours, every_level, measure
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.mechanisms.budget_allocation import every_level
+from tallytree.privacy import Neighbours, measure
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.tables import GroupSizes
 from tallytree.tables.households import Households, read_households
@@ -99,12 +100,12 @@ def test_group_sizes_cannot_be_measured_under_other_bounds(sizes, forge, changes
 @pytest.mark.parametrize("forge", FORGERIES, ids=NAMES)
 @pytest.mark.parametrize("changes", [{"schema": TIGHT}, {"oversize": "drop"}, {"name": "other"}], ids=str)
 def test_households_cannot_be_measured_under_other_bounds(households, forge, changes):
-    neighbours = HouseholdNeighbours(HouseholdUnit(), changes.get("schema", LOOSE).max_persons)
+    neighbours = HouseholdNeighbours(PrivacyUnit("one_group"), changes.get("schema", LOOSE).max_persons)
     with pytest.raises((TypeError, AttributeError)):
         PrivateTables(forge(households, **changes), neighbours, Budget(rho=1))
 
 
 def test_what_was_read_can_be_measured(sizes, households):
     assert Neighbours.of(sizes, one_entity()).quantity_bound == 9
-    PrivateTables(households, HouseholdNeighbours(HouseholdUnit(), 5), Budget(rho=1)).close()
+    PrivateTables(households, HouseholdNeighbours(PrivacyUnit("one_group"), 5), Budget(rho=1)).close()
     assert (type(sizes), type(households)) == (GroupSizes, Households)

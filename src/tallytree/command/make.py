@@ -31,8 +31,7 @@ from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.demo.country import make_country
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.ledger import ChangedInput, Ledger, Receipt
-from tallytree.privacy.run import UNPAID, Charge
+from tallytree.privacy.ledger import UNPAID, ChangedInput, Charge, Ledger, Receipt
 from tallytree.publish.folder import (
     MANIFEST,
     REPORT,
@@ -102,8 +101,8 @@ def _check(spec: Spec, progress: Progress, charge: Charge = UNPAID) -> tuple[Any
     public = spec.check_public()
     if charge.ledger is not None and spec.name is not None:
         wanted = spec.name, spec.budget, spec.neighbours()
-        charge.ledger.check(*wanted, **charge.flags)  # at once, before the files are read for their digest
-        charge.ledger.check(*wanted, spec.fingerprint(), **charge.flags)
+        charge.ledger.check(charge.of(*wanted))  # at once, before the files are read for their digest
+        charge.ledger.check(charge.of(*wanted, spec.fingerprint()))
     weak = _warn(weaknesses(spec.budget), WeakPromise)
     progress(Stage("reading the data"))
     data = spec.read(progress)

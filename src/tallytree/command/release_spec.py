@@ -34,10 +34,10 @@ from tallytree.domain.categories import Categories
 from tallytree.domain.hierarchy import ROOT, Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import checked_level
+from tallytree.mechanisms.budget_allocation import Priority
+from tallytree.privacy.ledger import Charge
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
-from tallytree.privacy.plan import Priority
-from tallytree.privacy.run import Charge
 from tallytree.publish.release.release_run import (
     CheckedRelease,
     Design,
@@ -366,14 +366,14 @@ class ReleaseSpec(Spec):
 
     def neighbours(self) -> Neighbours:
         """The neighbour relation that `read` would give, without opening the private data."""
-        entity, public = self.privacy.unit == "one_entity", self.categories_are_listed
+        public = self.categories_are_listed
         return Neighbours(
             unit=self.unit,
             max_size=self.data.max_size,
             public_totals=public,
             quantity_bound=self.data.quantity_bound or 1,
-            rows_per_entity=(self.data.rows_per_entity or 1) if entity else 1,
-            entity_column=self.data.entity is not None and entity,
+            rows_per_entity=self.data.rows_per_entity or 1,
+            entity_column=self.data.entity is not None,
             groups_were_split=self.data.on_spanning_group == "split",
             rows_were_bounded=self.data.rows_per_entity is not None,
             categories=self.categories(),

@@ -32,10 +32,10 @@ from tallytree.domain.histogram import size_label
 from tallytree.domain.schema import Attribute, Marginal
 from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.mechanisms import MECHANISMS, mechanism_named
-from tallytree.privacy.accounts import Account, Link
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.chain import Entry
-from tallytree.privacy.neighbours import columns_in_words
+from tallytree.privacy.ledger import Account, Link
+from tallytree.privacy.relations import columns_in_words, describe_relation
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.publish.microdata.synthesis import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS, Synthesis
 from tallytree.publish.microdata.synthesis_run import CheckedSynthesis
@@ -172,7 +172,7 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
         below(_levels(release), space=1),
         facts(
             {
-                "privacy": f"{guarantee(measurements.budget)}. {measurements.neighbours.describe()}",
+                "privacy": f"{guarantee(measurements.budget)}. {describe_relation(measurements.neighbours)}",
                 **({"truncated": told} if (told := truncation(measurements.neighbours)) else {}),
                 "ledger": _of_ledger(measurements.ledgered),
                 "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
@@ -273,7 +273,7 @@ def release_readiness(checked: CheckedRelease, spec: Spec) -> tuple[dict[str, An
         "sizes": [data.first_size, data.max_size],
         "budget": spec.budget.to_json(),
         "unit": checked.neighbours.unit.kind,
-        "protects": checked.neighbours.describe(),
+        "protects": describe_relation(checked.neighbours),
         "mechanism": checked.mechanism.name,
         "areas": len(checked.publication.areas),
         "ledger": spec.ledger_in_words(),
@@ -402,7 +402,7 @@ def synthesis_readiness(checked: CheckedSynthesis, spec: Spec) -> tuple[dict[str
         "counts": workload.queries,
         "budget": spec.budget.to_json(),
         "unit": checked.neighbours.unit.kind,
-        "protects": checked.neighbours.describe(),
+        "protects": describe_relation(checked.neighbours),
         "method": checked.chosen.method.name,
         "ledger": spec.ledger_in_words(),
     }
@@ -460,7 +460,7 @@ def accounts(listed: Iterable[Account], joint: Iterable[Link] = ()) -> Renderabl
         line = f"  {sign}: {_balance(account.spent, account.total, account.left)}"
         parts.append(words(account.name, style="bold") + Text(line, style="default"))
         parts.append(below(Text(f"opened with {_as_given(account.budget)}", style="dim")))
-        parts.append(below(Text(account.neighbours.describe(), style="dim")))
+        parts.append(below(Text(describe_relation(account.neighbours), style="dim")))
         parts.append(below(Text(f"columns: {columns_in_words(account.neighbours)}", style="dim")))
         if account.spendings:
             table = plain_table("", "cost", "reserved", "release id", right=(0,))

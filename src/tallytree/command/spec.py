@@ -31,7 +31,7 @@ from tallytree.core.names import did_you_mean, may_hold_secret
 from tallytree.core.numbers import exact_number, short
 from tallytree.core.progress import Progress, silent
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.run import Charge
+from tallytree.privacy.ledger import Charge
 from tallytree.publish.folder import SPEC
 from tallytree.publish.report import Words
 from tallytree.publish.run_folder import RunFolder

@@ -19,8 +19,8 @@ from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.edit_rules import Below, Has, Implies, Number, Role, Rule, SizeClass, Structure, missing_together
 from tallytree.domain.schema import Attribute, Counted, Marginal, Schema
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
-from tallytree.privacy.run import Charge
+from tallytree.privacy.ledger import Charge
+from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnitKind, PrivacyUnit
 from tallytree.publish.microdata.synthesis import Synthesis
 from tallytree.publish.microdata.synthesis_run import (
     CheckedSynthesis,
@@ -217,9 +217,9 @@ class SynthesisSpec(Spec):
     synthesis: SynthesisSection = Field(default_factory=SynthesisSection)
 
     @property
-    def unit(self) -> HouseholdUnit:
+    def unit(self) -> PrivacyUnit:
         """The privacy unit."""
-        return HouseholdUnit(self.privacy.unit, tuple(self.privacy.same_unit_as))
+        return PrivacyUnit(self.privacy.unit, tuple(self.privacy.same_unit_as))
 
     @property
     def release(self) -> Path | None:

@@ -21,7 +21,7 @@ from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.datasets import DOMAINS, make_households
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.marginals import method
 from tallytree.synthesis.methods import Fitted
@@ -123,7 +123,7 @@ def compare_synthesis(
     methods: Mapping[str, Mapping[str, Any] | None] | Sequence[str],
     budgets: Iterable[Budget],
     *,
-    unit: HouseholdUnit | None = None,
+    unit: PrivacyUnit | None = None,
     runs: int | Sequence[int] = 1,
     seed: object = 0,
     drawn: bool = True,
@@ -138,7 +138,7 @@ def compare_synthesis(
     """
     if workload.schema != truth.schema:
         raise SpecError("the workload is for another schema than the households")
-    neighbours = HouseholdNeighbours(unit or HouseholdUnit(), truth.schema.max_persons)
+    neighbours = HouseholdNeighbours(unit or PrivacyUnit("one_group"), truth.schema.max_persons)
     chosen = methods if isinstance(methods, Mapping) else dict.fromkeys(methods)
     shares = truth.shares(workload)
     for budget in budgets:

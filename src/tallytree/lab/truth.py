@@ -13,10 +13,9 @@ from tallytree.core.names import briefly
 from tallytree.domain.categories import Categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.measurements import Measurements, Settle, Settled
-from tallytree.privacy.noise.draws import checked_scale, checked_variance
+from tallytree.privacy.noise import Randomness
 from tallytree.privacy.noise.keystream import KeyedWords
-from tallytree.privacy.noise.randomness import Randomness
-from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
+from tallytree.privacy.noise.samplers import checked_scale, checked_variance, gaussian_sampler, laplace_sampler
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.run import measure_with
 from tallytree.tables.group_sizes import GroupSizes, Sealed

@@ -29,12 +29,13 @@ from tallytree.core.names import did_you_mean
 from tallytree.core.registry import Registry
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms import count_of_counts, pgsr, tallytree
+from tallytree.mechanisms.budget_allocation import Shares
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism, check_range
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
 from tallytree.privacy.neighbours import Neighbours, View
-from tallytree.privacy.plan import Plan, Shares
+from tallytree.privacy.plan import Plan
 
 __all__ = [
     "MECHANISMS",

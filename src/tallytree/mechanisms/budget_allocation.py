@@ -15,17 +15,33 @@ faster than its root once the noise is below one. Regions of a level count as al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from math import exp, expm1, inf, sqrt
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from tallytree.core.arguments import told
+from tallytree.core.errors import BudgetError, SpecError
+from tallytree.core.names import did_you_mean
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.privacy.budget import Budget
+from tallytree.privacy.budget import Budget, Number, exact
 from tallytree.privacy.measurements import BESIDE_SIZES
-from tallytree.privacy.neighbours import Neighbours, Sensitivity
-from tallytree.privacy.plan import Plan
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, Sensitivity, View
+from tallytree.privacy.plan import Plan, Question
+
+
+class EitherWay(NamedTuple):
+    """Shares from the top level down for each way through a fork."""
+
+    few: tuple[Fraction, ...]
+    many: tuple[Fraction, ...]
+
+
+Shares = Mapping[str, Number] | Sequence[Number] | EitherWay
+Priority = Literal["upper", "balanced", "leaves"]
 
 PARTS = 100  # that the budget is divided into
 POWER = 4  # of the ratios that are added up
@@ -35,6 +51,73 @@ NEGLIGIBLE = 1e-9  # a gain that is not one
 LEAST_ERROR = 1e-6  # of a group: smaller ones are as good as none, and ratios of them say nothing
 LEAST_COST, MOST_COST = 1e-12, 300.0  # beyond, floats would hold nothing or everything
 FEW_ERRORS = 0.25  # a variance: as many whole numbers in a hundred are off by one, or fewer
+
+
+def every_level(
+    view: View, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None
+) -> Plan:
+    """Ask for `view` on every level; shares by level name or from the top down, equal if not given."""
+    parts = level_shares(hierarchy, shares)
+    return Plan(budget, unit, tuple(Question(view, level, share) for level, share in enumerate(parts)))
+
+
+def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: bool = False) -> tuple[Fraction, ...]:
+    """Exact shares from the top level down. Whole numbers and fractions of any sum are read as proportions.
+
+    With `some_without` a level may have none; of a tree by category the root over all categories may be left out.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> level_shares(tree, {"total": 1, "state": 3})
+    (Fraction(1, 4), Fraction(3, 4))
+    """
+    levels = hierarchy.levels
+    optional = [levels[0]] if some_without and hierarchy.by.columns else []
+    if isinstance(shares, EitherWay):
+        raise SpecError("there are shares for each way through a fork, and here is none")
+    given: Any = [1] * hierarchy.depth if shares is None else shares
+    if isinstance(given, Mapping):
+        if unknown := [level for level in given if level not in levels]:
+            hint = did_you_mean(unknown[0], levels)
+            raise SpecError(f"shares name the level {unknown[0]!r}, which there is not; {hint}")
+        if any(level not in given for level in levels if level not in optional):
+            raise SpecError(f"shares must name each level once: {', '.join(levels)}")
+        given = [given.get(level, 0) for level in levels]
+    elif not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise SpecError(f"shares is {told(given)}; expected a number for each level, by name or from the top down")
+    elif optional and len(given) == hierarchy.depth - 1:
+        given = [0, *given]
+    if len(given) != hierarchy.depth:
+        raise SpecError(f"expected {hierarchy.depth} shares ({', '.join(levels)}), not {len(given)}")
+    parts = [exact(share, f"the share of {level}") for share, level in zip(given, levels, strict=True)]
+    if any(part <= 0 for part in parts) and not (some_without and min(parts) >= 0 < sum(parts)):
+        raise BudgetError(
+            "no level's share may be negative, and one must be positive"
+            if some_without
+            else "every level's share must be positive: each level is published, so each must be measured"
+        )
+    return tuple(part / sum(parts) for part in parts)
+
+
+def priority_shares(hierarchy: Hierarchy, priority: str) -> tuple[Fraction, ...]:
+    """Shares by what matters most: `upper` gives each level twice the share of the next, `leaves` half of it.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> priority_shares(tree, "upper")
+    (Fraction(2, 3), Fraction(1, 3))
+    """
+    if not isinstance(priority, str) or priority not in get_args(Priority):
+        raise SpecError(f"unknown priority {told(priority)}; expected {', '.join(get_args(Priority))}")
+    ratio = {"upper": Fraction(1, 2), "balanced": Fraction(1), "leaves": Fraction(2)}[priority]
+    return level_shares(hierarchy, [ratio**level for level in range(hierarchy.depth)])
+
+
+def choose_shares(hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
+    """The shares that were given, or those of a priority; not both."""
+    if priority is None:
+        return shares
+    if shares is not None:
+        raise SpecError("shares and priority both divide the budget over the levels; give one of them")
+    return priority_shares(hierarchy, priority)
 
 
 def balanced_shares(hierarchy: Hierarchy, budget: Budget) -> list[int]:

@@ -26,12 +26,12 @@ from tallytree.estimate.isotonic import counts_of, non_decreasing_in_place, non_
 from tallytree.estimate.matching import SPREAD_RANGE, match_groups
 from tallytree.estimate.nearest import nearest_consistent
 from tallytree.estimate.simplex import nearest_with_total
+from tallytree.mechanisms.budget_allocation import Shares, level_shares
 from tallytree.mechanisms.mechanism import Estimate, Optioned, precisions, read_share
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measurements import BESIDE_SIZES, Measurement, Measurements, Settled
+from tallytree.privacy.measurements import BESIDE_SIZES, Measurement, Measurements, Settled, list_starts
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
-from tallytree.privacy.plan import Plan, Question, Shares, level_shares
-from tallytree.privacy.views import list_starts
+from tallytree.privacy.plan import Plan, Question
 
 DEVIATIONS_ABOVE_LARGEST = 5  # standard deviations of noise by which a measured largest size is raised
 SIZES_PER_GROUP = 10  # with fewer groups than a public largest size divided by this, sizes are taken for sparse

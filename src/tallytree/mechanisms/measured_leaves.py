@@ -28,9 +28,8 @@ from tallytree.core.progress import Tell, nobody
 from tallytree.estimate.allocation import fit_monotone
 from tallytree.estimate.least_squares import add_up, add_up_leaves
 from tallytree.estimate.posterior import NEAR, REACH, Counted, Lists, posterior_under
-from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.privacy.measurements import Measurement, Measurements, list_starts
 from tallytree.privacy.neighbours import View
-from tallytree.privacy.views import list_starts
 
 DEVIATIONS_LONGER = 3  # so much longer than a leaf's number of groups is likely to be is its list
 LIKELY_DEVIATIONS = 3  # what differs from chance by more is taken for true

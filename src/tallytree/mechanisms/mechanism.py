@@ -23,11 +23,11 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.alternating import VALUE_LIMIT
 from tallytree.estimate.checks import SUM_LIMIT
 from tallytree.estimate.least_squares import LEAST_VARIANCE
-from tallytree.privacy.accounting import NOISE_FOR, scale_for
-from tallytree.privacy.budget import Budget, exact
+from tallytree.mechanisms.budget_allocation import Shares, choose_shares, every_level
+from tallytree.privacy.budget import NOISE_FOR, Budget, exact, scale_for
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
-from tallytree.privacy.plan import Plan, Question, Shares, divided, every_level
+from tallytree.privacy.plan import Plan, Question
 
 PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Census Data (2021)"
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
@@ -118,7 +118,7 @@ class Mechanism:
         self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None, budget: Budget
     ) -> Shares | None:
         """The shares that were given, or those of a priority; not both."""
-        return divided(hierarchy, shares, priority)
+        return choose_shares(hierarchy, shares, priority)
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
         """What it measures: its view on every level."""

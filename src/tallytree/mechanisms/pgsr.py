@@ -35,10 +35,10 @@ from tallytree.estimate.joint_tables import joint_cumulative as nearest_at_least
 from tallytree.estimate.least_squares import LEAST_VARIANCE
 from tallytree.estimate.nearest import is_optimal, nearest_consistent
 from tallytree.mechanisms.mechanism import ALL_TOTALS, PGSR, Estimate, Mechanism, precisions, terms
-from tallytree.privacy.accounting import NOISE_FOR, scale_for
+from tallytree.privacy.budget import NOISE_FOR, scale_for
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, View
-from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
+from tallytree.privacy.noise.samplers import gaussian_variance, laplace_variance
 from tallytree.privacy.plan import Plan
 
 

@@ -15,9 +15,10 @@ from typing import Any, Literal, NamedTuple, get_args
 from tallytree.core.arguments import told
 from tallytree.core.errors import SpecError
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.mechanisms.budget_allocation import level_shares
 from tallytree.mechanisms.mechanism import read_share
 from tallytree.privacy.budget import exact
-from tallytree.privacy.plan import Band, level_shares
+from tallytree.privacy.plan import Band
 
 Leaves = Literal["at_least", "beliefs", "lists"]
 FORM = "a list such as [{to = 3, shares = [1, 1, 3]}, {shares = [4, 4, 1]}]"

@@ -24,7 +24,15 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import BudgetError, SpecError
 from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.mechanisms.budget_allocation import balanced_shares, hardly_noisy
+from tallytree.mechanisms.budget_allocation import (
+    EitherWay,
+    Shares,
+    balanced_shares,
+    choose_shares,
+    hardly_noisy,
+    level_shares,
+    priority_shares,
+)
 from tallytree.mechanisms.measured_leaves import measured_totals, places_for
 from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, Optioned
 from tallytree.mechanisms.settings import (
@@ -46,7 +54,7 @@ from tallytree.mechanisms.topdown_estimate import estimate_top_down, simulate_tr
 from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import Measurements, Settled
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
-from tallytree.privacy.plan import EitherWay, Fork, Plan, Question, Shares, level_shares, priority_shares
+from tallytree.privacy.plan import Fork, Plan, Question
 
 ALL_SHARE = Fraction(3, 10)  # of the budget, for the sums over categories that members decide
 USUAL = Settings()
@@ -157,10 +165,8 @@ class Tallytree(Optioned):
                     "bands divide the budget over the levels, each in its way; leave out shares and priority"
                 )
             return None
-        if shares is not None and priority is not None:
-            raise SpecError("shares and priority both divide the budget over the levels; give one of them")
         if shares is not None:
-            return shares
+            return choose_shares(hierarchy, shares, priority)
 
         def divided(way: Leaves) -> tuple[Fraction, ...]:
             given = _by_priority(hierarchy, priority or "balanced", way, budget)

@@ -14,7 +14,7 @@ from typing import Any
 from tallytree.core.errors import BudgetError, SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_neighbours import HouseholdNeighbours
+from tallytree.privacy.neighbours import HouseholdNeighbours
 from tallytree.synthesis.marginals import MarginalsOptions
 from tallytree.synthesis.methods import share
 from tallytree.synthesis.table_selection import TableSelection, first_tables, parts_of, parts_of_the_budget

@@ -25,6 +25,7 @@ from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.interval import checked_level
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose
+from tallytree.mechanisms.budget_allocation import Priority, Shares, choose_shares, level_shares
 from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.goals import Suggestion, suggest
 from tallytree.planning.prior import ExpectedCounts, Prior, sum_up
@@ -40,7 +41,8 @@ from tallytree.planning.simulation import (
 )
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
-from tallytree.privacy.plan import Plan, Priority, Shares, divided, level_shares
+from tallytree.privacy.plan import Plan
+from tallytree.privacy.relations import describe_relation
 
 MOST_PLANNED = 10**10  # regions × sizes of a release that is planned
 MOST_REPLICATES = 100_000
@@ -177,7 +179,7 @@ class PlanReport:
         headers = ("budget", "level", "best mechanism", "split", "entities to move per region", *widths)
         facts = {
             "expecting": self.prior,
-            "protects": self.facts.neighbours.describe(),
+            "protects": describe_relation(self.facts.neighbours),
             "simulated": f"{self.replicates} times; ± in the table of errors is the standard error of that",
         }
         title = "What a budget buys: predicted from public facts, nothing was spent"
@@ -436,7 +438,7 @@ def choose_by_prediction(
     nearly as good as each other.
     """
     usual = choose("auto", facts.neighbours)
-    parts = level_shares(facts.hierarchy, divided(facts.hierarchy, shares, priority), some_without=True)
+    parts = level_shares(facts.hierarchy, choose_shares(facts.hierarchy, shares, priority), some_without=True)
     scenarios: list[Scenario] = []
     by: dict[str, Any] = {"shares": shares, "priority": priority}
     for name in dict.fromkeys([usual.name, *AUTO_CANDIDATES]):

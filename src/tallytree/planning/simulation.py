@@ -36,14 +36,14 @@ from tallytree.estimate.intervals.typical import factor_for
 from tallytree.estimate.intervals.unions import Unions
 from tallytree.estimate.least_squares import TreeVariances
 from tallytree.mechanisms import Mechanism, prepare
+from tallytree.mechanisms.budget_allocation import Shares
 from tallytree.mechanisms.mechanism import sizes_of
 from tallytree.planning.prior import ExpectedCounts, Prior, sum_up
-from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
-from tallytree.privacy.budget import Budget
+from tallytree.privacy.budget import NOISE_FOR, Budget, scale_for
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
-from tallytree.privacy.plan import FIRST, Band, Plan, Shares
+from tallytree.privacy.noise import NoiseKind, variance_of
+from tallytree.privacy.plan import FIRST, Band, Plan
 from tallytree.privacy.run import measure
 from tallytree.tables.group_sizes import GroupSizes, Sealed
 
@@ -428,7 +428,7 @@ class CellErrors:
             for question in asked
             if question.view == view
         }
-        variances = [_variance(kind, scales[at]) if at in scales else math.inf for at in range(hierarchy.depth)]
+        variances = [variance_of(kind, scales[at]) if at in scales else math.inf for at in range(hierarchy.depth)]
         # A count is a difference of two at_least counts, but the largest size (and size 0) is a single one.
         cumulative = view == "at_least"
         return cls(
@@ -469,7 +469,3 @@ def half_widths(
     if len(widths) < len(found):
         return None
     return tuple(max(of_level) for of_level in zip(*widths, strict=True))
-
-
-def _variance(kind: NoiseKind, scale: Fraction) -> float:
-    return laplace_variance(scale) if kind == "discrete_laplace" else gaussian_variance(scale)

@@ -1,10 +1,10 @@
 """The privacy border: everything that a promise of privacy rests on. No other room opens private data.
 
 It is read in four sittings of about an hour, in this order. Each part is one theorem; beside each step of its proof
-stands the function that carries it (docs/privacy.md has the proofs, and the test of each step). Seals are opened in
-`run`, for releases, and in `private_tables`, for syntheses: a test holds the list.
+stands the function that carries it (docs/privacy.md has the proofs, and the test of each step). One module opens seals,
+`run`; `private_tables` gives it functions of their content. A test holds the list.
 
-1. **A release**: `neighbours`, `accounting`, `budget`, `plan`, `views`, `measurements`, `run`.
+1. **A release**: `neighbours`, `budget`, `plan`, `measurements`, `run`.
 
    *What `measure` gives is ε-differentially private, or ρ-zCDP, for all data sets that are neighbours, with the plan's
    ε or ρ.*
@@ -17,19 +17,18 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - The view plus noise of that scale leaves, and nothing else: `measure_with`, `view_of`, `noisy_lists`.
    - ρ implies (ε, δ), rounded to the safe side: `epsilon_of`, `largest_rho`.
 
-2. **The ledger**: `chain`, `accounts`, `ledger`, and `Run` in `run`.
+2. **The ledger**: `chain`, `ledger`, `journal`.
 
    *All that is charged to one account of a ledger costs, in all, at most what the account was opened with.*
 
-   - A run reserves its cost before anything is drawn, once, or is refused: `Run`, `Ledger.reserve`.
+   - A run reserves its cost before anything is drawn, once, or is refused: `Reservation`, `Ledger.reserve`.
    - A reservation pays for one set of measurements: `Ledger.settle_on`; or for rounds that together cost no more, each
      of which begins once over all copies of a journal: `Ledger.begin_round`.
    - Accounts follow from the ledger's entries: `books_of`.
    - These are checked from the first to the last before they are used, so that an edited, cut or older file is noticed:
      `Chain`.
 
-3. **The noise** (`noise/`; docs/noise.md has the proofs): `keystream`, `thresholds`, `inversion`, `samplers`, `draws`,
-   `opendp`, `randomness`.
+3. **The noise** (`noise/`; docs/noise.md has the proofs): `keystream`, `inversion`, `samplers`, and `noise` itself.
 
    *If words are uniform and independent, every draw has exactly the stated distribution over all integers (one of 2^62
    or more in size is an error), and what a release draws comes from such words.*
@@ -40,18 +39,18 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - Laplace and Gaussian integers are put together from such outcomes: `laplace_sampler`, `gaussian_sampler`.
    - A release draws from these or from OpenDP's samplers: `cryptographic`. (Seeds are made in `tallytree.lab`.)
 
-4. **What synthesis adds**: `household_neighbours`, `selection`, `journal`, `private_tables`, `joint_cost`.
+4. **What synthesis adds**: `selection`, `private_tables`, `joint_cost`.
 
    *All that one `PrivateTables` gives out is ρ-zCDP for neighbouring households, with its budget's ρ, also if the run
    was killed and resumed; and with a release it has one promise for one relation, at a stated ρ.*
 
    - Between neighbours a table, or some of its cells, moves at most so far: `HouseholdNeighbours.sensitivity`,
      `cells_sensitivity`. Only tables that cannot move are given exactly: `PrivateTables.public_counts`.
-   - A measurement adds noise of the scale that its cost asks for: `PrivateTables.measure`, `measure_cells`.
+   - A measurement adds noise of the scale that its cost asks for: `PrivateTables.measure`.
    - A choice follows the exponential mechanism exactly, by scores that move at most by their sensitivity, and costs
      ε²/8: `candidates`, `choose`, `cost_of_selection`.
    - Rounds compose; each is within the budget, written down as spent before it is drawn (on disk, where the run has a
-     folder), and then not drawn again: `Run.draw_round`, `Journal`. The rows are those that the run began with:
+     folder), and then not drawn again: `Run.draw_round`, `Reservation`. The rows are those that the run began with:
      `digest_of_rows`.
    - A household that changes its region is two steps of a release's relation, which so costs 2ε or 4ρ: `together`. The
      release is charged to the households' account too, once: `check_account`, `charge_release`.
@@ -61,7 +60,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, Sensitivity, one_entity, one_group
-from tallytree.privacy.plan import Plan, Question, every_level
+from tallytree.privacy.plan import Plan, Question
 from tallytree.privacy.run import measure
 
 __all__ = [
@@ -74,7 +73,6 @@ __all__ = [
     "PrivacyUnit",
     "Question",
     "Sensitivity",
-    "every_level",
     "measure",
     "one_entity",
     "one_group",

@@ -1,4 +1,9 @@
-"""Budgets in exact fractions, in one of two currencies, and the one proved bound between them.
+"""Budgets in exact fractions, in one of two currencies; what noise costs; and the one proved bound between currencies.
+
+Discrete Laplace of scale b on integers of L1 sensitivity Δ is (Δ/b)-DP: a change by d multiplies a probability by at
+most exp(|d|/b), and the coordinates' factors multiply. Discrete Gaussian of parameter σ² on integers of squared L2
+sensitivity Δ₂² is Δ₂²/(2σ²)-zCDP: one coordinate changed by d costs d²/(2σ²) (Canonne, Kamath and Steinke 2020,
+Theorem 4), and the Rényi divergences of independent coordinates add up.
 
 A pure ε budget is spent as ε; everything else is spent as ρ (zero-concentrated differential privacy). ρ and (ε, δ) are
 exchanged by Canonne, Kamath and Steinke, *The Discrete Gaussian for Differential Privacy* (2020), Section 2.3:
@@ -18,10 +23,13 @@ from typing import Any, Literal
 from tallytree.core.arguments import told
 from tallytree.core.errors import BudgetError
 from tallytree.core.numbers import exact_number, short
+from tallytree.privacy.neighbours import Sensitivity
+from tallytree.privacy.noise import NoiseKind
 
 Currency = Literal["epsilon", "rho"]
 Number = Fraction | Decimal | int | float | str
 
+NOISE_FOR: dict[Currency, NoiseKind] = {"epsilon": "discrete_laplace", "rho": "discrete_gaussian"}
 
 PRECISION = 200  # binary digits of the enclosures
 
@@ -140,6 +148,22 @@ class Budget:
         return cls(epsilon=values["epsilon"], rho=values["rho"], delta=values["delta"])
 
 
+def cost_of(noise: NoiseKind, sensitivity: Sensitivity, scale: Fraction) -> Fraction:
+    """The exact privacy loss: ε for Laplace noise of that scale, ρ for Gaussian noise of that σ²."""
+    if noise == "discrete_laplace":
+        return sensitivity.l1 / scale
+    return sensitivity.l2_squared / (2 * scale)
+
+
+def scale_for(noise: NoiseKind, sensitivity: Sensitivity, cost: Fraction) -> Fraction:
+    """The scale (Laplace) or σ² (Gaussian) at which a measurement costs exactly `cost`."""
+    if sensitivity.l1 == 0:
+        raise BudgetError("this view cannot differ between neighbours: it is public and needs no measurement")
+    if noise == "discrete_laplace":
+        return sensitivity.l1 / cost
+    return sensitivity.l2_squared / (2 * cost)
+
+
 def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     """An ε, rounded up, such that ρ-zCDP implies (ε, δ)-DP."""
     log_delta, r = math.log(delta), float(rho)
@@ -148,7 +172,7 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
         a = 1 + math.exp(log_order)
         return a * r - (log_delta + math.log(a)) / (a - 1) + math.log1p(-1 / a)
 
-    from tallytree.privacy.noise.thresholds import ball, working_precision
+    from tallytree.privacy.noise.inversion import ball, working_precision
 
     with working_precision(PRECISION):
         a, log_terms = _enclosed_terms(_best_order(bound), delta)
@@ -166,7 +190,7 @@ def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
         a = 1 + math.exp(log_order)
         return -(e + (log_delta + math.log(a)) / (a - 1) - math.log1p(-1 / a)) / a
 
-    from tallytree.privacy.noise.thresholds import ball, working_precision
+    from tallytree.privacy.noise.inversion import ball, working_precision
 
     with working_precision(PRECISION):
         a, log_terms = _enclosed_terms(_best_order(loss), delta)
@@ -224,7 +248,7 @@ def _best_order(function: Any) -> float:
 
 def _enclosed_terms(order: float, delta: Fraction) -> tuple[Any, Any]:
     """α as an exact ball, and log(δα)/(α − 1) − log(1 − 1/α) enclosed."""
-    from tallytree.privacy.noise.thresholds import ball
+    from tallytree.privacy.noise.inversion import ball
 
     a = ball(Fraction(order))
     return a, (ball(delta) * a).log() / (a - 1) - (1 - 1 / a).log()

@@ -37,11 +37,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tallytree.core.errors import BudgetError, SpecError
-from tallytree.privacy.accounts import Account
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
-from tallytree.privacy.household_neighbours import HouseholdNeighbours
-from tallytree.privacy.ledger import Ledger, holding
-from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.ledger import Account, Expense, Ledger, holding
+from tallytree.privacy.neighbours import HouseholdNeighbours, Neighbours
 
 
 @dataclass(frozen=True)
@@ -163,12 +161,12 @@ def check_account(ledger: Ledger, name: str | None, both: Together, release_id: 
 def charge_release(
     ledger: Ledger, name: str | None, neighbours: HouseholdNeighbours, both: Together, release_id: str | None
 ) -> None:
-    """Charge the release, once, to the account of the households that are to agree with it.
+    """Expense the release, once, to the account of the households that are to agree with it.
 
     Its id is the token, so that a run that is killed here and resumed does not charge it again.
     """
     if not _is_charged(ledger.account(name or ""), release_id):
-        receipt = ledger.reserve(name, Budget(rho=both.release), neighbours, token=_token(release_id))
+        receipt = ledger.reserve(Expense(name, Budget(rho=both.release), neighbours), _token(release_id))
         receipt.record(release_id or "")
 
 

@@ -5,34 +5,37 @@ reserved in a transaction before any noise is drawn, so that a crash afterwards 
 race cannot both take the last of it. A reservation is good for one set of noise: where noise is drawn in rounds, each
 round is begun here before it is drawn, once (`Ledger.begin_round`).
 
-`chain` keeps the file, `accounts` computes the accounts from its entries.
+`chain` keeps the file. Accounts follow from its entries alone (`books_of`): nothing is kept that could disagree with
+them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
 
 from tallytree.core.arguments import PATH, expect
 from tallytree.core.errors import BudgetError, ReleaseError, SpecError
-from tallytree.privacy.accounts import (
-    Account,
-    Books,
-    Link,
-    Relation,
-    Spending,
-    amount,
-    books_of,
+from tallytree.core.names import quoted
+from tallytree.privacy.budget import Budget, Currency, as_decimal
+from tallytree.privacy.chain import Chain, Entry, Values
+from tallytree.privacy.neighbours import Relation
+from tallytree.privacy.relations import (
+    ABSENT,
+    GROUP_SIZES,
+    describe_relation,
+    differing_columns,
+    relation_from_json,
     relation_to_json,
-    reservation,
+    unknown_columns,
 )
-from tallytree.privacy.budget import Budget
-from tallytree.privacy.chain import Chain, Entry
-from tallytree.privacy.neighbours import ABSENT, differing_columns, unknown_columns
 
 
 class ChangedInput(SpecError):
@@ -41,6 +44,33 @@ class ChangedInput(SpecError):
 
 class OtherMeasurements(BudgetError):
     """A reservation paid for other measurements than these."""
+
+
+@dataclass(frozen=True)
+class Expense:
+    """What one run is to cost a data set's account, and what the data holder states of its files."""
+
+    name: str | None
+    budget: Budget
+    neighbours: Relation
+    fingerprint: str | None = None  # of the input files
+    same_data: bool = False
+    changed_files: bool = False
+
+
+class Charge(NamedTuple):
+    """Which ledger pays for a run, if one does, and what the data holder states of its files."""
+
+    ledger: Ledger | None = None
+    same_data: bool = False  # take files that another account was charged for
+    changed_files: bool = False  # take other files than this account was charged for before
+
+    def of(self, name: str | None, budget: Budget, neighbours: Relation, fingerprint: str | None = None) -> Expense:
+        """What the ledger is asked for."""
+        return Expense(name, budget, neighbours, fingerprint, self.same_data, self.changed_files)
+
+
+UNPAID = Charge()
 
 
 @dataclass(frozen=True)
@@ -61,6 +91,210 @@ class Receipt:
     def settle_on(self, mark: str) -> None:
         """Tell the ledger which measurements it paid for; from then on it refuses others."""
         Ledger(self.ledger).settle_on(self.number, mark)
+
+
+# -------------------------------------------------------------------- accounts
+
+
+@dataclass(frozen=True)
+class BegunRound:
+    """A round that a reservation paid for: its cost in ρ, and the mark that tells which run began it."""
+
+    cost: Fraction
+    mark: str
+
+
+@dataclass(frozen=True)
+class Spending:
+    """One reserved cost, in the data set's currency; spent from the moment it is written."""
+
+    number: int
+    cost: Fraction
+    budget: Budget
+    reserved: str
+    release_id: str | None = None
+    token: str | None = None  # whoever reserves with it again gets this one
+    fingerprint: str | None = None  # of the input files
+    rounds: tuple[BegunRound, ...] = ()
+
+
+@dataclass(frozen=True)
+class Link:
+    """Accounts that concern the same people, and what they may spend together (see `Ledger.link`)."""
+
+    names: tuple[str, ...]
+    budget: Budget
+    spent: Fraction  # by all of them, in the budget's currency
+
+    @property
+    def left(self) -> Fraction:
+        """What they may still spend together."""
+        return self.budget.amount - self.spent
+
+    @property
+    def left_in_words(self) -> str:
+        """With its sign, rounded down."""
+        return amount(self.left, self.budget.currency, up=False)
+
+
+@dataclass(frozen=True)
+class Account:
+    """A data set's account."""
+
+    name: str
+    neighbours: Relation
+    budget: Budget  # as it was opened
+    spendings: tuple[Spending, ...] = ()
+    links: tuple[Link, ...] = ()
+
+    @property
+    def currency(self) -> Currency:
+        """What it is kept in: pure ε, or ρ."""
+        return self.budget.currency
+
+    @property
+    def total(self) -> Fraction:
+        """What may be spent in all."""
+        return self.budget.amount
+
+    @property
+    def spent(self) -> Fraction:
+        """What all reservations add up to."""
+        return sum((spending.cost for spending in self.spendings), Fraction(0))
+
+    @property
+    def left(self) -> Fraction:
+        """What may still be reserved, as far as this account alone goes."""
+        return self.total - self.spent
+
+    def __repr__(self) -> str:
+        spent, left = amount(self.spent, self.currency), as_decimal(self.left, up=False)
+        return f"Account({quoted(self.name)}, {spent} spent in {len(self.spendings)} reservations, {left} left)"
+
+    def refuse_beyond(self, costs: Sequence[Budget], what: str = "this release") -> None:
+        """Raise unless all these costs together fit into what is left, here and in every joint total."""
+        cost = sum((each.charge_in(self.currency) for each in costs), Fraction(0))
+        if cost > self.left:
+            raise BudgetError(
+                f"{self.name!r} has {amount(self.left, self.currency, up=False)} left of "
+                f"{amount(self.total, self.currency, up=False)}; {what} would cost {amount(cost, self.currency)}. "
+                "Nothing was spent."
+            )
+        for link in self.links:
+            currency = link.budget.currency
+            joint = sum((each.charge_in(currency) for each in costs), Fraction(0))
+            if joint > link.left:
+                raise BudgetError(
+                    f"{' and '.join(map(repr, link.names))} may spend {amount(link.left, currency, up=False)} "
+                    f"more together, of {amount(link.budget.amount, currency, up=False)}; {what} would cost "
+                    f"{amount(joint, currency)}. Nothing was spent."
+                )
+
+
+@dataclass
+class Books:
+    """All accounts, by name, and the joint totals."""
+
+    accounts: dict[str, Account] = field(default_factory=dict)
+    joint: list[tuple[tuple[str, ...], Budget]] = field(default_factory=list)
+
+    @property
+    def next_number(self) -> int:
+        """Of a reservation to come."""
+        return 1 + max((each.number for account in self.accounts.values() for each in account.spendings), default=0)
+
+    def links(self) -> list[Link]:
+        """The joint totals, with what was spent of each."""
+        return [Link(names, budget, self.joint_cost(names, budget.currency)) for names, budget in self.joint]
+
+    def joint_cost(self, names: Iterable[str], currency: Currency) -> Fraction:
+        """What accounts have spent together: each reservation in that currency, added up."""
+        spendings = [spending for name in names for spending in self.accounts[name].spendings]
+        return sum((spending.budget.charge_in(currency) for spending in spendings), Fraction(0))
+
+    def account(self, name: str) -> Account:
+        """One account, with the joint totals that it is part of."""
+        if name not in self.accounts:
+            raise BudgetError(
+                f"the ledger has no data set {name!r}; give it a total budget first with `tallytree ledger open`"
+            )
+        return replace(self.accounts[name], links=tuple(link for link in self.links() if name in link.names))
+
+    def same_data(self, name: str, fingerprint: str | None) -> list[str]:
+        """The other accounts that these very files were charged to."""
+        return [
+            other.name
+            for other in self.accounts.values()
+            if other.name != name
+            and fingerprint is not None
+            and any(spending.fingerprint == fingerprint for spending in other.spendings)
+        ]
+
+
+def books_of(entries: Iterable[Entry]) -> Books:
+    """The accounts that entries describe, in their order."""
+    books = Books()
+    try:
+        for entry in entries:
+            _take(books, entry.kind, entry.body)
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+        raise BudgetError(f"entry {entry.number} of the ledger cannot be understood; nothing was spent") from None
+    return books
+
+
+def _take(books: Books, kind: str, body: Values) -> None:
+    if kind == "opened":
+        budget = _budget(json.dumps(body["budget"]))
+        relation = relation_from_json(body["neighbours"])
+        books.accounts[body["name"]] = Account(body["name"], relation, budget)
+    elif kind == "linked":
+        books.joint.append((tuple(body["names"]), _budget(json.dumps(body["budget"]))))
+    elif kind == "reserved":
+        spending = Spending(
+            number=body["receipt"],
+            cost=Fraction(body["cost"]),
+            budget=_budget(json.dumps(body["budget"])),
+            reserved=body["time"],
+            token=body["token"],
+            fingerprint=body["fingerprint"],
+        )
+        account = books.accounts[body["name"]]
+        books.accounts[account.name] = replace(account, spendings=(*account.spendings, spending))
+    elif kind == "round":
+        begun = BegunRound(Fraction(body["cost"]), body["mark"])
+        _change(books, body["receipt"], lambda spending: replace(spending, rounds=(*spending.rounds, begun)))
+    elif kind == "recorded":
+        _change(books, body["receipt"], lambda spending: replace(spending, release_id=body["release_id"]))
+    else:
+        raise BudgetError(f"the ledger holds entries of kind {kind!r}, which this version does not know")
+
+
+def _change(books: Books, number: int, change: Callable[[Spending], Spending]) -> None:
+    account, spending = reservation(books, number)
+    spendings = tuple(change(each) if each is spending else each for each in account.spendings)
+    books.accounts[account.name] = replace(account, spendings=spendings)
+
+
+def reservation(books: Books, number: int) -> tuple[Account, Spending]:
+    """A reservation by its number, and the account that paid."""
+    for account in books.accounts.values():
+        for spending in account.spendings:
+            if spending.number == number:
+                return account, spending
+    raise BudgetError(f"the ledger has no reservation {number}: is it the ledger that this was charged to?")
+
+
+@lru_cache(maxsize=1024)
+def _budget(text: str) -> Budget:
+    return Budget.from_json(json.loads(text))
+
+
+def amount(value: Fraction, currency: Currency, *, up: bool = True) -> str:
+    """An amount with its sign, rounded up, or down for what may still be spent."""
+    return f"{'ε' if currency == 'epsilon' else 'ρ'} = {as_decimal(value, up=up)}"
+
+
+# -------------------------------------------------------------------- the ledger
 
 
 class Ledger:
@@ -105,7 +339,10 @@ class Ledger:
         with self._chain.writing(make=True) as writing:
             if name in books_of(writing.entries).accounts:
                 raise BudgetError(f"the ledger has a data set {name!r} already; its budget cannot be set again")
-            relation = {"neighbours": relation_to_json(neighbours), "protects": neighbours.describe()}
+            relation = {
+                "neighbours": {"kind": GROUP_SIZES, **relation_to_json(neighbours)},
+                "protects": describe_relation(neighbours),
+            }
             writing.append("opened", {"name": name, **relation, "budget": budget.to_json(), "time": _now()})
             return books_of(writing.entries).account(name)
 
@@ -152,31 +389,11 @@ class Ledger:
 
     # ---------------------------------------------------------------- spending
 
-    def check(
-        self,
-        name: str | None,
-        budget: Budget,
-        neighbours: Relation,
-        fingerprint: str | None = None,
-        *,
-        same_data: bool = False,
-        changed_files: bool = False,
-    ) -> None:
+    def check(self, expense: Expense) -> None:
         """Raise what `reserve` would raise now; nothing is written or spent."""
-        flags = {"same_data": same_data, "changed_files": changed_files}
-        _allowed(self._books(), name, budget, neighbours, fingerprint, **flags)
+        _find_payer(self._books(), expense)
 
-    def reserve(
-        self,
-        name: str | None,
-        budget: Budget,
-        neighbours: Relation,
-        fingerprint: str | None = None,
-        *,
-        token: str | None = None,
-        same_data: bool = False,
-        changed_files: bool = False,
-    ) -> Receipt:
+    def reserve(self, expense: Expense, token: str | None = None) -> Receipt:
         """Take a cost out of a data set's account, or refuse; spent once this returns, whatever happens then.
 
         With a `token` that the caller made by chance and keeps first, a reservation that may or may not have been made
@@ -184,14 +401,14 @@ class Ledger:
         another account was charged for are refused, unless the two accounts are linked, or with `same_data`. Files
         that are none of those that this account was charged for are refused, or taken with `changed_files`.
         """
+        name, budget = expense.name or "", expense.budget
         with self._chain.writing() as writing:
             books = books_of(writing.entries)
-            if token is not None and (made := holding(books.accounts.get(name or ""), token)) is not None:
-                if made.budget != budget or not books.accounts[name or ""].neighbours.is_same(neighbours):
+            if token is not None and (made := holding(books.accounts.get(name), token)) is not None:
+                if made.budget != budget or books.accounts[name].neighbours != expense.neighbours:
                     raise BudgetError("the token was used for another reservation; nothing was spent")
-                return Receipt(str(self.path), made.number, tuple(books.same_data(name or "", made.fingerprint)))
-            flags = {"same_data": same_data, "changed_files": changed_files}
-            account, same = _allowed(books, name, budget, neighbours, fingerprint, **flags)
+                return Receipt(str(self.path), made.number, tuple(books.same_data(name, made.fingerprint)))
+            account, same = _find_payer(books, expense)
             number = books.next_number
             body = {
                 "name": account.name,
@@ -199,7 +416,7 @@ class Ledger:
                 "cost": str(budget.charge_in(account.currency)),
                 "budget": budget.to_json(),
                 "token": secrets.token_hex(16) if token is None else token,
-                "fingerprint": fingerprint,
+                "fingerprint": expense.fingerprint,
             }
             writing.append("reserved", {**body, "time": _now()})
         return Receipt(str(self.path), number, tuple(same))
@@ -262,7 +479,7 @@ class Ledger:
         fit = {
             spending.number: f"reservation {spending.number} of {account.name!r}, {spending.reserved}"
             for account in self._books().accounts.values()
-            if account.neighbours.is_same(neighbours) and not differing_columns(account.neighbours, neighbours)
+            if account.neighbours == neighbours and not differing_columns(account.neighbours, neighbours)
             for spending in account.spendings
             if spending.release_id is None
             and spending.budget == budget
@@ -292,31 +509,23 @@ def holding(account: Account | None, token: str) -> Spending | None:
     return next((each for each in ([] if account is None else account.spendings) if each.token == token), None)
 
 
-def _allowed(
-    books: Books,
-    name: str | None,
-    budget: Budget,
-    neighbours: Relation,
-    fingerprint: str | None,
-    *,
-    same_data: bool,
-    changed_files: bool,
-) -> tuple[Account, list[str]]:
+def _find_payer(books: Books, expense: Expense) -> tuple[Account, list[str]]:
     """The account that can pay, and other accounts of the same data; or an error that says why it cannot."""
+    name, fingerprint = expense.name, expense.fingerprint
     if name is None:
         raise BudgetError("a release that uses a ledger needs the data set's name: read(…, name=…)")
     account = books.account(name)
-    if not account.neighbours.is_same(neighbours):
+    if account.neighbours != expense.neighbours:
         raise BudgetError(
             f"the ledger opened {name!r} for another neighbour relation, and costs under different relations "
-            f"do not add up.\n  opened with: {account.neighbours.describe()}\n"
-            f"  asked for:   {neighbours.describe()}"
+            f"do not add up.\n  opened with: {describe_relation(account.neighbours)}\n"
+            f"  asked for:   {describe_relation(expense.neighbours)}"
         )
-    _refuse_other_columns(account, neighbours)
-    account.refuse_beyond([budget])
+    _refuse_other_columns(account, expense.neighbours)
+    account.refuse_beyond([expense.budget])
     same = books.same_data(name, fingerprint)
     linked = {other for link in account.links for other in link.names}
-    if not same_data and (unlinked := [other for other in same if other not in linked]):
+    if not expense.same_data and (unlinked := [other for other in same if other not in linked]):
         raise BudgetError(
             f"these very files were charged to {' and '.join(map(repr, unlinked))} before; under the name {name!r} "
             "they would have a second budget. Nothing was spent. Use the first name; or give both accounts a joint "
@@ -324,7 +533,7 @@ def _allowed(
             "statement then names the accounts and says that their budgets add up."
         )
     known = {each.fingerprint for each in account.spendings} - {None}
-    if fingerprint is not None and known and fingerprint not in known and not changed_files:
+    if fingerprint is not None and known and fingerprint not in known and not expense.changed_files:
         raise ChangedInput(
             f"the input files are none of those that {name!r} was charged for before. Nothing was spent. If they are "
             "new data (another year, other people), give them a name and an account of their own. If they are the same "

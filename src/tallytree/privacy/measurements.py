@@ -16,14 +16,19 @@ from tallytree.core.errors import ReleaseError
 from tallytree.core.names import briefly
 from tallytree.domain.categories import NO_CATEGORIES
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.privacy.accounting import NoiseKind, cost_of
-from tallytree.privacy.budget import Budget
+from tallytree.privacy.budget import Budget, cost_of
 from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
+from tallytree.privacy.noise import NoiseKind
 from tallytree.privacy.plan import Band, Fork
 
 MARKED_AT_A_TIME = 1 << 20  # rows
 BESIDE_SIZES: tuple[View, ...] = ("totals", "entities", "largest")  # one number for each region, not one for each size
+
+
+def list_starts(lengths: Integers) -> Integers:
+    """Where each region's list begins in the flat array, and where the last one ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 @dataclass(frozen=True, eq=False)

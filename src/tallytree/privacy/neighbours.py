@@ -1,14 +1,15 @@
 """What is protected: the privacy unit, the full neighbour relation, and how far one neighbour can move a view.
 
-The table of `Neighbours.sensitivity` is the whole privacy argument of a measurement; each entry has its proof there
-and a brute-force test over all small neighbouring data sets. Household microdata have a relation of their own, in
-`household_neighbours`.
+The tables of `Neighbours.sensitivity` (group sizes) and `HouseholdNeighbours.sensitivity` (household microdata) are the
+whole privacy argument of a measurement; each entry has its proof there and a brute-force test over all small
+neighbouring data sets. `relations` has the relations in words and in files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, Literal, get_args
 
 from tallytree.core.arguments import FLAG, TEXT, expect, instance, told
@@ -17,6 +18,8 @@ from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.tables.group_sizes import Columns, GroupSizes, check_unaltered
 
 UnitKind = Literal["one_entity", "one_group"]
+HouseholdUnitKind = Literal["one_group", "one_group_added_or_removed", "one_person_attributes"]
+GROUP_UNITS, HOUSEHOLD_UNITS = get_args(UnitKind), get_args(HouseholdUnitKind)
 AS_READ = instance(GroupSizes, "as tallytree.read makes it")
 View = Literal["counts", "at_least", "sorted_sizes", "totals", "entities", "largest", "chain"]
 # Refused by category where members decide it.
@@ -25,20 +28,27 @@ MOVED_BY_MEMBERS: tuple[View, ...] = ("at_least", "sorted_sizes", "entities", "c
 
 @dataclass(frozen=True)
 class PrivacyUnit:
-    """Whose presence or contents the release hides: `one_entity()` or `one_group()`.
+    """Whose presence or contents are hidden: `one_entity()`, `one_group()`, or a unit of household microdata by name.
 
-    `same_unit_as` is a statement of the data holder: the columns of these data mean the same unit as these columns of
-    the ledger's account. The privacy statement repeats it.
+    For group sizes "one_entity" protects one person or trip, and "one_group" a whole group. For household microdata
+    "one_group" is a whole household, replaced by any other, empty ones included; how many households there are is
+    public. "one_group_added_or_removed" is a whole household that comes or goes; their number is private.
+    "one_person_attributes" are the attributes of one person; households, their attributes and their sizes are *not*
+    protected. `same_unit_as` is a statement of the data holder: the columns of these data mean the same unit as these
+    columns of the ledger's account. The privacy statement repeats it.
     """
 
-    kind: UnitKind
+    kind: UnitKind | HouseholdUnitKind
     same_unit_as: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "same_unit_as", checked_same_unit_as(self.same_unit_as))
+        named, listed = self.same_unit_as, isinstance(self.same_unit_as, Sequence)
+        if not listed or isinstance(named, str) or not all(isinstance(name, str) and name for name in named):
+            expected = "expected a list of column names, such as ['household_id']"
+            raise SpecError(f"same_unit_as is {told(named)}; {expected}")
+        object.__setattr__(self, "same_unit_as", tuple(dict.fromkeys(named)))
         expect(self.kind, TEXT, "the privacy unit")
-        if self.kind not in get_args(UnitKind):
-            raise SpecError(f"unknown privacy unit {self.kind!r}; expected one_entity or one_group")
+        check_kind(self, tuple(dict.fromkeys((*GROUP_UNITS, *HOUSEHOLD_UNITS))))
 
     @classmethod
     def of(cls, value: PrivacyUnit | str) -> PrivacyUnit:
@@ -48,6 +58,12 @@ class PrivacyUnit:
         if not isinstance(value, str):
             raise SpecError(f"unit is {told(value)}; expected one_entity(), one_group(), or either word as a text")
         return cls(value)  # type: ignore[arg-type]
+
+
+def check_kind(unit: PrivacyUnit, kinds: Sequence[str]) -> None:
+    """Refuse a unit that is none of these kinds."""
+    if unit.kind not in kinds:
+        raise SpecError(f"unknown privacy unit {unit.kind!r}; expected {' or '.join(kinds)}")
 
 
 def one_entity(same_unit_as: Sequence[str] = ()) -> PrivacyUnit:
@@ -60,14 +76,6 @@ def one_group(same_unit_as: Sequence[str] = ()) -> PrivacyUnit:
     return PrivacyUnit("one_group", same_unit_as)  # type: ignore[arg-type]  # which makes a tuple of it
 
 
-def checked_same_unit_as(names: Any) -> tuple[str, ...]:
-    """The names of columns that a data holder states to mean the same unit, or an error that says what was expected."""
-    listed = isinstance(names, Sequence) and not isinstance(names, str)
-    if not listed or not all(isinstance(name, str) and name for name in names):
-        raise SpecError(f"same_unit_as is {told(names)}; expected a list of column names, such as ['household_id']")
-    return tuple(dict.fromkeys(names))
-
-
 @dataclass(frozen=True)
 class Sensitivity:
     """The most a view of one whole level can change between neighbours: L1 norm, and squared L2 norm (both exact)."""
@@ -78,7 +86,7 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The full neighbour relation: the unit and every public bound that its sensitivities rest on."""
+    """The full neighbour relation of group sizes: the unit and every public bound that its sensitivities rest on."""
 
     unit: PrivacyUnit
     max_size: int
@@ -90,12 +98,13 @@ class Neighbours:
     rows_were_bounded: bool = field(default=False, compare=False)  # how the data came to fit, not what a neighbour is
     categories: Categories = NO_CATEGORIES  # what tells groups apart besides their region, and who decides it
     groups_listed: bool = False  # is there a public list of groups with their regions, without their categories?
-    # What a group, region and entity is. The ledger compares it by itself: see `differing_columns`.
+    # What a group, region and entity is. The ledger compares it by itself: see `relations.differing_columns`.
     columns: Columns | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
-        object.__setattr__(self, "columns", _columns_that_matter(self.unit, Columns.of(self.columns)))
+        object.__setattr__(self, "columns", Columns.of(self.columns))
+        check_kind(self.unit, GROUP_UNITS)
         for flag in ("public_totals", "entity_column", "groups_were_split", "rows_were_bounded", "groups_listed"):
             expect(getattr(self, flag), FLAG, flag)
         expect(self.categories, instance(Categories), "categories")
@@ -103,6 +112,11 @@ class Neighbours:
             value = getattr(self, bound)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise SpecError(f"{bound} must be a whole number of at least 1, not {told(value)}")
+        if self.unit.kind == "one_group":  # a group is protected whatever entities are in it
+            object.__setattr__(self, "rows_per_entity", 1)
+            object.__setattr__(self, "entity_column", False)
+            if self.columns is not None:
+                object.__setattr__(self, "columns", replace(self.columns, entity=None))
 
     @classmethod
     def of(cls, group_sizes: GroupSizes, unit: PrivacyUnit | str) -> Neighbours:
@@ -134,8 +148,8 @@ class Neighbours:
             max_size=group_sizes.max_size,
             public_totals=group_sizes.public_totals,
             quantity_bound=group_sizes.quantity_bound,
-            rows_per_entity=group_sizes.rows_per_entity if unit.kind == "one_entity" else 1,
-            entity_column=group_sizes.entity_column and unit.kind == "one_entity",
+            rows_per_entity=group_sizes.rows_per_entity,
+            entity_column=group_sizes.entity_column,
             groups_were_split=group_sizes.groups_were_split,
             rows_were_bounded=group_sizes.rows_were_bounded,
             categories=categories,
@@ -242,133 +256,143 @@ class Neighbours:
         numbers, by = once[view]
         return Sensitivity(l1=numbers * by * times, l2_squared=numbers * (by * times) ** 2)
 
-    def describe(self) -> str:
-        """The relation in words, for the privacy statement."""
-        totals = (
-            "The list of groups with their regions is public, so the number of groups in every region is known exactly."
-            if self.public_totals and not self.categories.columns
-            else "The list of groups with their regions and categories is public, so the number of groups in every "
-            "region and category is known exactly."
-            if self.public_totals
-            else "The list of groups with their regions is public, and each group on it has at least one entity in "
-            "both data sets; so the number of groups in every region is known exactly, and not that of any category."
-            + (" A group on it counts as size 1 if all its rows were dropped." if self.truncated else "")
-            if self.groups_listed
-            else "The number of groups is private; no total is taken as known."
-        )
-        largest = f"Groups larger than {self.max_size} count as {self.max_size} ('{self.max_size} or more')."
-        told = f" {self.categories.in_words()}" if self.categories.columns else ""
-        if self.unit.kind == "one_group":
-            within = " and ".join(["its region", *self.categories.fixed])
-            change = (
-                f"Neighbouring data sets differ in the contents of one group, replaced within {within}."
-                if self.public_totals
-                else f"Neighbouring data sets differ in one group: added, removed, or replaced within {within}."
-            )
-            return f"{change} {totals} {largest}{told}{same_unit_in_words(self)}"
-        rows = "one row" if self.rows_per_entity == 1 else f"at most {self.rows_per_entity} rows"
-        who = (
-            f"one entity with all its rows ({rows}; more were dropped blindly)"
-            if self.truncated
-            else "one entity (one row each, checked)"
-            if self.entity_column
-            else "one row (no entity column was given, so a row is what is protected, not a person with several rows)"
-        )
-        adds = (
-            "" if self.quantity_bound == 1 else f" A row adds between 0 and {self.quantity_bound} to its group's size."
-        )
-        pairs = " A group that spans leaves counts as one group in each of them." if self.groups_were_split else ""
-        change = f"Neighbouring data sets differ in {who}, added or removed.{adds}{pairs}"
-        return f"{change} {totals} {largest}{told}{same_unit_in_words(self)}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back."""
-        values = {**asdict(self), "unit": self.unit.kind}
-        del values["categories"], values["columns"]
-        values |= columns_to_json(self)
-        if not self.groups_listed:
-            del values["groups_listed"]
-        return {**values, "categories": self.categories.to_json()} if self.categories.columns else values
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Neighbours:
-        """What `to_json` wrote."""
-        facts = dict(values)
-        categories = Categories.from_json(facts.get("categories", ()))
-        unit = PrivacyUnit(facts["unit"], facts.pop("same_unit_as", ()))
-        return cls(**{**facts, "unit": unit, "categories": categories})
+# -------------------------------------------------------------------- household microdata
 
 
-# -------------------------------------------------------------------- the columns of a relation, of either kind
+@dataclass(frozen=True)
+class HouseholdNeighbours:
+    """The full neighbour relation of households: the unit, and the most persons of one, on which sensitivities rest.
 
-ABSENT = "none"  # stands in same_unit_as for a column that the account does not have
-
-
-def columns_to_json(relation: Any) -> dict[str, Any]:
-    """The columns of a relation, and what the data holder stated of them; nothing where none are known."""
-    stated = {"same_unit_as": list(relation.unit.same_unit_as)} if relation.unit.same_unit_as else {}
-    return ({} if relation.columns is None else {"columns": relation.columns.to_json()}) | stated
-
-
-def same_unit_in_words(relation: Any) -> str:
-    """What the data holder stated, for the privacy statement; nothing for most releases."""
-    stated = relation.unit.same_unit_as
-    if not stated:
-        return ""
-    own = [name for names in _by_role(relation.columns).values() for name in names]
-    return (
-        f" The data holder states that the columns {_listed(own)} of these data mean the same unit as the columns "
-        f"{_listed(stated)} of the account that pays. tallytree cannot check this, and costs of the account add up "
-        "only if it is true."
-    )
-
-
-def columns_in_words(relation: Any) -> str:
-    """The columns of a relation, for the data holder; "not recorded" where none are known."""
-    named = {role: names for role, names in _by_role(relation.columns).items() if names}
-    return "; ".join(f"{role} {_listed(names)}" for role, names in named.items()) or "not recorded"
-
-
-def differing_columns(opened: Any, asked: Any) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Where the columns of an account and of a new charge differ, by role, and the data holder stated nothing.
-
-    *Why it matters.* Costs of an account add up for one pair of data sets that are neighbours in every release. A
-    relation with the same unit and bounds but another column is about other changes: a household that is replaced is
-    one step by household, and may be as many steps by employer as it has workers. So columns have to be the same, or
-    the data holder has to state that they mean the same. Columns that are not known equal no columns that are.
+    Tables are `Marginal`s of a `Schema` (`tallytree.domain.schema`).
     """
-    before, now = _by_role(opened.columns), _by_role(asked.columns)
-    stated = set(asked.unit.same_unit_as)
-    return {
-        role: (before[role], now[role])
-        for role in before
-        if before[role] != now[role] and not set(before[role] or (ABSENT,)) <= stated
-    }
+
+    unit: PrivacyUnit
+    max_persons: int
+    columns: Columns | None = field(default=None, compare=False)  # what a household is; the ledger compares it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", Columns.of(self.columns))
+        object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
+        check_kind(self.unit, HOUSEHOLD_UNITS)
+        if isinstance(self.max_persons, bool) or not isinstance(self.max_persons, int) or self.max_persons < 1:
+            raise SpecError(f"max_persons must be a whole number of at least 1, not {told(self.max_persons)}")
+
+    @property
+    def number_is_public(self) -> bool:
+        """Do all neighbours have the same number of households?"""
+        return self.unit.kind != "one_group_added_or_removed"
+
+    def sensitivity(self, marginal: Any, schema: Any) -> Sensitivity:
+        """The most that all counts of `marginal` together change between neighbours.
+
+        M is the most persons of a household, A the number of cells over the household attributes (not size), C that
+        over the person attributes (1 where there are none).
+
+        A household adds to a table a vector of its own, and the table is the sum of these. A household added or
+        removed changes the table by one such vector v, a household replaced by a difference v − w of two.
+
+        Households, no person attributes: v has a single 1, at the household's attributes (and size).
+          Added or removed: 1 / 1. Replaced: the 1 moves: 2 / 2; but 0 where the table has one cell only, for then it
+          is the number of households.
+        Households, with person attributes: v has a 1 in each cell that one of its persons has, so at most
+          k = min(M, C) ones, all at one place of size and household attributes.
+          Added or removed: k / k. Replaced: the entries of v − w are −1, 0 or 1, so L1 and L2² are both the number of
+          cells that only one of the two has: 2k at most, reached where the two differ in household attributes (A > 1).
+          With A = 1 and no size both lie among the same C cells: min(2k, C). With A = 1 and size they lie so if they
+          have as many persons, otherwise one has at most M − 1: max(min(2k, C), k + min(M − 1, C)).
+        Persons: v counts the household's n ≤ M persons by cell, so its L1 is n and its L2² at most n².
+          Added or removed: M / M². Replaced, with A·C > 1: L1 of v − w is at most the sum 2M; L2² is at most
+          |v|² + |w|² = 2M², for no entry is negative so v·w ≥ 0; reached by two households of M alike persons each, in
+          different cells. With A·C = 1 and no size there is one cell, the number of persons, and it changes by at
+          most M: M / M². With A·C = 1 and size, sizes n ≠ m have different cells: n + m ≤ 2M − 1 and
+          n² + m² ≤ M² + (M − 1)².
+        One person's attributes: the person's household keeps its size and attributes, so tables without person
+          attributes (or with C = 1) stay as they are: 0. Otherwise the person moves from one cell to another of the
+          same household: of persons, 2 / 2. Of households, the first cell loses the household if nobody else there
+          has it and the second gains it if nobody had it: 2 / 2.
+
+        By role: who is in a role is told within a household, by that household alone, so the table is a sum over
+          households again. With r different roles named, a household that has somebody in each adds to the table as
+          above, but for its at most n = M − r other persons, at the one place that its own attributes and those of
+          the r persons have: A is then the number of cells over both. A household without such a person adds nothing.
+          So all entries above hold with n for M, as bounds. A table of one cell without persons is 1 / 1 where a
+          household is replaced, for either may lack the role.
+          One person's attributes: refused where an attribute tells roles, for a person who changes it could make
+          somebody else the head. By position, or by attributes of the household, roles stay. With R > 1 cells over the
+          roles' attributes somebody in a role can move all that the household adds from one place to another: twice
+          what a household added or removed changes. Otherwise as above.
+        """
+        most = self.max_persons - len(marginal.role_names)
+        homes, people = self._cells(marginal, schema)
+        if self.unit.kind == "one_person_attributes":
+            if marginal.roles and self._role_cells(marginal, schema) > 1:
+                added = HouseholdNeighbours(PrivacyUnit("one_group_added_or_removed"), self.max_persons)
+                one = added.sensitivity(marginal, schema)
+                return Sensitivity(2 * one.l1, 2 * one.l2_squared)
+            return Sensitivity(2, 2) if people > 1 else Sensitivity(0, 0)
+        replaced = self.unit.kind == "one_group"
+        if marginal.of == "persons":
+            if not replaced or (homes == people == 1 and not marginal.size):
+                return Sensitivity(most, most**2)
+            other = most if homes * people > 1 else most - 1
+            return Sensitivity(most + other, most**2 + other**2)
+        if not marginal.person:
+            moved = 1 if not replaced else 2 if homes > 1 or marginal.size else 1 if marginal.roles else 0
+            return Sensitivity(moved, moved)
+        ones = min(most, people)
+        if not replaced:
+            changed = ones
+        elif homes > 1:
+            changed = 2 * ones
+        else:
+            changed = min(2 * ones, people)
+            if marginal.size:
+                changed = max(changed, ones + min(most - 1, people))
+        return Sensitivity(changed, changed)
+
+    def cells_sensitivity(self, marginal: Any, number: int, schema: Any) -> Sensitivity:
+        """The most that any `number` cells of `marginal` together change between neighbours.
+
+        They are a part of the table, so they change by no more than the whole does, in either norm. And one cell
+        changes by at most b: a household is counted in a cell of a households table or not, so b = 1; in a persons
+        table it is counted with at most M persons (M − r by role) and at least none, so b = M, or b = 1 where a single
+        person moves and takes nobody along, as somebody in a role does.
+        So L1 is at most `number` · b and L2² at most `number` · b².
+        """
+        if number < 1:
+            raise SpecError(f"a measurement needs at least one cell, not {number}")
+        whole = self.sensitivity(marginal, schema)
+        alone = self.unit.kind == "one_person_attributes" and not marginal.roles
+        one = self.max_persons - len(marginal.role_names) if marginal.of == "persons" and not alone else 1
+        return Sensitivity(min(whole.l1, number * one), min(whole.l2_squared, number * one**2))
+
+    def _cells(self, marginal: Any, schema: Any) -> tuple[int, int]:
+        """How many cells the attributes of household and roles have (without size), and the person attributes."""
+        marginal.check(schema)
+        if schema.max_persons != self.max_persons:
+            raise SpecError(
+                f"the schema has max_persons={schema.max_persons}, the neighbour relation {self.max_persons}; "
+                "they must agree"
+            )
+        if marginal.roles and self.unit.kind == "one_person_attributes" and roles_by_attribute(schema):
+            raise SpecError(
+                f"the table of {marginal.describe()} cannot be asked for under one_person_attributes, since an "
+                "attribute of persons tells their roles: one person who changes it could change the roles of others. "
+                "Tell roles by position, leave such tables out, or protect one_group"
+            )
+        return (
+            prod(schema.attribute(name).codes for name in marginal.household) * self._role_cells(marginal, schema),
+            prod(schema.attribute(name).codes for name in marginal.person),
+        )
+
+    def _role_cells(self, marginal: Any, schema: Any) -> int:
+        return prod(schema.attribute(name).codes for _, name in marginal.roles)
 
 
-def unknown_columns(opened: Any, asked: Any) -> list[str]:
-    """Columns that the data holder speaks of in same_unit_as and that the account does not have."""
-    roles = _by_role(opened.columns).values()
-    known = {name for names in roles for name in names} | ({ABSENT} if not all(roles) else set())
-    return [name for name in asked.unit.same_unit_as if name not in known]
+def roles_by_attribute(schema: Any) -> bool:
+    """Does an attribute of persons tell who is who?"""
+    return schema.structure is not None and schema.structure.attribute is not None
 
 
-def _by_role(columns: Columns | None) -> dict[str, tuple[str, ...]]:
-    if columns is None:
-        return {"group": (), "region": (), "entity": ()}
-    return {
-        "group": (columns.group,),
-        "region": columns.region,
-        "entity": () if columns.entity is None else (columns.entity,),
-    }
-
-
-def _columns_that_matter(unit: PrivacyUnit, columns: Columns | None) -> Columns | None:
-    """The columns that the unit depends on: one_group protects a group whatever entities are in it."""
-    if columns is None or unit.kind == "one_entity":
-        return columns
-    return Columns(columns.group, columns.region)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names)) if names else repr(ABSENT)
+Relation = Neighbours | HouseholdNeighbours

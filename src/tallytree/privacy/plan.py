@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from tallytree.core.arguments import expect, instance, optional, several, told
 from tallytree.core.errors import BudgetError, SpecError
-from tallytree.core.names import briefly, did_you_mean
-from tallytree.domain.hierarchy import Hierarchy
-from tallytree.privacy.budget import Budget, Number, exact
+from tallytree.core.names import briefly
+from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import PrivacyUnit, View
 
-
-@dataclass(frozen=True)
-class EitherWay:
-    """Shares from the top level down for each way through a fork."""
-
-    few: tuple[Fraction, ...]
-    many: tuple[Fraction, ...]
-
-
-Shares = Mapping[str, Number] | Sequence[Number] | EitherWay
-Priority = Literal["upper", "balanced", "leaves"]
 FIRST: tuple[View, ...] = ("totals", "largest")  # measured before the others
 BANDED: tuple[View, ...] = ("at_least", "sorted_sizes")  # views that can be asked for a band of sizes alone
 
@@ -214,81 +202,3 @@ def _overlap(one: Question, other: Question) -> bool:
     if one.sizes is None or other.sizes is None:
         return True
     return one.sizes.first <= other.sizes.last and other.sizes.first <= one.sizes.last
-
-
-def every_level(
-    view: View, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None
-) -> Plan:
-    """Ask for `view` on every level; shares by level name or from the top down, equal if not given."""
-    parts = level_shares(hierarchy, shares)
-    return Plan(budget, unit, tuple(Question(view, level, share) for level, share in enumerate(parts)))
-
-
-def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: bool = False) -> tuple[Fraction, ...]:
-    """Exact shares from the top level down. Whole numbers and fractions of any sum are read as proportions.
-
-    With `some_without` a level may have none; of a tree by category the root over all categories may be left out.
-
-    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
-    >>> level_shares(tree, {"total": 1, "state": 3})
-    (Fraction(1, 4), Fraction(3, 4))
-    """
-    if shares is None:
-        shares = [1] * hierarchy.depth
-    if isinstance(shares, EitherWay):
-        raise SpecError("there are shares for each way through a fork, and here is none")
-    if hierarchy.by.columns and some_without and isinstance(shares, Mapping | Sequence):
-        shares = _with_none_at_the_top(hierarchy, shares)
-    if isinstance(shares, Mapping):
-        unknown = [level for level in shares if level not in hierarchy.levels]
-        missing = [level for level in hierarchy.levels if level not in shares]
-        if unknown:
-            hint = did_you_mean(unknown[0], hierarchy.levels)
-            raise SpecError(f"shares name the level {unknown[0]!r}, which there is not; {hint}")
-        if missing:
-            raise SpecError(f"shares must name each level once: {', '.join(hierarchy.levels)}")
-        return level_shares(hierarchy, [shares[level] for level in hierarchy.levels], some_without=some_without)
-    if not isinstance(shares, Sequence) or isinstance(shares, str | bytes):
-        raise SpecError(f"shares is {told(shares)}; expected a number for each level, by name or from the top down")
-    if len(shares) != hierarchy.depth:
-        raise SpecError(f"expected {hierarchy.depth} shares ({', '.join(hierarchy.levels)}), not {len(shares)}")
-    parts = [exact(share, f"the share of {level}") for share, level in zip(shares, hierarchy.levels, strict=True)]
-    if some_without and min(parts) >= 0 < sum(parts):
-        return tuple(part / sum(parts) for part in parts)
-    if any(part <= 0 for part in parts):
-        raise BudgetError(
-            "no level's share may be negative, and one must be positive"
-            if some_without
-            else "every level's share must be positive: each level is published, so each must be measured"
-        )
-    return tuple(part / sum(parts) for part in parts)
-
-
-def _with_none_at_the_top(
-    hierarchy: Hierarchy, shares: Mapping[str, Number] | Sequence[Number]
-) -> Mapping[str, Number] | Sequence[Number]:
-    if isinstance(shares, Mapping):
-        return shares if hierarchy.levels[0] in shares else {hierarchy.levels[0]: 0, **shares}
-    return [0, *shares] if len(shares) == hierarchy.depth - 1 and not isinstance(shares, str | bytes) else shares
-
-
-def priority_shares(hierarchy: Hierarchy, priority: str) -> tuple[Fraction, ...]:
-    """Shares by what matters most: `upper` gives each level twice the share of the next, `leaves` half of it.
-
-    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
-    >>> priority_shares(tree, "upper")
-    (Fraction(2, 3), Fraction(1, 3))
-    """
-    if not isinstance(priority, str) or priority not in get_args(Priority):
-        raise SpecError(f"unknown priority {told(priority)}; expected {', '.join(get_args(Priority))}")
-    ratio = {"upper": Fraction(1, 2), "balanced": Fraction(1), "leaves": Fraction(2)}[priority]
-    return level_shares(hierarchy, [ratio**level for level in range(hierarchy.depth)])
-
-
-def divided(hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
-    """The shares that were given, or those of a priority; not both."""
-    if priority is None:
-        return shares
-    if shares is not None:
-        raise SpecError("shares and priority both divide the budget over the levels; give one of them")
-    return priority_shares(hierarchy, priority)

@@ -1,12 +1,9 @@
 """Private tables of households: what a synthesis may ask of them, in the rounds of a `Run`.
 
-In this order: a request is checked against public facts and the budget, its cost is written into the journal, the round
-is begun in the ledger if there is one, then noise is drawn and private counts are read (for a choice, counts are made
-into scores and then words are drawn). What leaves is counts with noise, or the place of a choice. A killed run is
-resumed by running it again with the same journal. Each call is compared with the next round of the journal (its kind,
-its tables and its cost) and answered from there, without touching private data; new rounds are drawn once the journal
-is used up. A round that was lost, because it was reserved and its result was not recorded, answers None: it is paid
-for, and the caller goes on with its next round.
+In this order: a request is checked against public facts and the budget, its round is begun, then noise is drawn and
+private counts are read (for a choice, counts are made into scores and then words are drawn). What leaves is counts with
+noise, or the place of a choice. `run` opens the data; this module says which counts are read, and how far one neighbour
+can move them.
 """
 
 from __future__ import annotations
@@ -14,10 +11,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,22 +24,19 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import BudgetError, ReleaseError, SpecError
 from tallytree.core.names import briefly
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.privacy.accounting import NoiseKind, scale_for
-from tallytree.privacy.budget import Budget, Number, as_decimal, exact
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, roles_by_attribute
-from tallytree.privacy.journal import Journal, Round, Values
-from tallytree.privacy.ledger import Ledger, Receipt
-from tallytree.privacy.neighbours import Sensitivity
-from tallytree.privacy.noise.randomness import Randomness, cryptographic
-from tallytree.privacy.run import Charge, Run
+from tallytree.privacy.budget import Budget, Number, as_decimal, exact, scale_for
+from tallytree.privacy.journal import Journal, Values
+from tallytree.privacy.ledger import UNPAID, Charge
+from tallytree.privacy.neighbours import HouseholdNeighbours, Sensitivity, roles_by_attribute
+from tallytree.privacy.noise import NoiseKind, Randomness, cryptographic, variance_of
+from tallytree.privacy.run import Run, change_sealed, count_exactly
 from tallytree.tables.contingency import HouseholdCodes, check_size, code_type, marginal_counts
-from tallytree.tables.group_sizes import Sealed, Unsharable, check_unaltered
+from tallytree.tables.group_sizes import check_unaltered
 from tallytree.tables.guard import from_outside
 from tallytree.tables.households import Households
 
 GAUSSIAN: NoiseKind = "discrete_gaussian"
 DIGEST_BITS = 256
-CACHED_CELLS = 1 << 25  # of true tables, cached behind the seal for the next round
 LARGEST_SUM = 1 << 51  # of an estimate's sizes; so are those of all persons, so that scores stay below 2^52
 
 
@@ -61,16 +55,12 @@ class NoisyTable:
     __repr__ = briefly
 
 
-class PrivateTables(Unsharable):
+class PrivateTables(Run):
     """Private households, a neighbour relation and a budget in ρ: all that synthesis may ask of them.
 
-    With a `ledger` the whole budget is reserved there at the start, once. With a `journal` (a folder) a killed run can
-    be resumed; a journal of another data set, schema, relation, budget or reservation is refused, and so is one that
-    was begun on other rows. With both, a copy of the journal cannot draw a round again. With `resume` a run goes on
-    from its journal or is refused, and is not begun anew. `room` is how many bytes the journal may come to: they are
-    taken on the disk before anything is reserved, and a round is not begun unless there is room for its result.
-    Threads may share one object: rounds are drawn one at a time. A forked process is refused. `tallytree.lab`
-    gives a `randomness` with a seed, for public data; otherwise it is cryptographic.
+    The journal has the schema too, and in a folder a digest of the rows: a run on others is refused. With a ledger a
+    copy of the journal cannot draw a round again. `tallytree.lab` gives a `randomness` with a seed, for public data;
+    otherwise it is cryptographic.
     """
 
     def __init__(
@@ -79,36 +69,25 @@ class PrivateTables(Unsharable):
         neighbours: HouseholdNeighbours,
         budget: Budget,
         *,
-        ledger: Ledger | None = None,
-        same_data: bool = False,
-        changed_files: bool = False,
-        journal: str | os.PathLike[str] | None = None,
-        resume: bool = False,
-        room: int = 0,
+        charge: Charge = UNPAID,
+        journal: Journal | None = None,
         randomness: Randomness | None = None,
     ) -> None:
         check_households(households, neighbours, budget)
-        self.schema, self.neighbours, self.budget = households.schema, neighbours, budget
+        self.schema, self.neighbours, self._households = households.schema, neighbours, households
         self.published_exactly: list[Marginal] = []
-        self._households = households
-        self._withheld = Fraction(0)
+        journal = Journal(None) if journal is None else journal
         self._randomness = cryptographic("tallytree") if randomness is None else randomness
-        self._cache: dict[Marginal, Sealed[Integers]] = {}
-        kept = Journal(journal, resume=resume)
-        try:
-            kept.keep_room(room)
-            facts: Values = {
-                "schema": self.schema.to_json(),
-                "households": self.number if neighbours.number_is_public else None,
-                "truncation": households.truncation(),
-                "noise": self._randomness.name,
-            }
-            charge = Charge(ledger, same_data, changed_files)
-            digest = self._digest_of_rows if kept.on_disk else None
-            self._run = Run(households, neighbours, budget, facts, charge=charge, journal=kept, digest=digest)
-        except BaseException:
-            kept.close()
-            raise
+        facts: Values = {
+            "schema": self.schema.to_json(),
+            "households": self.number if neighbours.number_is_public else None,
+            "truncation": households.truncation(),
+            "noise": self._randomness.name,
+        }
+        rows, codes = digest_of_rows if journal.on_disk else None, households.codes
+        super().__init__(
+            households, codes, neighbours, budget, charge=charge, journal=journal, facts=facts, digest=rows
+        )
 
     def part(self, schema: Schema, withheld: Fraction) -> PrivateTables:
         """The same run for tables of some of the attributes, without the part `withheld` of the budget.
@@ -132,31 +111,6 @@ class PrivateTables(Unsharable):
         """How many households there are, if the unit makes that public."""
         return number_of(self._households, self.neighbours)
 
-    @property
-    def spent(self) -> Fraction:
-        """What the rounds up to here cost, in ρ, lost ones included."""
-        return self._run.spent
-
-    @property
-    def left(self) -> Fraction:
-        """What is left for rounds to come, in ρ."""
-        return self.budget.amount - self._run.spent - self._withheld
-
-    @property
-    def rounds(self) -> tuple[Round, ...]:
-        """The rounds up to here: requests, costs and results, for the privacy statement."""
-        return self._run.rounds
-
-    @property
-    def resuming(self) -> bool:
-        """Are there rounds in the journal that were not asked for again yet?"""
-        return self._run.resuming
-
-    @property
-    def receipt(self) -> Receipt | None:
-        """The ledger's receipt for the whole budget."""
-        return self._run.receipt
-
     def sensitivity(self, marginal: Marginal, cells: int | None = None) -> Sensitivity:
         """How far one neighbour can move the whole table, or any `cells` of its cells."""
         check_size(marginal, self.schema)
@@ -173,22 +127,48 @@ class PrivateTables(Unsharable):
         """
         if self.sensitivity(marginal).l1 > 0:
             raise BudgetError(f"the table of {marginal.describe()} is private under this unit: measure it")
-        with self._run.alone():
+        with self._reservation.lock():
             if marginal not in self.published_exactly:
                 self.published_exactly.append(marginal)
             return self._true(marginal).copy()
 
     # ---------------------------------------------------------------- measuring
 
-    def measure(self, marginal: Marginal, rho: Number) -> NoisyTable | None:
-        """The whole table with exact discrete Gaussian noise, σ² = L2²/(2ρ); None if the round was lost.
+    def measure(self, marginal: Marginal, rho: Number, cells: Sequence[int] | None = None) -> NoisyTable | None:
+        """The table, or some of its cells, with exact discrete Gaussian noise of σ² = L2²/(2ρ).
 
-        A table that cannot differ between neighbours is refused: `public_counts` gives it, exactly.
+        `cells` are places in the flat table; noise is scaled to what that many can change by. None if the round was
+        lost. A table that cannot differ between neighbours is refused: `public_counts` gives it, exactly.
         """
-        return self._measured(marginal, None, rho)
+        cost, places = _positive(rho, "rho"), None if cells is None else self._checked_cells(marginal, cells)
+        sensitivity = self.sensitivity(marginal, None if places is None else len(places))
+        if sensitivity.l1 == 0:
+            raise BudgetError(
+                f"the table of {marginal.describe()} cannot differ between neighbours: it is public under this unit "
+                "and needs no measurement; public_counts gives it"
+            )
+        scale = self._randomness.usable(GAUSSIAN, scale_for(GAUSSIAN, sensitivity, cost))
+        shape = marginal.shape(self.schema) if places is None else (len(places),)
+        number = int(np.prod(shape, dtype=np.int64))
 
-    def measure_cells(self, marginal: Marginal, cells: Sequence[int], rho: Number) -> NoisyTable | None:
-        """Some cells of a table, by their places in the flat table; noise is scaled to what that many can change by."""
+        def draw() -> Values:
+            noisy = self._randomness.draw(GAUSSIAN, scale, number)
+            true = self._true(marginal).ravel()
+            noisy += true if places is None else true[list(places)]
+            return {"values": noisy.tolist()}
+
+        request = {"kind": "measure", "table": marginal.to_json(), "cells": None if places is None else list(places)}
+        result = self.draw_round(request, cost, draw, number)
+        if result is None:
+            return None
+        values = np.array(result.get("values"), dtype=np.int64)
+        if values.shape != (number,):
+            raise ReleaseError("the journal's values do not fit the table that they were recorded for")
+        return NoisyTable(
+            marginal, values.reshape(shape), variance_of(GAUSSIAN, scale), scale, cost, sensitivity, places
+        )
+
+    def _checked_cells(self, marginal: Marginal, cells: Sequence[int]) -> tuple[int, ...]:
         places = tuple(int(cell) for cell in cells)
         marginal.check(self.schema)
         if not places or len(set(places)) < len(places) or min(places) < 0:
@@ -198,37 +178,7 @@ class PrivateTables(Unsharable):
                 f"the table of {marginal.describe()} has {marginal.cells(self.schema):,} cells, numbered from 0; "
                 f"cell {max(places)} is not there"
             )
-        return self._measured(marginal, places, rho)
-
-    def _measured(self, marginal: Marginal, cells: tuple[int, ...] | None, rho: Number) -> NoisyTable | None:
-        from tallytree.privacy.noise.draws import gaussian_variance
-
-        cost = _positive(rho, "rho")
-        sensitivity = self.sensitivity(marginal, None if cells is None else len(cells))
-        if sensitivity.l1 == 0:
-            raise BudgetError(
-                f"the table of {marginal.describe()} cannot differ between neighbours: it is public under this unit "
-                "and needs no measurement; public_counts gives it"
-            )
-        scale = self._randomness.usable(GAUSSIAN, scale_for(GAUSSIAN, sensitivity, cost))
-        shape = marginal.shape(self.schema) if cells is None else (len(cells),)
-        number = int(np.prod(shape, dtype=np.int64))
-
-        def draw() -> Values:
-            noisy = self._randomness.draw(GAUSSIAN, scale, number)
-            true = self._true(marginal).ravel()
-            noisy += true if cells is None else true[list(cells)]
-            return {"values": noisy.tolist()}
-
-        request = {"kind": "measure", "table": marginal.to_json(), "cells": None if cells is None else list(cells)}
-        result = self._run.draw_round(request, cost, draw, number, self._withheld)
-        if result is None:
-            return None
-        values = np.array(result.get("values"), dtype=np.int64)
-        if values.shape != (number,):
-            raise ReleaseError("the journal's values do not fit the table that they were recorded for")
-        variance = gaussian_variance(scale)
-        return NoisyTable(marginal, values.reshape(shape), variance, scale, cost, sensitivity, cells)
+        return places
 
     # ---------------------------------------------------------------- selecting
 
@@ -247,19 +197,13 @@ class PrivateTables(Unsharable):
         the L1 by which the counts do. Costs ε²/8 in ρ. None if the round was lost.
         """
         bounds = [self.sensitivity(candidate).l1 for candidate in candidates]
-        whole = self._checked(candidates, estimates, bounds)
+        whole = self._whole_estimates(candidates, estimates, bounds)
         fines = None if penalties is None else np.array(list(penalties), dtype=np.int64)
 
         def scores() -> Integers:
-            return np.array(
-                [
-                    int(np.abs(self._true(candidate) - estimate).sum())
-                    for candidate, estimate in zip(candidates, whole, strict=True)
-                ],
-                dtype=np.int64,
-            )
+            return np.array([int(misses.sum()) for misses in self._misses(candidates, whole)], dtype=np.int64)
 
-        return self._choice("select", candidates, epsilon, scores, np.array(bounds, np.int64), fines, weights)
+        return self._choose("select", candidates, epsilon, scores, np.array(bounds, np.int64), fines, weights)
 
     def select_cell(
         self, candidates: Sequence[Marginal], estimates: Sequence[NDArray[Any]], epsilon: Number
@@ -270,46 +214,48 @@ class PrivateTables(Unsharable):
         None if the round was lost.
         """
         bounds = [self.sensitivity(candidate, 1).l1 for candidate in candidates]
-        whole = self._checked(candidates, estimates, bounds)
+        whole = self._whole_estimates(candidates, estimates, bounds)
         sizes = [estimate.size for estimate in whole]
 
         def scores() -> Integers:
-            return np.concatenate(
-                [
-                    np.abs(self._true(candidate) - estimate).ravel()
-                    for candidate, estimate in zip(candidates, whole, strict=True)
-                ]
-            )
+            return np.concatenate([misses.ravel() for misses in self._misses(candidates, whole)])
 
-        place = self._choice("select_cell", candidates, epsilon, scores, np.repeat(bounds, sizes), None, None)
+        place = self._choose("select_cell", candidates, epsilon, scores, np.repeat(bounds, sizes))
         if place is None:
             return None
         ends = np.cumsum(sizes)
         table = int(np.searchsorted(ends, place, side="right"))
         return table, place - int(ends[table]) + sizes[table]
 
-    def _choice(
+    def _misses(self, candidates: Sequence[Marginal], estimates: Sequence[Integers]) -> Iterator[Integers]:
+        """By how much each count of each table is missed: private."""
+        for candidate, estimate in zip(candidates, estimates, strict=True):
+            yield np.abs(self._true(candidate) - estimate)
+
+    def _choose(
         self,
         kind: str,
         tables: Sequence[Marginal],
         epsilon: Number,
         scores: Callable[[], Integers],
         bounds: Integers,
-        penalties: Integers | None,
-        weights: Sequence[Fraction] | None,
+        penalties: Integers | None = None,
+        weights: Sequence[Fraction] | None = None,
     ) -> int | None:
-        from tallytree.privacy.selection import candidates, choose, cost_of_selection
+        from tallytree.privacy import selection
 
         factor = _positive(epsilon, "epsilon")
         # What is public is checked with scores of zero, before anything is spent.
-        candidates(np.zeros(len(bounds), np.int64), bounds, factor, penalties, weights)
+        selection.candidates(np.zeros(len(bounds), np.int64), bounds, factor, penalties, weights)
 
         def draw() -> Values:
-            offered = candidates(scores(), bounds, factor, penalties, weights)
-            return {"place": choose(offered, self._randomness.words())}
+            offered = selection.candidates(scores(), bounds, factor, penalties, weights)
+            return {"place": selection.choose(offered, self._randomness.words())}
 
-        request = {"kind": kind, "candidates": len(tables), "digest": _digest(tables)}
-        result = self._run.draw_round(request, cost_of_selection(factor), draw, 1, self._withheld)
+        names = json.dumps([table.to_json() for table in tables], sort_keys=True)
+        digest = hashlib.sha256(names.encode()).hexdigest()  # distinguishes one list of candidates from another
+        request = {"kind": kind, "candidates": len(tables), "digest": digest}
+        result = self.draw_round(request, selection.cost_of_selection(factor), draw, 1)
         if result is None:
             return None
         place = result.get("place")
@@ -317,7 +263,7 @@ class PrivateTables(Unsharable):
             raise ReleaseError("the journal's choice is not among the candidates that it was recorded for")
         return place
 
-    def _checked(
+    def _whole_estimates(
         self, candidates: Sequence[Marginal], estimates: Sequence[NDArray[Any]], bounds: Sequence[int]
     ) -> list[Integers]:
         """The public estimates as whole numbers in the tables' shapes."""
@@ -345,20 +291,7 @@ class PrivateTables(Unsharable):
 
     def _true(self, marginal: Marginal) -> Integers:
         """The private counts of a table: for a sum with noise, a score, or `public_counts`, which checks them first."""
-        if marginal in self._cache:
-            return self._cache[marginal].open_at_the_privacy_border()
-        counts = marginal_counts(self._households.codes.open_at_the_privacy_border(), marginal)
-        if counts.size + sum(table.cells(self._households.schema) for table in self._cache) <= CACHED_CELLS:
-            self._cache[marginal] = Sealed(counts)
-        return counts
-
-    def _digest_of_rows(self, key: bytes) -> str:
-        """Tells other private rows from these."""
-        return digest_of_rows(self._households.codes.open_at_the_privacy_border(), key)
-
-    def close(self) -> None:
-        """End the run here; the journal can then be resumed by another."""
-        self._run.journal.close()
+        return self._count_private(partial(marginal_counts, marginal=marginal), marginal)
 
     def __repr__(self) -> str:
         return (
@@ -388,14 +321,13 @@ def check_households(households: Households, neighbours: HouseholdNeighbours, bu
         )
 
 
-@from_outside("Counting the households")
 def number_of(households: Households, neighbours: HouseholdNeighbours) -> int:
     """How many households there are, if the unit makes that public."""
     if not neighbours.number_is_public:
         raise SpecError(
             "the number of households is private under this unit; measure it: measure(Marginal('households'), rho)"
         )
-    return households.codes.open_at_the_privacy_border().number
+    return count_exactly(households.codes, lambda codes: codes.number, Sensitivity(0, 0))
 
 
 def self_contained(neighbours: HouseholdNeighbours, schema: Schema) -> bool:
@@ -410,12 +342,6 @@ def _positive(value: Number, what: str) -> Fraction:
     return number
 
 
-def _digest(tables: Sequence[Marginal]) -> str:
-    """Distinguishes one list of public candidates from another."""
-    text = json.dumps([table.to_json() for table in tables], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 # -------------------------------------------------------------------- regions of all levels as attributes
 
 
@@ -424,7 +350,6 @@ def longer_schema(schema: Schema, added: Mapping[Attribute, Integers]) -> Schema
     return replace(schema, household=(*schema.household, *added))
 
 
-@from_outside("Adding the regions of upper levels")
 def with_levels(households: Households, region: str, added: Mapping[Attribute, Integers]) -> Households:
     """Households with further attributes: for each, its code by the code of the household's `region`.
 
@@ -441,14 +366,16 @@ def with_levels(households: Households, region: str, added: Mapping[Attribute, I
     for attribute, of_leaf in added.items():
         if of_leaf.shape != (leaves,) or of_leaf.min() < 0 or of_leaf.max() >= attribute.codes:
             raise SpecError(f"{attribute.name!r} needs one of its codes for each of the {leaves:,} leaf regions")
-    codes = households.codes.open_at_the_privacy_border()
-    columns = {
-        attribute.name: of_leaf.astype(code_type(attribute.codes))[codes.household[region]]
-        for attribute, of_leaf in added.items()
-    }
     schema = longer_schema(households.schema, added)
-    longer = replace(codes, schema=schema, household={**codes.household, **columns})
-    return replace(households, schema=schema, codes=Sealed(longer))
+
+    def extended(codes: HouseholdCodes) -> HouseholdCodes:
+        columns = {
+            attribute.name: of_leaf.astype(code_type(attribute.codes))[codes.household[region]]
+            for attribute, of_leaf in added.items()
+        }
+        return replace(codes, schema=schema, household={**codes.household, **columns})
+
+    return replace(households, schema=schema, codes=change_sealed(households.codes, extended))
 
 
 def digest_of_rows(codes: HouseholdCodes, key: bytes) -> str:

@@ -1,78 +1,79 @@
-"""A run: open (check, reserve) → rounds (measure or select) → close. It opens the private counts of a release.
+"""A run: open (check, reserve) → rounds (measure or select) → close. The one module that opens private data.
 
-*Open.* `Run` compares a run with its journal, or begins one, and reserves the whole budget in the ledger, once. The
-token of the reservation is on disk before the ledger is asked. A run that was killed finds its reservation by it.
+*Theorem.* All that leaves a run is as private as its budget says, for its neighbour relation, whichever questions are
+chosen by earlier answers, and also if the run is killed and resumed. The proof has these steps:
 
-*A release* is a run of one or two rounds (`measure`): the plan is checked against the data's public facts, the run is
-opened, noise is drawn and the counts are opened. Noise comes before the counts but for lists of sizes: these may be as
-long as there are groups, so the noise of each part is drawn when its sizes are added. (The order of these two is for
-the reader's ease and not for privacy: a draw depends on its scale and number, which are public, and on nothing else.)
-Totals and the largest size, where a plan asks for them, are the first round. What follows from them (`Settled`, and
-which branch an adaptive plan takes) shapes the second. Both branches are checked and paid for before anything is drawn.
-A run that is kept writes the first answers down (`FirstStage`) before the rest is drawn, and is resumed with them. How
-much memory and disk the rest needs follows from them. So if the rest ends for want of either, no first answer is drawn
+1. *Open.* The data, the relation and the plan fit each other by public facts alone (`Neighbours.of`, `check_plan`,
+   `check_households`); what does not fit is refused before anything is spent. `Reservation` compares the run with its
+   journal, or begins one, and reserves the whole budget in the ledger, once.
+2. *Measure.* What leaves is a view of private counts plus exact noise, of the scale that the measurement's cost asks
+   for (`scale_for`) by the sensitivity of the view under the relation. A view that is the same for all neighbours is
+   given exactly (`PrivateTables.public_counts`).
+3. *Select.* A choice follows the exponential mechanism exactly, by scores that move at most by their sensitivity
+   (`tallytree.privacy.selection`).
+4. *Compose.* A release spends the shares of its plan, which add up to the budget (`Plan`). A synthesis pays for each
+   round from what is left. Each round is begun before it is drawn: it is on disk, in the journal and in the ledger, and
+   is never drawn again (`Reservation`).
+5. *Close.* Noisy counts, the places of choices and public facts leave, and nothing else. What holds private counts
+   raises from outside, so that no traceback shows them.
+
+*A release* (`measure`) is a run of one or two rounds. Noise comes before the counts but for lists of sizes: these may
+be as long as there are groups, so the noise of each part is drawn when its sizes are added. (The order of these two is
+for the reader's ease and not for privacy: a draw depends on its scale and number, which are public, and on nothing
+else.) Totals and the largest size, where a plan asks for them, are the first round. What follows from them (`Settled`,
+and which branch an adaptive plan takes) shapes the second. Both branches are checked and paid for before anything is
+drawn. The journal keeps the first answers before the rest is drawn, and a resumed run goes on with them. How much
+memory and disk the rest needs follows from them. So if the rest ends for want of either, no first answer is drawn
 again: what is released does not depend on whether lists of some length would have fitted. The results are in files, and
-nobody sees them before the ledger committed the reservation to their mark (`Ledger.settle_on`).
+nobody sees them before the ledger committed the reservation to their mark (`Ledger.settle_on`): so noise that a killed
+release drew may be drawn anew.
 
-*A synthesis* is a run of many rounds: `private_tables`.
-
-What holds counts raises from outside, so that no traceback shows them.
+*A synthesis* (`PrivateTables`) is a run of many rounds. A killed run is resumed by running it again with the same
+journal. Each call is compared with the next round of the journal (its kind, its tables and its cost) and answered from
+there, without touching private data; new rounds are drawn once the journal is used up. A round that was lost, because
+it was begun and its result was not recorded, answers None: it is paid for, and the caller goes on with its next round.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallytree.core.arguments import FLAG, expecting, instance, optional
 from tallytree.core.arrays import Integers
-from tallytree.core.errors import BudgetError, ReleaseError, SpecError, TallytreeError
+from tallytree.core.errors import BudgetError, ReleaseError, SpecError
+from tallytree.core.kernels import kernel
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
-from tallytree.privacy.accounts import Relation, Spending
-from tallytree.privacy.budget import Budget, as_decimal
-from tallytree.privacy.journal import Journal, Round, Values
-from tallytree.privacy.ledger import Ledger, Receipt, holding
-from tallytree.privacy.measurements import Measurement, Measurements, Settle
-from tallytree.privacy.neighbours import AS_READ, Neighbours, View
-from tallytree.privacy.noise.randomness import NoiseSource, Randomness, cryptographic
-from tallytree.privacy.plan import FIRST, Plan, Question
-from tallytree.privacy.views import SMALL, folded, noisy_lists, view_of
-from tallytree.tables.group_sizes import GroupSizes
+from tallytree.domain.histogram import at_least, entities
+from tallytree.privacy.budget import NOISE_FOR, Budget, as_decimal, scale_for
+from tallytree.privacy.journal import Journal, Reservation, Round, Values
+from tallytree.privacy.ledger import UNPAID, Charge, Ledger, Receipt
+from tallytree.privacy.measurements import Measurement, Measurements, Settle, list_starts
+from tallytree.privacy.neighbours import AS_READ, Neighbours, Relation, Sensitivity, View
+from tallytree.privacy.noise import NoiseSource, Randomness, cryptographic, variance_of
+from tallytree.privacy.plan import FIRST, Band, Plan, Question
+from tallytree.tables.group_sizes import GroupSizes, Sealed, Unsharable
 from tallytree.tables.guard import from_outside
 
+Content = TypeVar("Content")
+Result = TypeVar("Result")
+
 SUMMED: tuple[View, ...] = ("at_least", "counts")  # which can be asked for over all categories
-
-
-@dataclass(frozen=True)
-class Charge:
-    """Which ledger pays, if one does, and what the data holder states of the files (see `Ledger.reserve`)."""
-
-    ledger: Ledger | None = None
-    same_data: bool = False
-    changed_files: bool = False
-
-    @property
-    def flags(self) -> dict[str, Any]:
-        """The statements, as the ledger takes them."""
-        return {"same_data": self.same_data, "changed_files": self.changed_files}
-
-
-UNPAID = Charge()
+AT_A_TIME = 1 << 22
+SMALL = np.iinfo(np.int32)
+CACHED_CELLS = 1 << 25  # of private counts, cached behind a seal for the next round
 
 
 # -------------------------------------------------------------------- a run of either kind
 
 
-class Named(Protocol):
+class Private(Protocol):
     """Private data of either kind, as the ledger knows them."""
 
     @property
@@ -83,234 +84,110 @@ class Named(Protocol):
         """A digest of the input files."""
 
 
-class Run:
-    """A budget that was reserved once, and the rounds that it pays for. It holds no private data.
+class Run(Unsharable):
+    """Private data of one kind, and a budget that is reserved for what is asked of them.
 
-    A round of a synthesis goes through these steps, each on disk before the next: (1) the journal puts it down with a
-    mark made by chance, (2) the ledger begins it (`Ledger.begin_round`): it is the next number, and all rounds fit into
-    the reservation, (3) noise is drawn, (4) the journal records the result.
-
-    *Over all copies of a journal the rounds that are drawn cost no more than the reservation.* Noise of round n is
-    drawn after a call of `begin_round` for n returned, in the process that called it, once per call. The ledger lets
-    each n begin once, whoever asks, and the costs that it let begin add up to at most the reservation. This does not
-    depend on what any journal holds, so neither copies, restored backups nor kills between the steps can change it.
-
-    *A run that was killed can go on.* An honest journal, which nobody else resumed, has j rounds and the ledger l:
-
-    - killed before (1), or after (2) or later: j = l, and the marks are equal. A round without a result is lost.
-    - killed between (1) and (2): j = l + 1, and the last round has no result. It was not drawn. It is begun now, and
-      lost: paid for, as its cost is in the journal already.
-
-    Everything else is a journal that another run went on from, or a ledger that is not the one of this run, and is
-    refused before private rows are read: j < l (a copy of it drew further), a mark that is not the ledger's (a copy
-    drew that round), j > l otherwise (an older ledger was put back).
-
-    A release draws all its noise at once and has no rounds in the journal: its marks are the ledger's alone.
+    `ledger` pays, if there is one: once for all rounds. A run goes on from a `journal` that was begun, or is refused:
+    one of another data set, relation, budget or reservation, or one that was begun on other rows. Threads may share one
+    run: rounds are drawn one at a time. A forked process is refused. The run closes its journal.
     """
 
     def __init__(
         self,
-        data: Named,
+        data: Private,
+        seal: Sealed[Any],
         neighbours: Relation,
         budget: Budget,
-        facts: Values,
         *,
         charge: Charge,
         journal: Journal,
-        digest: Callable[[bytes], str] | None = None,
+        facts: Values | None = None,
+        digest: Callable[[Any, bytes], str] | None = None,
     ) -> None:
-        self.budget, self.journal, self._ledger = budget, journal, charge.ledger
-        self._played = 0
-        self._process, self._lock = os.getpid(), threading.RLock()
-        self._name = data.name or ""
-        past = journal.facts
-        if past is not None and charge.ledger is not None and journal.receipt is not None and digest is not None:
-            self._check_rounds(past["token"])
-        about = {
-            "name": data.name,
-            "neighbours": neighbours.to_json(),
-            "budget": budget.to_json(),
-            "ledger": None if charge.ledger is None else str(charge.ledger.path),
-            **facts,
-        }
-        wanted = budget, neighbours, None if charge.ledger is None else data.fingerprint()
-        if past is not None:
-            self._check_same(past, about, digest)
-        else:
-            if charge.ledger is not None:
-                charge.ledger.check(data.name, *wanted, **charge.flags)
-            key = secrets.token_hex(32)
-            rows = {} if digest is None else {"key": key, "rows": digest(bytes.fromhex(key))}
-            journal.begin({**about, "token": secrets.token_hex(16), **rows})
-        self.receipt = self._reserve(charge, data.name, wanted, fresh=past is None)
+        self.budget, self._seal, self._withheld = budget, seal, Fraction(0)
+        self._cache: dict[Hashable, Sealed[Integers]] = {}
+        try:
+            fingerprint = None if charge.ledger is None else data.fingerprint()
+            expense = charge.of(data.name, budget, neighbours, fingerprint)
+            rows = None if digest is None else lambda key: digest(seal.open_at_the_privacy_border(), key)
+            self._reservation = Reservation(journal, charge.ledger, expense, facts or {}, rows)
+        except BaseException:
+            journal.close()
+            raise
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The ledger's receipt for the whole budget."""
+        return self._reservation.receipt
 
     @property
     def rounds(self) -> tuple[Round, ...]:
         """The rounds up to here: requests, costs and results, for the privacy statement."""
-        return tuple(self.journal.rounds[: self._played])
-
-    @property
-    def spent(self) -> Fraction:
-        """What the rounds up to here cost, in ρ, lost ones included."""
-        return sum((past.cost for past in self.rounds), Fraction(0))
+        return self._reservation.rounds
 
     @property
     def resuming(self) -> bool:
         """Are there rounds in the journal that were not asked for again yet?"""
-        return self._played < len(self.journal.rounds)
+        return self._reservation.resuming
 
-    def draw_round(
-        self, request: Values, cost: Fraction, draw: Callable[[], Values], values: int, withheld: Fraction
-    ) -> Values | None:
-        """The next round's result: from the journal if it is there, otherwise reserved, drawn and recorded.
+    @property
+    def left(self) -> Fraction:
+        """What is left for rounds to come, in the budget's currency."""
+        return self._reservation.left - self._withheld
 
-        It leaves the part `withheld` of the budget. One round at a time, whichever threads ask, so that each sees what
-        those before it spent.
+    @property
+    def spent(self) -> Fraction:
+        """What the rounds up to here cost, lost ones included."""
+        return self.budget.amount - self._reservation.left
+
+    def draw_round(self, request: Values, cost: Fraction, draw: Callable[[], Values], values: int) -> Values | None:
+        """The next round's result: from the journal if it is there, otherwise begun, drawn and recorded.
+
+        One round at a time, whichever threads ask, so that each sees what those before it spent.
         """
-        with self.alone():
+        with self._reservation.lock():
             if self.resuming:
-                past = self.journal.rounds[self._played]
-                if past.request != request or past.cost != cost:
-                    raise ReleaseError(
-                        f"the journal's round {self._played + 1} was another one ({past.request['kind']}, "
-                        f"ρ = {as_decimal(past.cost)}) than is asked for now ({request['kind']}, "
-                        f"ρ = {as_decimal(cost)}): resume with the same program and options, or start anew in another "
-                        "folder with its own budget"
-                    )
-                self._played += 1
-                return past.result
-            left = self.budget.amount - self.spent - withheld
-            if cost > left:
+                return self._reservation.replay_round(request, cost).result
+            if cost > self.left:
                 raise BudgetError(
-                    f"this round would cost ρ = {as_decimal(cost)}, and ρ = {as_decimal(left, up=False)} is left "
+                    f"this round would cost ρ = {as_decimal(cost)}, and ρ = {as_decimal(self.left, up=False)} is left "
                     f"of ρ = {as_decimal(self.budget.amount, up=False)}. Nothing was spent on it."
                 )
-            self.journal.reserve(request, cost, values)
-            self._played += 1
-            self._begin_round(self._played)
+            self._reservation.begin_round(request, cost, values)
             result = from_outside("Drawing a round")(draw)()
-            self.journal.record(result)
+            self._reservation.journal.record(result)
             return result
 
-    def alone(self) -> threading.RLock:
-        """The lock of this run. A forked process has a copy of what is left to spend: it is refused."""
-        if os.getpid() != self._process:
-            raise BudgetError(
-                "private tables belong to the process that opened them, and this is another one (a fork of it): the "
-                "budget would be spent in both. Ask in the first process; nothing was spent."
-            )
-        return self._lock
+    def _count_private(self, view: Callable[[Any], Integers], key: Hashable) -> Integers:
+        """Private counts: a view of the data, which the run caches under a key."""
+        if key in self._cache:
+            return self._cache[key].open_at_the_privacy_border()
+        counts = view(self._seal.open_at_the_privacy_border())
+        cached = sum(seal.open_at_the_privacy_border().size for seal in self._cache.values())
+        if counts.size + cached <= CACHED_CELLS:
+            self._cache[key] = Sealed(counts)
+        return counts
 
-    def _check_same(self, past: Values, about: Values, digest: Callable[[bytes], str] | None) -> None:
-        """Refuse to go on with another run than the journal's."""
-        if (past["ledger"] is None) != (about["ledger"] is None):
-            which = "without a ledger" if past["ledger"] is None else "with a ledger"
-            raise ReleaseError(f"the journal belongs to a run {which}; resume it in the same way")
-        if past["ledger"] != about["ledger"] and self._held(past["token"]) is None:
-            raise ReleaseError(
-                f"the run was begun with the account {past['name']!r} in {past['ledger']}, and {about['ledger']} does "
-                "not hold its reservation. Nothing was spent now. Resume with the ledger of the first run."
-            )
-        if other := [name for name in about if past.get(name) != about[name] and name != "ledger"]:
-            raise ReleaseError(
-                f"the journal belongs to another run: it was begun with another {', '.join(other)}. Nothing was spent "
-                "now. Resume with the same data and options, or use another folder, which needs a budget of its own."
-            )
-        if digest is not None and past["rows"] != digest(bytes.fromhex(past["key"])):
-            raise ReleaseError(
-                "the private rows are not those that this run began with, though they have the same name. Resume with "
-                "the same rows, or start anew in another folder, which needs a budget of its own."
-            )
+    def close(self) -> None:
+        """End the run here; the journal can then be resumed by another."""
+        self._reservation.journal.close()
 
-    def _reserve(
-        self, charge: Charge, name: str | None, wanted: tuple[Budget, Relation, str | None], *, fresh: bool
-    ) -> Receipt | None:
-        if self._ledger is None:
-            return None
-        # The token is on disk: killed from here on, the run finds its reservation again instead of making another.
-        assert self.journal.facts is not None
-        token = self.journal.facts["token"]
-        try:
-            receipt = self._ledger.reserve(name, *wanted, token=token, **charge.flags)
-        except TallytreeError:
-            if fresh and not self._may_hold(token):
-                self.journal.forget()
-            raise
-        if self.journal.receipt is None:
-            self.journal.keep_receipt(receipt.number)
-        if "rows" in self.journal.facts:  # a run of rounds
-            begun = self._check_rounds(token)
-            for number in range(begun + 1, len(self.journal.rounds) + 1):
-                self._begin_round(number)  # cut off before the ledger knew: nothing was drawn for it, nothing will be
-        return receipt
 
-    def _check_rounds(self, token: str) -> int:
-        """How many rounds the ledger began; refuse to resume unless it has ours, and no other run went on from them."""
-        held, ours = self._held(token), self.journal.rounds
-        if held is None or held.number != self.journal.receipt:
-            raise ReleaseError(
-                "the ledger does not hold the reservation that this journal was begun with: resume with the ledger "
-                "of the first run"
-            )
-        begun = [(each.mark, each.cost) for each in held.rounds]
-        known = [(each.mark, each.cost) for each in ours]
-        if len(known) < len(begun) or known[: len(begun)] != begun:
-            raise ReleaseError(
-                f"this journal is a copy, or was restored: it has {len(known)} rounds, and of the {len(begun)} that "
-                "the ledger knows some were drawn by another run. Nothing was drawn now. Go on with that run's folder."
-            )
-        ahead = ours[len(begun) :]
-        if len(ahead) > 1 or any(each.result is not None for each in ahead):
-            raise ReleaseError(
-                f"the ledger knows {len(begun)} of this journal's {len(known)} rounds: an older copy of the ledger was "
-                "put in its place. Nothing was drawn now. Restore the newest copy."
-            )
-        return len(begun)
+@from_outside("Counting what is public")
+def count_exactly(seal: Sealed[Content], view: Callable[[Content], Result], sensitivity: Sensitivity) -> Result:
+    """A view of private data that is the same for all neighbours, at no cost; any other is refused."""
+    if sensitivity.l1 > 0:
+        raise BudgetError("a view that can differ between neighbours is private: measure it")
+    return view(seal.open_at_the_privacy_border())
 
-    def _begin_round(self, number: int) -> None:
-        """Begin a round that the journal put down; its noise may be drawn once this returns."""
-        if self._ledger is not None:
-            assert self.journal.receipt is not None
-            past = self.journal.rounds[number - 1]
-            receipt = Receipt(str(self._ledger.path), self.journal.receipt)
-            self._ledger.begin_round(receipt, number=number, cost=past.cost, mark=past.mark)
 
-    def _held(self, token: str) -> Spending | None:
-        assert self._ledger is not None
-        return holding(self._ledger.account(self._name), token)
-
-    def _may_hold(self, token: str) -> bool:
-        """Does the ledger hold the reservation with this token? Yes, too, if it cannot be asked."""
-        try:
-            return self._held(token) is not None
-        except TallytreeError:
-            return True
+@from_outside("Changing private data")
+def change_sealed(seal: Sealed[Content], change: Callable[[Content], Result]) -> Sealed[Result]:
+    """Private data that were changed, sealed again."""
+    return Sealed(change(seal.open_at_the_privacy_border()))
 
 
 # -------------------------------------------------------------------- group sizes: a release
-
-
-@dataclass(frozen=True)
-class FirstStage:
-    """Where a run keeps what it measured first: `load` gives that of the run before, `keep` is called before the rest.
-
-    `keep` also sees to the disk space for the rest, whose size is known by then.
-    """
-
-    load: Callable[[], Measurements | None]
-    keep: Callable[[Measurements], None]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a release's run is kept: its journal, the public facts that a resumed run must share, and the first stage.
-
-    Without a folder the journal is in memory.
-    """
-
-    journal: Journal = field(default_factory=lambda: Journal(None))
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    first_stage: FirstStage | None = None
 
 
 @expecting(
@@ -329,22 +206,21 @@ def measure(
     settle: Settle | None = None,
     same_data: bool = False,
     changed_files: bool = False,
-    place: Place | None = None,
+    journal: Journal | None = None,
 ) -> Measurements:
     """Answer the plan's questions with noise that makes them as private as its budget says.
 
     `settle` turns measured totals and a measured largest size into the ones that the other questions go by. With
     `same_data` the ledger takes files that another account was charged for, with `changed_files` other files than this
-    account was charged for before. With a `place` whose journal has the token of a run that was killed it charges
-    nothing more. Noise is then drawn anew: who calls this with a place shows nothing of it before `Ledger.settle_on`
-    took its mark.
+    account was charged for before. With the `journal` of a run that was killed it charges nothing more. Noise is then
+    drawn anew: who calls this with a journal shows nothing of it before `Ledger.settle_on` took its mark.
 
     Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
     data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget at each size (`Plan`),
     whichever branch an adaptive plan takes: its rule reads numbers that have their noise already.
     """
     charge = Charge(ledger, same_data, changed_files)
-    return measure_with(cryptographic(noise), group_sizes, plan, settle=settle, charge=charge, place=place)
+    return measure_with(cryptographic(noise), group_sizes, plan, settle=settle, charge=charge, journal=journal)
 
 
 def measure_with(
@@ -354,7 +230,7 @@ def measure_with(
     *,
     settle: Settle | None = None,
     charge: Charge = UNPAID,
-    place: Place | None = None,
+    journal: Journal | None = None,
 ) -> Measurements:
     """`measure` with the randomness that it chose; `tallytree.lab` calls it with a seed, on public data."""
     hierarchy, kind = group_sizes.hierarchy, NOISE_FOR[plan.budget.currency]
@@ -370,26 +246,26 @@ def measure_with(
 
     branches = [[asked(question) for question in branch.questions] for branch in plan.branches]
     first = [one for one in branches[0] if one.view in FIRST]
-    place = Place() if place is None else place
-    stage = place.first_stage if first else None
-    before = None if stage is None else stage.load()
+    journal = Journal(None) if journal is None else journal
+    before = journal.first_stage() if first else None
     if before is not None:
         _check_same_questions(before, first, hierarchy, randomness)
-    run = Run(group_sizes, neighbours, plan.budget, dict(place.facts), charge=charge, journal=place.journal)
+    run = Run(group_sizes, group_sizes.counts, neighbours, plan.budget, charge=charge, journal=journal)
+    receipt = run.receipt
+    listed = group_sizes.listed_totals
     known = Measurements(
         hierarchy=hierarchy,
         neighbours=neighbours,
         budget=plan.budget,
         measured=(),
         region_totals=group_sizes.region_totals,
-        listed_totals=listed_in_regions(group_sizes),
+        listed_totals=None if listed is None else hierarchy.regions.aggregate(listed),
         noise_source=randomness.name,
         ledgered=charge.ledger is not None,
-        same_data_as=() if run.receipt is None else run.receipt.same_data_as,
-        receipt=run.receipt,
+        same_data_as=() if receipt is None else receipt.same_data_as,
+        receipt=receipt,
         regions_declared_public=group_sizes.regions_declared_public,
     )
-
     if before is None:
         known = _answered(group_sizes, randomness, first, known)
     else:
@@ -401,8 +277,8 @@ def measure_with(
     if plan.fork is not None:
         known = replace(known, passed=(passed := known.passing(plan.fork)))
         rest = branches[0 if passed.few else 1]
-    if stage is not None:
-        stage.keep(known)
+    if first:
+        journal.keep_first_stage(known)
     return _answered(group_sizes, randomness, [one for one in rest if one.view not in FIRST], known)
 
 
@@ -418,30 +294,20 @@ def _check_same_questions(
         )
 
 
-def listed_in_regions(group_sizes: GroupSizes) -> Integers | None:
-    """The public number of groups in every region over all categories, where a list has it and no categories."""
-    listed = group_sizes.listed_totals
-    return None if listed is None else group_sizes.hierarchy.regions.aggregate(listed)
-
-
+@from_outside("Measuring")
 def _answered(
     group_sizes: GroupSizes, randomness: Randomness, asked: list[Measurement], known: Measurements
 ) -> Measurements:
-    """`known`, with values for some more measurements that are still without any."""
-    return (
-        replace(known, measured=(*known.measured, *_answers(group_sizes, randomness, asked, known))) if asked else known
-    )
+    """`known`, with values for some more measurements that are still without any.
 
-
-@from_outside("Measuring")
-def _answers(
-    group_sizes: GroupSizes, randomness: Randomness, asked: list[Measurement], known: Measurements
-) -> list[Measurement]:
-    """The measurements with their values. No private count is in any other function's variables when it raises."""
+    No private count is in any other function's variables when it raises.
+    """
+    if not asked:
+        return known
     drawn = {one: _drawn(randomness, one, known) for one in asked if one.view != "sorted_sizes"}
     private = known.hierarchy.aggregate(group_sizes.counts.open_at_the_privacy_border())
     private = folded(private, known.max_size - known.first_size)
-    answers = []
+    answers = [*known.measured]
     for one in asked:
         counts = private[known.hierarchy.level_slice(one.level)]
         if one.summed:
@@ -453,7 +319,7 @@ def _answers(
             draw, lengths = partial(randomness.draw, one.noise, one.scale), known.lengths(one.level)
             lists = noisy_lists(draw, counts, known.first_size, lengths, small=_small(one.scale), band=one.sizes)
             answers.append(replace(one, values=lists))
-    return answers
+    return replace(known, measured=tuple(answers))
 
 
 def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
@@ -498,8 +364,83 @@ def _small(scale: Fraction) -> bool:
     return 1000 * scale < SMALL.max
 
 
-def variance_of(kind: NoiseKind, scale: Fraction) -> float:
-    """The variance of noise of that kind and scale."""
-    from tallytree.privacy.noise.draws import gaussian_variance, laplace_variance
+# -------------------------------------------------------------------- views of private counts
+#
+# A list of sizes is as long as a number that is public before the list is measured, and is read from its large end:
+# where there are more groups than places the smallest are left out, where there are fewer the first places hold sizes
+# of 0.
 
-    return laplace_variance(scale) if kind == "discrete_laplace" else gaussian_variance(scale)
+
+def noisy_lists(
+    draw: Callable[[int], Integers],
+    counts: Integers,
+    first_size: int,
+    lengths: Integers,
+    *,
+    small: bool,
+    band: Band | None = None,
+) -> NDArray[Any]:
+    """Noise plus the sizes that `counts` describes, a part at a time, as one flat array.
+
+    With a `band`, what each group has of its size within it: min(size, last) − min(size, first − 1). With `small` the
+    sums are kept in 32 bits, those beyond held at the ends of the range: a function of the exact sum, so it tells
+    nothing more.
+    """
+    starts = list_starts(lengths)
+    below, above = (0, first_size + counts.shape[1]) if band is None else (band.first - 1, band.last)
+    values: NDArray[Any] = np.empty(int(starts[-1]), np.int32 if small else np.int64)
+    for begin in range(0, len(values), AT_A_TIME):
+        sums = draw(min(AT_A_TIME, len(values) - begin))
+        add_sizes(sums, begin, starts, counts, first_size, below, above)
+        values[begin : begin + len(sums)] = np.clip(sums, SMALL.min, SMALL.max) if small else sums
+    return values
+
+
+@kernel
+def add_sizes(
+    sums: Integers, begin: int, starts: Integers, counts: Integers, first_size: int, below: int, above: int
+) -> None:
+    """Add to `sums`, the places from `begin` on of the flat array, what sizes there have above `below`, to `above`."""
+    end = begin + len(sums)
+    region = np.searchsorted(starts, begin, side="right") - 1
+    while region < len(counts) and starts[region] < end:
+        # The next group goes here; the largest ends at the end of the list, so this may lie before its start.
+        place = starts[region + 1] - counts[region].sum()
+        for size in range(counts.shape[1]):
+            stop = place + counts[region, size]
+            part = min(first_size + size, above) - min(first_size + size, below)
+            for index in range(max(place, starts[region], begin), min(stop, end)):
+                sums[index - begin] += part
+            place = stop
+        region += 1
+
+
+def view_of(view: View, counts: Integers, first_size: int, band: Band | None = None) -> Integers:
+    """A view of some regions' counts `[regions, sizes]`, but for lists of sizes, which are never made whole."""
+    if view == "at_least":
+        every = at_least(counts, first_size)
+        return every if band is None else np.ascontiguousarray(every[:, band.first - 1 : band.last])
+    if view == "chain":
+        return _chain(counts)
+    if view == "entities":
+        return entities(counts, first_size)[:, np.newaxis]
+    if view == "largest":
+        sizes = np.arange(first_size, first_size + counts.shape[1])
+        largest: Integers = np.where(counts > 0, sizes, 0).max(axis=1, keepdims=True)
+        return largest
+    return counts.sum(axis=1, keepdims=True) if view == "totals" else counts
+
+
+def _chain(counts: Integers) -> Integers:
+    """For each cell how many groups are in it or in a later one, size by size and region by region within a size."""
+    row = np.cumsum(counts.T.ravel()[::-1])[::-1]
+    return np.ascontiguousarray(row.reshape(counts.shape[::-1]).T)
+
+
+def folded(counts: Integers, last: int) -> Integers:
+    """The counts with all sizes beyond the column `last` counted there."""
+    if last + 1 == counts.shape[1]:
+        return counts
+    folded = counts[:, : last + 1].copy()
+    folded[:, last] = counts[:, last:].sum(axis=1)
+    return folded

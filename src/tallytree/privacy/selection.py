@@ -27,9 +27,16 @@ from flint import arb
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.kernels import kernel
-from tallytree.privacy.noise.inversion import WORD_BITS, Uniform
+from tallytree.privacy.noise.inversion import (
+    GUARD_BITS,
+    WORD_BITS,
+    Thresholds,
+    Uniform,
+    ball,
+    enclosure,
+    working_precision,
+)
 from tallytree.privacy.noise.keystream import Source
-from tallytree.privacy.noise.thresholds import GUARD_BITS, Thresholds, ball, enclosure, working_precision
 
 LARGEST_SCORE = 1 << 52  # of a score and of a penalty, so that their difference is exact in floating point
 LARGEST_SENSITIVITY = 1 << 20

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tallytree.core.display import inline, page, paragraph, stacked_bar, table
-from tallytree.privacy.accounts import Account, amount
+from tallytree.privacy.ledger import Account, amount
+from tallytree.privacy.relations import describe_relation
 
 
 def show_account(account: Account) -> str:
@@ -17,7 +18,7 @@ def show_account(account: Account) -> str:
             f"with {' and '.join(link.names)}": f"{link.left_in_words} left of the joint total"
             for link in account.links
         },
-        "protects": account.neighbours.describe(),
+        "protects": describe_relation(account.neighbours),
     }
     rows = [
         (str(each.number), amount(each.cost, currency), each.reserved, (each.release_id or "none recorded")[:16])

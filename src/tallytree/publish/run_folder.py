@@ -24,7 +24,7 @@ import os
 import secrets
 import shlex
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,13 +34,11 @@ from tallytree.core.disk import is_there, sync
 from tallytree.core.errors import BudgetError, ReleaseError, SpecError
 from tallytree.core.numbers import exact_number
 from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
-from tallytree.privacy.accounts import Spending, amount
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.privacy.journal import FILE, Journal
-from tallytree.privacy.ledger import ChangedInput, Ledger, OtherMeasurements, Receipt, holding
+from tallytree.privacy.ledger import ChangedInput, Charge, Ledger, OtherMeasurements, Receipt, Spending, amount, holding
 from tallytree.privacy.measurements import Measurements, Settled
-from tallytree.privacy.run import Charge
+from tallytree.privacy.relations import households_from_json
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, PRIVACY, SPEC, UNUSABLE, digest, place_of, write_json
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
 from tallytree.publish.release.table_layout import REGIONS
@@ -201,7 +199,7 @@ class RunFolder:
             for name, size in rooms.items():
                 (self.folder / name).unlink(missing_ok=True)
                 if size:
-                    self._take_room(size, in_percent(MAKING_ROOM, progress), name)
+                    self.take_room(size, in_percent(MAKING_ROOM, progress), name)
         except OSError as error:
             raise ReleaseError(
                 f"the folder {self.folder} cannot be written, with room for {sum(rooms.values()):,} bytes of "
@@ -210,17 +208,7 @@ class RunFolder:
 
     def put(self, measurements: Measurements, progress: Progress = silent) -> None:
         """Keep measurements, in the room that was taken for them. They count as kept when this returns."""
-        self._write_over(ROOM, measurements, MEASUREMENTS, in_percent("keeping the measurements", progress))
-
-    def put_first(self, known: Measurements, size: int, progress: Progress = silent) -> None:
-        """Keep what was measured first, and take the room that all measurements will need, which is known by now."""
-        if not (self.folder / FIRST).exists():
-            self._write_over(FIRST_ROOM, replace(known, settled=Settled(), passed=None), FIRST)
-        self._take_room(size, in_percent(MAKING_ROOM, progress), ROOM)
-
-    def first(self) -> Measurements | None:
-        """What a run measured first that came no further."""
-        return load_measurements(self.folder / FIRST) if (self.folder / FIRST).exists() else None
+        self.write_over(ROOM, measurements, MEASUREMENTS, in_percent("keeping the measurements", progress))
 
     def measurements(self) -> Measurements:
         """What a release kept, with the receipt."""
@@ -236,7 +224,7 @@ class RunFolder:
         """The facts that the run was begun with."""
         return Journal(self.folder, look=True).facts or {}
 
-    def _write_over(self, room: str, measurements: Measurements, name: str, tell: Tell = nobody) -> None:
+    def write_over(self, room: str, measurements: Measurements, name: str, tell: Tell = nobody) -> None:
         """Write measurements into the room that was taken for them, see them to the disk, and name them then."""
         with open(os.open(self.folder / room, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             write_measurements(measurements, file, tell)
@@ -246,7 +234,7 @@ class RunFolder:
         (self.folder / room).replace(self.folder / name)
         sync(self.folder)
 
-    def _take_room(self, size: int, tell: Tell, name: str) -> None:
+    def take_room(self, size: int, tell: Tell, name: str) -> None:
         """Make a file as large as needed and sync it, of bytes that do not shrink where files are compressed."""
         with (self.folder / name).open("ab") as file:
             for start in range(file.tell(), size, 1 << 20):
@@ -311,6 +299,27 @@ class RunFolder:
         sync(self.folder / f"{name}{NEW}")
         (self.folder / f"{name}{NEW}").replace(self.folder / name)
         sync(self.folder)
+
+
+class ReleaseJournal(Journal):
+    """The journal of a release, with what it measured first in a file beside it."""
+
+    def __init__(
+        self, run: RunFolder, about: dict[str, Any], size: Callable[[Measurements], int], progress: Progress
+    ) -> None:
+        super().__init__(run.folder, about=about)
+        self._run, self._size, self._tell = run, size, in_percent(MAKING_ROOM, progress)
+
+    def first_stage(self) -> Measurements | None:
+        """What a run measured first that came no further."""
+        path = self._run.folder / FIRST
+        return load_measurements(path) if path.exists() else None
+
+    def keep_first_stage(self, known: Measurements) -> None:
+        """Keep what was measured first, and take the room that all measurements will need, which is known by now."""
+        if not (self._run.folder / FIRST).exists():
+            self._run.write_over(FIRST_ROOM, replace(known, settled=Settled(), passed=None), FIRST)
+        self._run.take_room(self._size(known), self._tell, ROOM)
 
 
 def _with_reservation(state: RunState, held: Spending, where: str) -> RunState:
@@ -468,7 +477,7 @@ def _reservation_of_synthesis(target: Path, identity: str, ledger: Ledger, numbe
     stated = read_json(target / PRIVACY)
     try:
         costs = [exact_number(row["cost"]) for row in stated["rounds"]]
-        relation, budget = HouseholdNeighbours.from_json(stated["neighbours"]), Budget.from_json(stated["budget"])
+        relation, budget = households_from_json(stated["neighbours"]), Budget.from_json(stated["budget"])
     except (*UNUSABLE, SpecError):
         raise ReleaseError(f"{target / PRIVACY} does not say what was measured, for which unit and budget") from None
     if number is None:

@@ -8,10 +8,10 @@ from fractions import Fraction
 
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism
-from tallytree.mechanisms.budget_allocation import predicted_leaf_error
+from tallytree.mechanisms.budget_allocation import Shares, predicted_leaf_error
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.privacy.plan import Plan, Shares
+from tallytree.privacy.plan import Plan
 
 LARGEST_EPSILON = 20
 LARGEST_DELTA = Fraction(1, 100_000)

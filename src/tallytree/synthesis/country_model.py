@@ -57,8 +57,7 @@ from tallytree.core.progress import Progress, Stage
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.schema import SIZE, Marginal, Schema
 from tallytree.privacy.budget import Budget, exact
-from tallytree.privacy.household_neighbours import HouseholdNeighbours
-from tallytree.privacy.neighbours import Sensitivity
+from tallytree.privacy.neighbours import HouseholdNeighbours, Sensitivity
 from tallytree.privacy.private_tables import PrivateTables, longer_schema
 from tallytree.synthesis.agreement import RegionLevels, SizeTable, national_schema, region_levels
 from tallytree.synthesis.marginals import MarginalsOptions

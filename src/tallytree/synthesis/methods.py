@@ -127,7 +127,7 @@ class MethodSession:
         schema = self.tables.schema
         where = tuple(int(index) for index in np.unravel_index(cell, marginal.shape(schema)))
         words = f"{marginal.describe()}, cell {', '.join(map(str, where))}"
-        noisy = self.tables.measure_cells(marginal, [cell], rho)
+        noisy = self.tables.measure(marginal, rho, [cell])
         if noisy is None:
             self._lost("measure", words, rho)
             return None

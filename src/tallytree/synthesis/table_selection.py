@@ -10,8 +10,7 @@ from math import pi, sqrt
 from typing import NamedTuple
 
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, roles_by_attribute
-from tallytree.privacy.neighbours import Sensitivity
+from tallytree.privacy.neighbours import HouseholdNeighbours, Sensitivity, roles_by_attribute
 from tallytree.synthesis.methods import NUMBER, PERSONS
 from tallytree.synthesis.roles import structural_tables
 from tallytree.synthesis.workload import Workload, is_sum_of

@@ -12,7 +12,7 @@ from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.guaranteed import entity_ends, guaranteed_entities, most_entities
 from tallytree.lab.truth import Truth, measured_without_noise, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.privacy import every_level
+from tallytree.mechanisms.budget_allocation import every_level
 from tests.estimate.intervals.test_at_least_bounds import banded, few, lists_plan, stairs
 from tests.oracles.trees import even_tree
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tallytree import Budget, BudgetError, HouseholdNeighbours, HouseholdUnit, Marginal, Schema, SpecError
+from tallytree import Budget, BudgetError, HouseholdNeighbours, Marginal, PrivacyUnit, Schema, SpecError
 from tallytree.domain.schema import Attribute
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.private_tables import PrivateTables, longer_schema, with_levels
@@ -18,7 +18,7 @@ UNITS = ["one_group", "one_group_added_or_removed", "one_person_attributes"]
 
 def tables(unit="one_group", rho=1, **more):
     longer = with_levels(made_up(), "county", {STATE: OF_COUNTY})
-    return PrivateTables(longer, HouseholdNeighbours(HouseholdUnit(unit), 3), Budget(rho=rho), **more)
+    return PrivateTables(longer, HouseholdNeighbours(PrivacyUnit(unit), 3), Budget(rho=rho), **more)
 
 
 def test_a_table_by_an_upper_level_is_the_sum_of_that_by_leaves():
@@ -42,7 +42,7 @@ def test_no_neighbour_moves_a_table_by_an_upper_level_further_than_is_said(unit,
     schema, added = schema_of({"h": 3}, {"p": 2}, 2), Attribute("top", ("0", "1"))
     longer = longer_schema(schema, {added: OF_COUNTY})
     table = Marginal(of, ("h",), person)
-    said = HouseholdNeighbours(HouseholdUnit(unit), 2).sensitivity(Marginal(of, ("top",), person), longer)
+    said = HouseholdNeighbours(PrivacyUnit(unit), 2).sensitivity(Marginal(of, ("top",), person), longer)
 
     def summed(data):
         by_leaf = count(data, table, schema).reshape(3, -1)

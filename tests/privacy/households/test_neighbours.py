@@ -9,7 +9,9 @@ from tallytree import Budget, BudgetError, Ledger, one_entity
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.privacy import Neighbours, Sensitivity
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.ledger import Expense
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
+from tallytree.privacy.relations import describe_relation, households_from_json, relation_to_json
 from tests.oracles.households import count, neighbouring_households, schema_of
 
 UNITS = ["one_group", "one_group_added_or_removed", "one_person_attributes"]
@@ -42,7 +44,7 @@ def largest(rows):
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_sensitivities_are_exact_where_attributes_have_many_values(table, unit, most):
     schema = schema_of({"h": 2}, {"p": 2 * most}, most)
-    neighbours = HouseholdNeighbours(HouseholdUnit(unit), most)
+    neighbours = HouseholdNeighbours(PrivacyUnit(unit), most)
     true = largest(changes(table, schema, unit))
     assert neighbours.sensitivity(table, schema) == true
     assert neighbours.sensitivity(table, schema_of({"h": 50}, {"p": 50}, most)) == true
@@ -52,7 +54,7 @@ def test_sensitivities_are_exact_where_attributes_have_many_values(table, unit, 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_sensitivities_are_exact_where_attributes_have_few_values(table, unit, most):
-    neighbours = HouseholdNeighbours(HouseholdUnit(unit), most)
+    neighbours = HouseholdNeighbours(PrivacyUnit(unit), most)
     most_values = neighbours.sensitivity(table, schema_of({"h": 2}, {"p": 2 * most}, most))
     for homes, people in product([1, 2, 3], [1, 2, 3, 4]):
         schema = schema_of({"h": homes}, {"p": people}, most)
@@ -67,7 +69,7 @@ def test_sensitivities_are_exact_where_attributes_have_few_values(table, unit, m
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_any_cells_change_by_no_more_than_is_said_and_the_worst_by_as_much(table, unit, most):
     schema = schema_of({"h": 2}, {"p": 3}, most)
-    neighbours = HouseholdNeighbours(HouseholdUnit(unit), most)
+    neighbours = HouseholdNeighbours(PrivacyUnit(unit), most)
     rows = changes(table, schema, unit)
     for number in (1, 2, 3):
         if number > rows.shape[1]:
@@ -87,7 +89,7 @@ def test_any_cells_change_by_no_more_than_is_said_and_the_worst_by_as_much(table
 def test_a_selection_on_neighbours_is_as_private_as_it_costs(unit):
     """Scores of all tables and of all cells on all neighbours of a small data set, and the divergence that follows."""
     schema, common = schema_of({"h": 2}, {"p": 2}, 2), (((0,), ((1,),)), ((1,), ()))
-    neighbours = HouseholdNeighbours(HouseholdUnit(unit), 2)
+    neighbours = HouseholdNeighbours(PrivacyUnit(unit), 2)
     tables = [table for table in TABLES if neighbours.sensitivity(table, schema).l1]
     generator = np.random.default_rng(3)
     guesses = [generator.integers(-1, 4, table.shape(schema)) for table in tables]
@@ -129,7 +131,7 @@ def test_the_table_of_sensitivities():
         "one_person_attributes": [(0, 0), (2, 2), (2, 2)],
     }
     for unit, expected in table.items():
-        neighbours, schema = HouseholdNeighbours(HouseholdUnit(unit), 7), schema_of({"h": 2}, {"p": 14}, 7)
+        neighbours, schema = HouseholdNeighbours(PrivacyUnit(unit), 7), schema_of({"h": 2}, {"p": 14}, 7)
         assert [neighbours.sensitivity(each, schema) for each in (plain, containing, persons)] == [
             Sensitivity(*pair) for pair in expected
         ]
@@ -139,7 +141,7 @@ def test_the_table_of_sensitivities():
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_a_household_replaced_covers_a_person_who_comes_goes_or_changes(table, most):
     schema = schema_of({"h": 2}, {"p": 3}, most)
-    said = HouseholdNeighbours(HouseholdUnit("one_group"), most).sensitivity(table, schema)
+    said = HouseholdNeighbours(PrivacyUnit("one_group"), most).sensitivity(table, schema)
     pairs = set(neighbouring_households(schema, "one_group"))
     for one, other in neighbouring_households(schema, "one_person_attributes"):
         assert (one, tuple((home, tuple(sorted(members))) for home, members in other)) in pairs
@@ -154,12 +156,12 @@ def test_a_household_replaced_covers_a_person_who_comes_goes_or_changes(table, m
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_is_public_and_what_is_not_is_said(unit):
-    neighbours = HouseholdNeighbours(HouseholdUnit(unit), 4)
+    neighbours = HouseholdNeighbours(PrivacyUnit(unit), 4)
     assert neighbours.number_is_public == (
         neighbours.sensitivity(Marginal("households"), schema_of({"h": 2}, {"p": 2}, 4)).l1 == 0
     )
-    assert HouseholdNeighbours.from_json(neighbours.to_json()) == neighbours
-    words = neighbours.describe()
+    assert households_from_json(relation_to_json(neighbours)) == neighbours
+    words = describe_relation(neighbours)
     assert "at most 4 persons" in words
     assert ("NOT protected" in words) == (unit == "one_person_attributes")
     assert ("number of households is private" in words) == (unit == "one_group_added_or_removed")
@@ -167,10 +169,10 @@ def test_what_is_public_and_what_is_not_is_said(unit):
 
 def test_nonsense_is_refused():
     with pytest.raises(SpecError, match="unknown privacy unit"):
-        HouseholdUnit("one_street")
+        PrivacyUnit("one_street")
     with pytest.raises(SpecError, match="whole number of at least 1"):
-        HouseholdNeighbours(HouseholdUnit(), 0)
-    neighbours = HouseholdNeighbours(HouseholdUnit(), 2)
+        HouseholdNeighbours(PrivacyUnit("one_group"), 0)
+    neighbours = HouseholdNeighbours(PrivacyUnit("one_group"), 2)
     with pytest.raises(SpecError, match="they must agree"):
         neighbours.sensitivity(Marginal("households", ("h",)), schema_of({"h": 2}, {"p": 2}, 3))
     with pytest.raises(SpecError, match="at least one cell"):
@@ -180,11 +182,11 @@ def test_nonsense_is_refused():
 def test_a_ledger_holds_either_kind_of_relation(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db")
     people = Neighbours(one_entity(), max_size=5, public_totals=False)
-    homes = HouseholdNeighbours(HouseholdUnit(), 5)
+    homes = HouseholdNeighbours(PrivacyUnit("one_group"), 5)
     ledger.open("people", Budget(rho=1), people)
     ledger.open("homes", Budget(rho=1), homes)
     kept = [account.neighbours for account in ledger.accounts()]
-    assert [[one.is_same(other) for other in (homes, people)] for one in kept] == [[True, False], [False, True]]
-    assert [one.describe() for one in kept] == [homes.describe(), people.describe()]
+    assert [[one == other for other in (homes, people)] for one in kept] == [[True, False], [False, True]]
+    assert [describe_relation(one) for one in kept] == [describe_relation(homes), describe_relation(people)]
     with pytest.raises(BudgetError, match="another neighbour relation"):
-        ledger.reserve("people", Budget(rho="0.1"), homes)
+        ledger.reserve(Expense("people", Budget(rho="0.1"), homes))

@@ -12,7 +12,7 @@ from tallytree.core.errors import SpecError
 from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Marginal
 from tallytree.privacy import Sensitivity
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.tables.contingency import grouped, marginal_counts
 from tallytree.tables.households import read_households
@@ -70,7 +70,7 @@ def test_no_neighbour_moves_a_table_by_more_than_is_said(table, structure, unit)
         if len(table.role_names) == most and (table.of == "persons" or table.person):
             continue
         schema = schema_with(structure, homes, people, most)
-        neighbours = HouseholdNeighbours(HouseholdUnit(unit), most)
+        neighbours = HouseholdNeighbours(PrivacyUnit(unit), most)
         rows = changes(table, schema, unit)
         true, said = largest(rows), neighbours.sensitivity(table, schema)
         assert true.l1 <= said.l1
@@ -102,7 +102,7 @@ def test_tables_are_counted_as_they_are_defined(structure):
 
 def test_a_person_who_could_change_the_roles_of_others_is_not_hidden_by_pretending():
     schema = schema_with(BY_VALUE, 2, 3, 2)
-    neighbours = HouseholdNeighbours(HouseholdUnit("one_person_attributes"), 2)
+    neighbours = HouseholdNeighbours(PrivacyUnit("one_person_attributes"), 2)
     with pytest.raises(SpecError, match="one person who changes it could change the roles of others"):
         neighbours.sensitivity(TABLES[0], schema)
     tables = pa.table({"home": [1], "h": ["0"]}), pa.table({"home": [1], "p": ["0"]})

@@ -25,11 +25,11 @@ from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.lab.truth import SeededWords
 from tallytree.lab.truth import seeded as chance
-from tallytree.privacy.accounting import cost_of
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.budget import cost_of
 from tallytree.privacy.journal import FILE, Journal
-from tallytree.privacy.noise.draws import gaussian_variance
-from tallytree.privacy.noise.samplers import gaussian_sampler
+from tallytree.privacy.ledger import Charge
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
+from tallytree.privacy.noise.samplers import gaussian_sampler, gaussian_variance
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.privacy.selection import candidates, choose
 from tallytree.tables.households import households_from_codes, read_households
@@ -58,7 +58,7 @@ def households(name="homes", data=DATA, schema=SCHEMA):
 
 
 def relation(kind="one_group", most=3):
-    return HouseholdNeighbours(HouseholdUnit(kind), most)
+    return HouseholdNeighbours(PrivacyUnit(kind), most)
 
 
 def tables(budget=None, kind="one_group", **options):
@@ -89,13 +89,13 @@ def test_a_measurement_is_the_count_plus_exactly_the_noise_it_paid_for(kind, tab
 
 
 def test_some_cells_are_measured_with_the_noise_that_so_many_need():
-    noisy = seeded().measure_cells(PERSONS, [31, 3], Fraction(1, 8))
+    noisy = seeded().measure(PERSONS, Fraction(1, 8), cells=[31, 3])
     noise = gaussian_sampler(noisy.scale).draw(SeededWords(1), 2)
     assert noisy.scale == Fraction(2 * 3**2) / (2 * Fraction(1, 8))
     assert (noisy.values - noise).tolist() == count(DATA, PERSONS, SCHEMA).ravel()[[31, 3]].tolist()
     assert noisy.cells == (31, 3)
-    assert seeded().measure_cells(PERSONS, [5], Fraction(1, 8)).sensitivity.l2_squared == 9
-    assert seeded().measure_cells(CONTAINING, [5], Fraction(1, 8)).sensitivity.l2_squared == 1
+    assert seeded().measure(PERSONS, Fraction(1, 8), cells=[5]).sensitivity.l2_squared == 9
+    assert seeded().measure(CONTAINING, Fraction(1, 8), cells=[5]).sensitivity.l2_squared == 1
 
 
 def test_a_whole_table_is_selected_by_its_distance_over_its_own_sensitivity():
@@ -157,7 +157,7 @@ def test_tables_that_are_public_are_not_measured_nor_selected():
     with pytest.raises(BudgetError, match="public_counts gives it"):
         border.measure(BY_AREA, "1/2")
     with pytest.raises(BudgetError, match="public_counts gives it"):
-        border.measure_cells(BY_AREA, [0], "1/2")
+        border.measure(BY_AREA, "1/2", cells=[0])
     with pytest.raises(SpecError, match="leave it out of the candidates"):
         border.select(TABLES, estimates(TABLES), 1)
     with pytest.raises(SpecError, match="leave it out of the candidates"):
@@ -177,7 +177,7 @@ def test_costs_add_up_exactly_and_overspending_is_refused_before_anything_is_dra
     assert border.left == 0
     for ask in (
         lambda: border.measure(BY_AREA, Fraction(1, 10**20)),
-        lambda: border.measure_cells(BY_AREA, [0], Fraction(1, 10**20)),
+        lambda: border.measure(BY_AREA, Fraction(1, 10**20), cells=[0]),
         lambda: border.select(TABLES, estimates(TABLES), Fraction(1, 10**15)),
     ):
         with pytest.raises(BudgetError, match="Nothing was spent on it"):
@@ -191,7 +191,7 @@ def test_a_round_that_costs_more_than_is_left_is_refused_while_something_is_left
     border.measure(BY_AREA, "3/50")
     for ask in (
         lambda: border.measure(BY_AREA, Fraction(4, 100) + Fraction(1, 10**20)),
-        lambda: border.measure_cells(BY_AREA, [0], "1/20"),
+        lambda: border.measure(BY_AREA, "1/20", cells=[0]),
         lambda: border.select(TABLES, estimates(TABLES), "3/5"),  # ρ = ε²/8 = 0.045
     ):
         with pytest.raises(BudgetError, match="Nothing was spent on it"):
@@ -214,9 +214,9 @@ def test_a_budget_without_delta_is_refused_and_one_with_delta_is_spent_in_rho():
     [
         (lambda border: border.measure(BY_AREA, 0), BudgetError, "rho must be positive"),
         (lambda border: border.measure(Marginal("persons", ("age",)), "0.1"), SpecError, "have no attribute 'age'"),
-        (lambda border: border.measure_cells(BY_AREA, [], "0.1"), SpecError, "at least one cell"),
-        (lambda border: border.measure_cells(BY_AREA, [1, 1], "0.1"), SpecError, "each once"),
-        (lambda border: border.measure_cells(BY_AREA, [3], "0.1"), SpecError, "cell 3 is not there"),
+        (lambda border: border.measure(BY_AREA, "0.1", cells=[]), SpecError, "at least one cell"),
+        (lambda border: border.measure(BY_AREA, "0.1", cells=[1, 1]), SpecError, "each once"),
+        (lambda border: border.measure(BY_AREA, "0.1", cells=[3]), SpecError, "cell 3 is not there"),
         (lambda border: border.select([], [], 1), SpecError, "at least one table"),
         (lambda border: border.select(TABLES, estimates(TABLES)[:2], 1), SpecError, "an estimate for each"),
         (lambda border: border.select([BY_AREA], [np.ones(3)], 1), SpecError, "round them"),
@@ -247,7 +247,7 @@ def test_the_relation_must_fit_the_schema():
 
 
 def test_a_round_is_on_disk_before_noise_is_drawn_and_noise_is_drawn_before_counts_are_touched(tmp_path, monkeypatch):
-    border, order = tables(journal=tmp_path), []
+    border, order = tables(journal=Journal(tmp_path)), []
     randomness, true = border._randomness, border._true
 
     def draw(scale, number):
@@ -266,7 +266,7 @@ def test_a_round_is_on_disk_before_noise_is_drawn_and_noise_is_drawn_before_coun
 
 
 def test_a_result_is_not_given_out_unless_it_was_recorded(tmp_path, monkeypatch):
-    border, calls = tables(journal=tmp_path), []
+    border, calls = tables(journal=Journal(tmp_path)), []
 
     def full(descriptor):
         calls.append(descriptor)
@@ -297,7 +297,7 @@ def loop(border):
         noisy = border.measure(TABLES[place], "1/20")
         seen.append((place, None if noisy is None else noisy.values.tolist()))
     cell = border.select_cell(TABLES, estimates(TABLES), "1/5")
-    noisy = None if cell is None else border.measure_cells(TABLES[cell[0]], [cell[1]], "1/20")
+    noisy = None if cell is None else border.measure(TABLES[cell[0]], "1/20", cells=[cell[1]])
     seen.append((cell, None if noisy is None else noisy.values.tolist()))
     return seen
 
@@ -311,10 +311,10 @@ def untouchable(border, monkeypatch):
 
 
 def test_a_finished_run_is_replayed_without_private_data(tmp_path, monkeypatch):
-    first = tables(journal=tmp_path)
+    first = tables(journal=Journal(tmp_path))
     seen = loop(first)
     first.close()
-    again = untouchable(tables(journal=tmp_path), monkeypatch)
+    again = untouchable(tables(journal=Journal(tmp_path)), monkeypatch)
     assert again.resuming
     assert again.spent == 0
     assert loop(again) == seen
@@ -328,15 +328,15 @@ def killed_before_recording(folder, number):
     class Killed(BaseException):
         pass
 
-    border = tables(journal=folder)
-    record = border._run.journal.record
+    border = tables(journal=Journal(folder))
+    record = border._reservation.journal.record
 
     def end(result):
-        if len(border._run.journal.rounds) == number:
+        if len(border._reservation.journal.rounds) == number:
             raise Killed
         record(result)
 
-    border._run.journal.record = end
+    border._reservation.journal.record = end
     with pytest.raises(Killed):
         loop(border)
     border.close()
@@ -348,7 +348,7 @@ def test_a_round_cut_off_is_paid_for_and_never_drawn_again(tmp_path, number):
     spent = killed_before_recording(tmp_path, number)
     lines = (tmp_path / FILE).read_text().splitlines()
     assert json.loads(lines[-1])["reserved"] == number
-    resumed = tables(journal=tmp_path)
+    resumed = tables(journal=Journal(tmp_path))
     seen = loop(resumed)
     assert resumed.spent >= spent
     assert resumed.rounds[number - 1].result is None
@@ -357,13 +357,13 @@ def test_a_round_cut_off_is_paid_for_and_never_drawn_again(tmp_path, number):
     assert resumed.spent == 4 * Fraction(1, 200) + (4 - lost_select) * Fraction(1, 20)
     resumed.close()
     assert (tmp_path / FILE).read_text().splitlines()[: len(lines)] == lines
-    again = tables(journal=tmp_path)
+    again = tables(journal=Journal(tmp_path))
     assert loop(again) == seen
     assert again.spent == resumed.spent
 
 
 def test_a_journal_cut_at_any_byte_resumes_with_nothing_forgotten(tmp_path):
-    whole = tables(journal=tmp_path / "whole")
+    whole = tables(journal=Journal(tmp_path / "whole"))
     loop(whole)
     whole.close()
     content = (tmp_path / "whole" / FILE).read_bytes()
@@ -373,7 +373,7 @@ def test_a_journal_cut_at_any_byte_resumes_with_nothing_forgotten(tmp_path):
         folder.mkdir(exist_ok=True)
         (folder / FILE).write_bytes(content[:cut])
         lines = content[:cut].split(b"\n")[:-1]
-        resumed = tables(journal=folder)
+        resumed = tables(journal=Journal(folder))
         loop(resumed)
         reserved = [json.loads(line)["cost"] for line in lines if line.startswith(b'{"reserved')]
         recorded = sum(line.startswith(b'{"recorded') for line in lines)
@@ -387,16 +387,18 @@ PROGRAM = """
 import os, signal, sys
 from tallytree import Budget, Ledger
 from tallytree.privacy import private_tables as rounds
+from tallytree.privacy.journal import Journal
+from tallytree.privacy.ledger import Charge
 from tests.privacy.households.test_rounds import households, loop, relation
 border = rounds.PrivateTables(
-    households(), relation(), Budget(rho=1), ledger=Ledger(sys.argv[1]), journal=sys.argv[2]
+    households(), relation(), Budget(rho=1), charge=Charge(Ledger(sys.argv[1])), journal=Journal(sys.argv[2])
 )
-record = border._run.journal.record
+record = border._reservation.journal.record
 def end(result):
-    if len(border._run.journal.rounds) == 4:
+    if len(border._reservation.journal.rounds) == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     record(result)
-border._run.journal.record = end
+border._reservation.journal.record = end
 loop(border)
 """
 
@@ -409,7 +411,7 @@ def test_a_killed_process_is_resumed_on_one_reservation(tmp_path):
         [sys.executable, "-c", PROGRAM, str(ledger.path), str(tmp_path / "run")], capture_output=True, check=False
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    resumed = tables(ledger=ledger, journal=tmp_path / "run")
+    resumed = tables(charge=Charge(ledger), journal=Journal(tmp_path / "run"))
     loop(resumed)
     assert [past.result is None for past in resumed.rounds] == [False] * 3 + [True] + [False] * 4
     account = ledger.account("homes")
@@ -417,26 +419,26 @@ def test_a_killed_process_is_resumed_on_one_reservation(tmp_path):
     assert account.left == 0
     assert resumed.receipt.number == account.spendings[0].number
     with pytest.raises(BudgetError, match="Nothing was spent"):
-        tables(ledger=ledger, journal=tmp_path / "another")
+        tables(charge=Charge(ledger), journal=Journal(tmp_path / "another"))
 
 
 def test_another_request_than_the_journals_is_refused(tmp_path):
-    first = tables(journal=tmp_path)
+    first = tables(journal=Journal(tmp_path))
     first.measure(BY_AREA, "1/4")
     first.select(TABLES, estimates(TABLES), 1)
     first.close()
     asked = [
         lambda border: border.measure(CONTAINING, "1/4"),
         lambda border: border.measure(BY_AREA, "1/8"),
-        lambda border: border.measure_cells(BY_AREA, [0, 1, 2], "1/4"),
+        lambda border: border.measure(BY_AREA, "1/4", cells=[0, 1, 2]),
         lambda border: border.select(TABLES, estimates(TABLES), 1),
     ]
     for ask in asked:
-        border = tables(journal=tmp_path)
+        border = tables(journal=Journal(tmp_path))
         with pytest.raises(ReleaseError, match="round 1 was another one"):
             ask(border)
         border.close()
-    border = tables(journal=tmp_path)
+    border = tables(journal=Journal(tmp_path))
     border.measure(BY_AREA, "1/4")
     with pytest.raises(ReleaseError, match="round 2 was another one"):
         border.select(TABLES[:2], estimates(TABLES[:2]), 1)
@@ -445,50 +447,52 @@ def test_another_request_than_the_journals_is_refused(tmp_path):
 
 
 def test_a_journal_of_another_run_is_refused(tmp_path):
-    tables(journal=tmp_path).close()
+    tables(journal=Journal(tmp_path)).close()
     other_schema = schema_of({"area": 4}, {"age": 4, "sex": 2}, 3)
     for make, differ in (
-        (lambda: tables(Budget(rho=2), journal=tmp_path), "budget"),
-        (lambda: tables(kind="one_person_attributes", journal=tmp_path), "neighbours"),
-        (lambda: PrivateTables(households("h"), relation(), Budget(rho=1), journal=tmp_path), "name"),
+        (lambda: tables(Budget(rho=2), journal=Journal(tmp_path)), "budget"),
+        (lambda: tables(kind="one_person_attributes", journal=Journal(tmp_path)), "neighbours"),
+        (lambda: PrivateTables(households("h"), relation(), Budget(rho=1), journal=Journal(tmp_path)), "name"),
         (
-            lambda: PrivateTables(households(data=DATA[1:]), relation(), Budget(rho=1), journal=tmp_path),
+            lambda: PrivateTables(households(data=DATA[1:]), relation(), Budget(rho=1), journal=Journal(tmp_path)),
             "households",
         ),
         (
-            lambda: PrivateTables(households(schema=other_schema), relation(), Budget(rho=1), journal=tmp_path),
+            lambda: PrivateTables(
+                households(schema=other_schema), relation(), Budget(rho=1), journal=Journal(tmp_path)
+            ),
             "schema",
         ),
-        (lambda: seeded(journal=tmp_path), "noise"),
+        (lambda: seeded(journal=Journal(tmp_path)), "noise"),
     ):
         with pytest.raises(ReleaseError, match=f"begun with another {differ}"):
             make()
-    tables(journal=tmp_path).close()
+    tables(journal=Journal(tmp_path)).close()
 
 
 def test_a_journal_goes_with_its_own_ledger(tmp_path):
     ledgers = [Ledger(tmp_path / name) for name in ("one.db", "two.db")]
     for ledger in ledgers:
         ledger.open("homes", Budget(rho=2), relation())
-    tables(ledger=ledgers[0], journal=tmp_path / "with").close()
-    tables(journal=tmp_path / "without").close()
+    tables(charge=Charge(ledgers[0]), journal=Journal(tmp_path / "with")).close()
+    tables(journal=Journal(tmp_path / "without")).close()
     with pytest.raises(ReleaseError, match="a run with a ledger"):
-        tables(journal=tmp_path / "with")
+        tables(journal=Journal(tmp_path / "with"))
     with pytest.raises(ReleaseError, match="a run without a ledger"):
-        tables(ledger=ledgers[0], journal=tmp_path / "without")
+        tables(charge=Charge(ledgers[0]), journal=Journal(tmp_path / "without"))
     with pytest.raises(ReleaseError, match="does not hold the reservation"):
-        tables(ledger=ledgers[1], journal=tmp_path / "with")
-    tables(ledger=ledgers[0], journal=tmp_path / "with").close()
+        tables(charge=Charge(ledgers[1]), journal=Journal(tmp_path / "with"))
+    tables(charge=Charge(ledgers[0]), journal=Journal(tmp_path / "with")).close()
     assert ledgers[0].account("homes").spent == 1
     assert ledgers[1].account("homes").spent == 0
 
 
 def test_two_runs_cannot_use_one_journal_at_a_time(tmp_path):
-    first = tables(journal=tmp_path)
+    first = tables(journal=Journal(tmp_path))
     with pytest.raises(ReleaseError, match="in use by another run"):
-        tables(journal=tmp_path)
+        tables(journal=Journal(tmp_path))
     first.close()
-    tables(journal=tmp_path).close()
+    tables(journal=Journal(tmp_path)).close()
 
 
 @pytest.mark.parametrize(
@@ -503,17 +507,17 @@ def test_two_runs_cannot_use_one_journal_at_a_time(tmp_path):
     ],
 )
 def test_a_damaged_journal_is_refused(tmp_path, damage):
-    border = tables(journal=tmp_path)
+    border = tables(journal=Journal(tmp_path))
     border.measure(BY_AREA, "1/4")
     border.close()
     with (tmp_path / FILE).open("ab") as file:
         file.write(damage)
     with pytest.raises(ReleaseError, match=r"line 4 of .* is damaged"):
-        tables(journal=tmp_path)
+        tables(journal=Journal(tmp_path))
 
 
 def test_recorded_results_that_do_not_fit_are_refused(tmp_path):
-    border = tables(journal=tmp_path)
+    border = tables(journal=Journal(tmp_path))
     border.select(TABLES, estimates(TABLES), 1)
     border.measure(BY_AREA, "1/4")
     border.close()
@@ -524,7 +528,7 @@ def test_recorded_results_that_do_not_fit_are_refused(tmp_path):
     ):
         changed = [*lines[:line], json.dumps({"recorded": line // 2, "result": result}), *lines[line + 1 :], ""]
         (tmp_path / FILE).write_text("\n".join(changed))
-        border = tables(journal=tmp_path)
+        border = tables(journal=Journal(tmp_path))
         if line == 4:
             border.select(TABLES, estimates(TABLES), 1)
         with pytest.raises(ReleaseError, match=r"that (it was|they were) recorded for"):
@@ -548,7 +552,10 @@ def test_nothing_private_is_shown_or_written(tmp_path):
     secret = 4711
     data = tuple((((home == 0) * 1,), ((1, 1),)) for home in range(secret))
     border = PrivateTables(
-        households(data=data), relation("one_group_added_or_removed"), Budget(rho="1/1000000"), journal=tmp_path
+        households(data=data),
+        relation("one_group_added_or_removed"),
+        Budget(rho="1/1000000"),
+        journal=Journal(tmp_path),
     )
     noisy = border.measure(BY_AREA, "1/2000000")
     border.select([BY_AREA], estimates([BY_AREA], 0), "1/1000000")
@@ -577,12 +584,12 @@ def begun(ledger):
 
 
 def test_of_two_copies_of_a_journal_one_goes_on_and_the_other_is_refused(tmp_path, ledger):
-    first = tables(ledger=ledger, journal=tmp_path / "a")
+    first = tables(charge=Charge(ledger), journal=Journal(tmp_path / "a"))
     first.measure(BY_AREA, "1/4")
     first.close()
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     shutil.copytree(tmp_path / "a", tmp_path / "c")
-    one, other = (tables(ledger=ledger, journal=tmp_path / name) for name in "ab")
+    one, other = (tables(charge=Charge(ledger), journal=Journal(tmp_path / name)) for name in "ab")
     seen = []
     for border in (one, other):
         border.measure(BY_AREA, "1/4")
@@ -593,12 +600,12 @@ def test_of_two_copies_of_a_journal_one_goes_on_and_the_other_is_refused(tmp_pat
     assert begun(ledger) == 1
     for name in "bc":  # opened after the other went on, and with a round of its own that was refused
         with pytest.raises(ReleaseError, match="is a copy, or was restored"):
-            tables(ledger=ledger, journal=tmp_path / name)
+            tables(charge=Charge(ledger), journal=Journal(tmp_path / name))
     assert loop_of(tmp_path / "a", ledger) == seen[0].values.tolist()
 
 
 def loop_of(folder, ledger):
-    border = tables(ledger=ledger, journal=folder)
+    border = tables(charge=Charge(ledger), journal=Journal(folder))
     border.measure(BY_AREA, "1/4")
     values = border.measure(PERSONS, "3/4").values.tolist()
     border.close()
@@ -615,11 +622,11 @@ def test_copies_resumed_killed_and_restored_in_any_order_never_draw_more_than_wa
 
     def run(folder):
         """Resume a copy, go on for some rounds, and be killed at a step of one of them, or not at all."""
-        border = tables(ledger=ledger, journal=folder)
+        border = tables(charge=Charge(ledger), journal=Journal(folder))
         place = chance.choice(["journal", "ledger", "draw", "record", "none"])
         at = int(chance.integers(1, 4))
-        steps = {"journal": (border._run.journal, "reserve"), "ledger": (border._run, "_begin_round")}
-        steps["record"] = (border._run.journal, "record")
+        steps = {"journal": (border._reservation.journal, "reserve"), "ledger": (border._reservation, "_begin_round")}
+        steps["record"] = (border._reservation.journal, "record")
         new = [0]
 
         def dying(step):
@@ -640,7 +647,7 @@ def test_copies_resumed_killed_and_restored_in_any_order_never_draw_more_than_wa
         draw = border._randomness.gaussian
 
         def noise(scale, number):
-            drawn.append((border._run._played, border._run.journal.rounds[-1].cost))
+            drawn.append((border._reservation._replayed, border._reservation.journal.rounds[-1].cost))
             if place == "draw" and new[0] == at:
                 raise Killed
             return draw(scale, number)
@@ -677,14 +684,14 @@ def test_a_kill_anywhere_before_the_first_round_charges_once(tmp_path, ledger, m
         with monkeypatch.context() as patch:
             patch.setattr(owner, step, killed)
             with pytest.raises(Killed):
-                tables(ledger=ledger, journal=tmp_path / "run")
-    border = tables(ledger=ledger, journal=tmp_path / "run")
+                tables(charge=Charge(ledger), journal=Journal(tmp_path / "run"))
+    border = tables(charge=Charge(ledger), journal=Journal(tmp_path / "run"))
     border.measure(BY_AREA, 1)
     assert len(ledger.account("homes").spendings) == 1
 
 
 def test_a_round_cut_off_before_the_ledger_knew_is_begun_and_lost(tmp_path, ledger, monkeypatch):
-    border = tables(ledger=ledger, journal=tmp_path / "run")
+    border = tables(charge=Charge(ledger), journal=Journal(tmp_path / "run"))
 
     def full(*_, **__):
         raise BudgetError("disk full")
@@ -695,7 +702,7 @@ def test_a_round_cut_off_before_the_ledger_knew_is_begun_and_lost(tmp_path, ledg
             border.measure(BY_AREA, "1/4")
     border.close()
     assert begun(ledger) == 0
-    resumed = tables(ledger=ledger, journal=tmp_path / "run")
+    resumed = tables(charge=Charge(ledger), journal=Journal(tmp_path / "run"))
     assert begun(ledger) == Fraction(1, 4)
     assert resumed.measure(BY_AREA, "1/4") is None
     assert resumed.measure(BY_AREA, "3/4") is not None
@@ -703,14 +710,14 @@ def test_a_round_cut_off_before_the_ledger_knew_is_begun_and_lost(tmp_path, ledg
 
 
 def test_a_journal_that_is_ahead_of_its_ledger_is_refused(tmp_path, ledger):
-    border = tables(ledger=ledger, journal=tmp_path / "run")
+    border = tables(charge=Charge(ledger), journal=Journal(tmp_path / "run"))
     kept = {path: path.read_bytes() for path in (ledger.path, ledger.path.with_name("ledger.db.anchor"))}
     border.measure(BY_AREA, "1/4")
     border.close()
     for path, content in kept.items():
         path.write_bytes(content)
     with pytest.raises(ReleaseError, match="an older copy of the ledger was put in its place"):
-        tables(ledger=ledger, journal=tmp_path / "run")
+        tables(charge=Charge(ledger), journal=Journal(tmp_path / "run"))
 
 
 def test_threads_together_spend_no_more_than_the_budget(tmp_path):
@@ -768,7 +775,7 @@ def test_a_forked_process_is_refused():
 
 def test_other_rows_under_the_same_name_are_refused_and_the_same_in_another_order_are_not(tmp_path):
     def border(data):
-        return PrivateTables(households(data=data), relation(), Budget(rho=1), journal=tmp_path)
+        return PrivateTables(households(data=data), relation(), Budget(rho=1), journal=Journal(tmp_path))
 
     first = border(DATA)
     seen = first.measure(BY_AREA, "1/4").values.tolist()
@@ -787,7 +794,7 @@ def test_other_rows_under_the_same_name_are_refused_and_the_same_in_another_orde
 
 
 def test_the_journal_is_its_owners_alone(tmp_path):
-    tables(journal=tmp_path / "run").close()
+    tables(journal=Journal(tmp_path / "run")).close()
     assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "run" / FILE).stat().st_mode) == 0o600
 
@@ -801,7 +808,7 @@ def test_a_run_on_cut_households_resumes_on_the_same_rows_and_on_no_others(tmp_p
     def border(rows):
         people = pa.table(dict(zip(("home", "age", "sex"), zip(*rows, strict=True), strict=True)))
         read = read_households(homes, people, schema=SCHEMA, household_id="home", oversize=oversize, name="cut")
-        return PrivateTables(read, relation(), Budget(rho=1), journal=tmp_path)
+        return PrivateTables(read, relation(), Budget(rho=1), journal=Journal(tmp_path))
 
     first = border(rows)
     seen = first.measure(BY_AREA, "1/4").values.tolist()

@@ -10,9 +10,9 @@ from tallytree import Budget, BudgetError, Ledger, SpecError
 from tallytree.domain.categories import Categories
 from tallytree.domain.histogram import at_least
 from tallytree.privacy.budget import as_decimal, epsilon_of
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.joint_cost import charge_release, check_account, together
-from tallytree.privacy.neighbours import Neighbours, one_entity, one_group
+from tallytree.privacy.ledger import Expense
+from tallytree.privacy.neighbours import HouseholdNeighbours, Neighbours, PrivacyUnit, one_entity, one_group
 
 RHO = Budget(rho="0.5", delta="1e-6")
 
@@ -22,7 +22,7 @@ def relation(public, unit=None, **more):
 
 
 def households(kind="one_group"):
-    return HouseholdNeighbours(HouseholdUnit(kind), 3)
+    return HouseholdNeighbours(PrivacyUnit(kind), 3)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ RELATIONS = {  # which releases: what a replaced household keeps, whether lists 
 def test_no_replaced_household_moves_a_view_by_category_further_than_its_steps(view, kind, summed):
     largest, (keep, how, decided) = 2, RELATIONS[kind]
     table = Neighbours(one_group(), max_size=largest, categories=by(tenure=decided), **how)
-    times = together(table, Budget(rho="0.1"), HouseholdNeighbours(HouseholdUnit("one_group"), largest), RHO).times
+    times = together(table, Budget(rho="0.1"), HouseholdNeighbours(PrivacyUnit("one_group"), largest), RHO).times
     try:
         own = table.sensitivity(view, summed=summed)
     except SpecError:  # refused by category where members decide it
@@ -223,7 +223,7 @@ BOTH = together(relation(False), Budget(rho="0.1"), households(), RHO)  # 0.4 fo
 
 def test_a_release_is_charged_once_whatever_else_the_account_paid_for(account):
     ledger = account(Budget(rho=2))
-    ledger.reserve("homes", RHO, households())  # has no id yet, as a synthesis under way
+    ledger.reserve(Expense("homes", RHO, households()))  # has no id yet, as a synthesis under way
     for _ in range(2):
         charge_release(ledger, "homes", households(), BOTH, "one")
     assert [(spending.cost, spending.release_id) for spending in ledger.account("homes").spendings] == [
@@ -237,7 +237,7 @@ def test_a_release_is_charged_once_whatever_else_the_account_paid_for(account):
 def test_an_account_must_hold_what_is_still_to_be_paid(account):
     ledger = account(Budget(rho="0.9"))
     check_account(ledger, "homes", BOTH, "one", begun=False)
-    ledger.reserve("homes", Budget(rho="0.1"), households())
+    ledger.reserve(Expense("homes", Budget(rho="0.1"), households()))
     with pytest.raises(BudgetError, match=r"ρ = 0.8 left.*cost ρ = 0.9. Nothing was spent"):
         check_account(ledger, "homes", BOTH, "one", begun=False)
     check_account(ledger, "homes", BOTH, "one", begun=True)

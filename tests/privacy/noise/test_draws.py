@@ -18,17 +18,17 @@ import pytest
 from scipy import stats
 
 from tallytree.core.errors import SpecError
-from tallytree.privacy.noise import draws as noise
 from tallytree.privacy.noise import keystream
-from tallytree.privacy.noise import opendp as opendp_noise
-from tallytree.privacy.noise.draws import (
+from tallytree.privacy.noise import samplers as noise
+from tallytree.privacy.noise.keystream import Keystream
+from tallytree.privacy.noise.samplers import (
     discrete_gaussian,
     discrete_laplace,
+    gaussian_sampler,
     gaussian_variance,
+    laplace_sampler,
     laplace_variance,
 )
-from tallytree.privacy.noise.keystream import Keystream
-from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
 from tests.oracles.noise import ShortWords
 
 UNLIKELY = 1e-8
@@ -184,13 +184,13 @@ def two_samples(ours: np.ndarray, theirs: np.ndarray, cells: int) -> float:
 
 @pytest.mark.parametrize("scale", [1, 30, 10_000])
 def test_laplace_agrees_with_opendp(scale: int) -> None:
-    theirs = opendp_noise.discrete_laplace(scale, 100_000 * LONG)
+    theirs = noise.opendp_laplace(scale, 100_000 * LONG)
     assert two_samples(discrete_laplace(scale, 1_000_000 * LONG), theirs, 100) > UNLIKELY
 
 
 @pytest.mark.parametrize("variance", [1, 900, 4_000_000])
 def test_gaussian_agrees_with_opendp(variance: int) -> None:
-    theirs = opendp_noise.discrete_gaussian(variance, 100_000 * LONG)
+    theirs = noise.opendp_gaussian(variance, 100_000 * LONG)
     assert two_samples(discrete_gaussian(variance, 1_000_000 * LONG), theirs, 100) > UNLIKELY
 
 
@@ -220,8 +220,7 @@ def test_variances_are_those_of_the_plain_sums(number: str) -> None:
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    for module in (noise, opendp_noise):
-        assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(noise).failed == 0
 
 
 # ---------------------------------------------------------------- nothing is shared
@@ -316,7 +315,7 @@ BAD = [
     True,
     1j,
 ]
-SAMPLERS = [discrete_laplace, discrete_gaussian, opendp_noise.discrete_laplace, opendp_noise.discrete_gaussian]
+SAMPLERS = [discrete_laplace, discrete_gaussian, noise.opendp_laplace, noise.opendp_gaussian]
 
 
 @pytest.fixture
@@ -325,7 +324,7 @@ def nothing_may_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("something was drawn")
 
     monkeypatch.setattr(noise, "Keystream", refuse)
-    monkeypatch.setattr(opendp_noise, "_draw", refuse)
+    monkeypatch.setattr(noise, "_draw_by_opendp", refuse)
 
 
 @pytest.mark.usefixtures("nothing_may_be_drawn")
@@ -338,10 +337,10 @@ def test_a_bad_scale_is_refused_before_anything_is_drawn(draw: Callable, bad: ob
 
 @pytest.mark.usefixtures("nothing_may_be_drawn")
 def test_an_absurdly_large_scale_is_refused() -> None:
-    for draw in (discrete_laplace, opendp_noise.discrete_laplace):
+    for draw in (discrete_laplace, noise.opendp_laplace):
         with pytest.raises(SpecError, match="2\\^40"):
             draw((1 << 40) + 1, 10)
-    for draw in (discrete_gaussian, opendp_noise.discrete_gaussian):
+    for draw in (discrete_gaussian, noise.opendp_gaussian):
         with pytest.raises(SpecError, match="2\\^80"):
             draw((1 << 80) + 1, 10)
     with pytest.raises(SpecError):
@@ -378,7 +377,7 @@ def test_a_tiny_scale_draws_zeros() -> None:
 
 def test_opendp_never_gets_less_noise_than_asked_for() -> None:
     for number in (Fraction(1, 3), Fraction(2, 3), Fraction(10**20 + 1, 3**30), Fraction(30)):
-        scale, variance = opendp_noise.usable_scale(number), opendp_noise.usable_variance(number)
+        scale, variance = noise.usable_scale(number), noise.usable_variance(number)
         assert number <= scale <= number * (1 + Fraction(1, 1 << 52))
         assert number <= variance <= number * (1 + Fraction(1, 1 << 51))
         assert Fraction(float(scale)) == scale

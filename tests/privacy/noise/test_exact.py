@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallytree.privacy.noise.inversion import Table
+from tallytree.privacy.noise.inversion import Gaussian, Laplace, Rejection, Table, Thresholds
 from tallytree.privacy.noise.samplers import NarrowSampler, WideSampler, _judge, gaussian_sampler, laplace_sampler
-from tallytree.privacy.noise.thresholds import Gaussian, Laplace, Rejection, Thresholds
 from tests.oracles.noise import (
     Interval,
     Script,

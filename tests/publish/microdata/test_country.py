@@ -14,10 +14,10 @@ import pytest
 from tallytree import (
     Budget,
     HouseholdNeighbours,
-    HouseholdUnit,
     Implies,
     Ledger,
     Marginal,
+    PrivacyUnit,
     ReleaseError,
     Role,
     SpecError,
@@ -115,7 +115,7 @@ def test_one_budget_pays_for_the_whole_and_the_regions_and_the_statement_has_eve
 def test_a_cut_off_run_goes_on_in_the_regional_rounds_without_spending_twice(released, tmp_path, monkeypatch):
     released.save(tmp_path / "release")
     book = Ledger(tmp_path / "ledger.db")
-    book.open("homes", Budget(rho=3), HouseholdNeighbours(HouseholdUnit("one_group"), 3))
+    book.open("homes", Budget(rho=3), HouseholdNeighbours(PrivacyUnit("one_group"), 3))
     real = Journal.record
 
     class Cut(BaseException):
@@ -200,13 +200,13 @@ def test_a_workload_by_region_says_where_it_belongs(released):
 
 def test_a_table_that_is_to_be_measured_is_with_regions_too(released):
     from tallytree import Workload
-    from tallytree.privacy.household_neighbours import HouseholdUnit
+    from tallytree.privacy.neighbours import PrivacyUnit
     from tallytree.publish.microdata.synthesis_run import SynthesisSettings, check_synthesis
 
     table = Marginal("persons", ("tenure",), ("age", "sex"))
     workload = Workload(HOMES.schema, (Marginal("households", ("tenure",)), table), (table,))
     given = {"workload": workload, "method": "tallytree-marginals", "number": None, "release": released}
-    settings = SynthesisSettings(unit=HouseholdUnit.of("one_group"), **QUICK, **given)
+    settings = SynthesisSettings(unit=PrivacyUnit.of("one_group"), **QUICK, **given)
     assert check_synthesis(HOMES, settings).chosen.workload.measured == (table,)
 
 

@@ -10,9 +10,9 @@ from tallytree import (
     Budget,
     BudgetError,
     HouseholdNeighbours,
-    HouseholdUnit,
     Ledger,
     Marginal,
+    PrivacyUnit,
     ReleaseError,
     Schema,
     SpecError,
@@ -36,7 +36,7 @@ UNITS = ["one_group", "one_group_added_or_removed", "one_person_attributes"]
 def book(tmp_path):
     """A ledger with an account for the made-up households."""
     ledger = Ledger(tmp_path / "ledger.db")
-    ledger.open("homes", Budget(rho=1), HouseholdNeighbours(HouseholdUnit("one_group"), 3))
+    ledger.open("homes", Budget(rho=1), HouseholdNeighbours(PrivacyUnit("one_group"), 3))
     return ledger
 
 
@@ -48,7 +48,7 @@ def every_count(synthesis, marginal, number=None):
 def test_the_budget_is_spent_to_the_last_digit_and_households_are_drawn(unit):
     made = synthesize(made_up(), unit=unit, **QUICK)
     assert sum(past.cost for past in made.rounds) == Fraction(1, 2)
-    assert made.neighbours == HouseholdNeighbours(HouseholdUnit(unit), 3)
+    assert made.neighbours == HouseholdNeighbours(PrivacyUnit(unit), 3)
     if unit != "one_group_added_or_removed":
         assert made.number == 60
     assert every_count(made, Marginal("households"), 45) == 45

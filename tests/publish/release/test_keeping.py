@@ -26,6 +26,7 @@ from tallytree import (
 )
 from tallytree.privacy import Neighbours
 from tallytree.privacy.journal import Journal
+from tallytree.privacy.ledger import Expense
 from tallytree.publish import run_folder
 from tallytree.publish.release import release_run as making
 from tallytree.publish.release.measurements_file import load_measurements, room_for, save_measurements
@@ -189,7 +190,7 @@ def test_a_race_that_is_lost_at_reserving_leaves_no_folder(tmp_path, made, ledge
 
     def meanwhile(journal, facts):
         for _ in range(2):
-            ledger.reserve("people", Budget(epsilon=1), Neighbours.of(PEOPLE, one_entity()))
+            ledger.reserve(Expense("people", Budget(epsilon=1), Neighbours.of(PEOPLE, one_entity())))
         begin(journal, facts)
 
     monkeypatch.setattr(Journal, "begin", meanwhile)
@@ -257,7 +258,7 @@ def full(*_, **__):
 
 
 def test_a_disk_without_room_is_found_out_before_anything_is_spent(tmp_path, made, ledger, monkeypatch):
-    monkeypatch.setattr(RunFolder, "_take_room", full)
+    monkeypatch.setattr(RunFolder, "take_room", full)
     with pytest.raises(ReleaseError, match=r"room for [\d,]+ bytes.*No space left on device\. Nothing was spent"):
         made()
     assert not spendings(ledger)
@@ -365,10 +366,8 @@ def test_a_run_with_totals_goes_on_as_it_was_begun(tmp_path, ledger):
 
 
 def test_the_room_for_lists_is_taken_before_they_are_drawn_and_is_enough(tmp_path, monkeypatch):
-    taken, real = [], RunFolder._take_room
-    monkeypatch.setattr(
-        RunFolder, "_take_room", lambda kept, size, *more: (taken.append(size), real(kept, size, *more))
-    )
+    taken, real = [], RunFolder.take_room
+    monkeypatch.setattr(RunFolder, "take_room", lambda kept, size, *more: (taken.append(size), real(kept, size, *more)))
     made = release(CROWDED, budget=Budget(epsilon=1), unit=one_entity(), keep=tmp_path, intervals="none", **LISTS)
     assert len(made.measurements.on_level(0).values) > 200_000
     assert (tmp_path / "measurements.parquet").stat().st_size <= max(taken)

@@ -361,7 +361,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_measurements(data, tmp_path):
 
 def test_the_room_that_is_taken_is_enough(data, tmp_path, monkeypatch):
     taken = []
-    monkeypatch.setattr(RunFolder, "_take_room", lambda self, size, tell, name: taken.append(size))
+    monkeypatch.setattr(RunFolder, "take_room", lambda self, size, tell, name: taken.append(size))
     kept = tmp_path / "kept"
     release(data, budget=Budget(epsilon="1/1000000"), unit=one_entity(), intervals="none", keep=kept)
     assert (kept / "measurements.parquet").stat().st_size <= taken[0]

@@ -10,7 +10,7 @@ import pytest
 import tallytree.publish.release.measurements_file
 from tallytree import Budget, Hierarchy, ReleaseError, load_measurements, measure, one_entity, save_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.privacy import every_level
+from tallytree.mechanisms.budget_allocation import every_level
 from tallytree.tables import GroupSizes, Sealed
 
 TREE = Hierarchy.from_levels({"state": ["A", "A", "B", "DC"], "county": ["a", "b", "c", None]}, ["state", "county"])

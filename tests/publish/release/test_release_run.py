@@ -304,7 +304,7 @@ def test_a_copied_folder_of_measurements_resumes_to_the_same_measurements_and_dr
     def drawn(*_):
         raise AssertionError("noise was drawn")
 
-    monkeypatch.setattr("tallytree.privacy.noise.draws.discrete_laplace", drawn)
+    monkeypatch.setattr("tallytree.privacy.noise.samplers.discrete_laplace", drawn)
     for copy in "ab":
         again = resume(tmp_path / copy, **how)
         for one, other in zip(first.measurements.measured, again.measurements.measured, strict=True):

@@ -11,6 +11,7 @@ from rich.console import Console
 
 import tallytree as tt
 from tallytree.command.query import bands
+from tallytree.privacy.relations import describe_relation, sizes_from_json
 from tallytree.publish.folder import write_json
 from tallytree.publish.release.descriptions import truncation
 from tests.publish.forging import failed, remade, sign_again
@@ -86,7 +87,7 @@ def test_every_file_of_a_truncated_release_says_it(truncated, tmp_path):
 
 def test_a_bound_of_one_row_is_not_called_checked(tmp_path):
     once = released(trips(entity="driver", rows_per_entity=1))
-    words = once.measurements.neighbours.describe()
+    words = describe_relation(once.measurements.neighbours)
     assert "checked" not in words
     assert "one entity with all its rows (one row; more were dropped blindly)" in words
     once.save(tmp_path / "once")
@@ -113,7 +114,7 @@ def test_nothing_is_said_where_nothing_can_have_been_dropped(whole, tmp_path):
         max_size=3,
         entity="driver",
     )
-    assert "one row each, checked" in tt.Neighbours.of(checked, tt.one_entity()).describe()
+    assert "one row each, checked" in describe_relation(tt.Neighbours.of(checked, tt.one_entity()))
 
 
 def test_a_public_total_lost_nothing_and_says_so():
@@ -176,9 +177,9 @@ def test_verify_finds_a_statement_that_hides_the_bound(truncated, tmp_path):
 def test_a_release_from_before_the_field_is_taken_for_truncated_by_its_bound():
     values = tt.Neighbours(tt.one_entity(), 3, False, rows_per_entity=20).to_json()
     del values["rows_were_bounded"]
-    assert DROPPED in truncation(tt.Neighbours.from_json(values))
+    assert DROPPED in truncation(sizes_from_json(values))
     values["rows_per_entity"] = 1
-    assert truncation(tt.Neighbours.from_json(values)) == ""
+    assert truncation(sizes_from_json(values)) == ""
 
 
 def test_bands_on_the_screen_hold_for_the_data_as_truncated(truncated, whole):

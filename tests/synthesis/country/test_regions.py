@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from tallytree import Hierarchy, SpecError
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.synthesis.agreement import national_schema, region_levels
 from tallytree.synthesis.country_model import (
     LOOSE,
@@ -42,7 +42,7 @@ TENURE = Marginal("households", ("tenure",))
 
 def bound(marginal):
     longer = Schema((*SCHEMA.household, LEVELS.attributes[0]), SCHEMA.person, 3)
-    return HouseholdNeighbours(HouseholdUnit("one_group"), 3).sensitivity(marginal, longer)
+    return HouseholdNeighbours(PrivacyUnit("one_group"), 3).sensitivity(marginal, longer)
 
 
 # -------------------------------------------------------------------- levels

@@ -13,8 +13,8 @@ from tallytree.core.errors import BudgetError, SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.lab.truth import SeededWords
 from tallytree.lab.truth import seeded as chance
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
-from tallytree.privacy.journal import FILE
+from tallytree.privacy.journal import FILE, Journal
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.marginals import DEFAULT, METHODS, method
 from tallytree.synthesis.mixture import softmax
@@ -48,7 +48,7 @@ def homes():
 
 
 def seeded(kind="one_group", rho="1/2", seed=1, data=None, **options):
-    neighbours = HouseholdNeighbours(HouseholdUnit(kind), SCHEMA.max_persons)
+    neighbours = HouseholdNeighbours(PrivacyUnit(kind), SCHEMA.max_persons)
     return PrivateTables(data or homes(), neighbours, Budget(rho=rho), randomness=chance(seed), **options)
 
 
@@ -91,7 +91,7 @@ def test_every_method_spends_its_budget_to_the_last_digit_under_every_unit(name,
 @pytest.mark.parametrize("name", METHODS)
 def test_the_model_is_a_function_of_the_recorded_rounds(name, tmp_path):
     def run():
-        tables = seeded(journal=tmp_path / "journal", seed=object())  # nothing is drawn but in the first run
+        tables = seeded(journal=Journal(tmp_path / "journal"), seed=object())  # nothing is drawn but in the first run
         fitted = method(name).run(tables, WORKLOAD, options=QUICK[name])
         assert tables.left == 0
         assert not tables.resuming
@@ -111,7 +111,7 @@ def test_the_default_can_be_the_mean_of_mixtures_that_are_fitted_to_the_same_tab
     options = QUICK[DEFAULT] | {"last_steps": 300}
 
     def run(mixtures, told):
-        tables = seeded(journal=tmp_path / str(mixtures), seed=3)
+        tables = seeded(journal=Journal(tmp_path / str(mixtures)), seed=3)
         return method().run(tables, WORKLOAD, options=options | {"mixtures": mixtures}, progress=told.append)
 
     told = []
@@ -138,7 +138,7 @@ class _Killed(Exception):
 
 def killed_at(tables, round_to_die_in):
     """Tables whose program dies in a round, after it was paid for and before its result is on disk."""
-    journal, reserve = tables._run.journal, tables._run.journal.reserve
+    journal, reserve = tables._reservation.journal, tables._reservation.journal.reserve
 
     def dying(request, cost, *room):
         reserve(request, cost, *room)
@@ -154,13 +154,13 @@ def killed_at(tables, round_to_die_in):
 def test_a_kill_in_a_round_loses_that_round_and_nothing_is_drawn_twice(name, last_words, tmp_path):
     options = QUICK[name]
     kind = "one_group_added_or_removed"
-    tables = killed_at(seeded(kind, journal=tmp_path), last_words)
+    tables = killed_at(seeded(kind, journal=Journal(tmp_path)), last_words)
     with pytest.raises(_Killed):
         method(name).run(tables, WORKLOAD, options=options)
     tables.close()
     before = (tmp_path / FILE).read_bytes()
 
-    tables = seeded(kind, journal=tmp_path, seed=2)
+    tables = seeded(kind, journal=Journal(tmp_path), seed=2)
     fitted = method(name).run(tables, WORKLOAD, options=options)
     tables.close()
     assert tables.spent == tables.budget.rho
@@ -173,7 +173,7 @@ def test_a_kill_in_a_round_loses_that_round_and_nothing_is_drawn_twice(name, las
     assert len(reserved) == len(priced)
     assert sum(Fraction(line["cost"]) for line in reserved) == tables.budget.rho
 
-    tables = seeded(kind, journal=tmp_path, seed=object())
+    tables = seeded(kind, journal=Journal(tmp_path), seed=object())
     assert same(fitted.model, method(name).run(tables, WORKLOAD, options=options).model)
 
 
@@ -292,7 +292,7 @@ def test_a_workload_of_public_tables_only_is_refused():
 def test_a_domain_too_large_for_mwem_is_refused_before_anything_is_spent():
     schema = schema_of({"area": 100}, {"age": 100}, 3)
     data = households_from_codes(schema, {"area": np.array([0])}, {"age": np.array([0])}, np.array([0]), 1)
-    tables = PrivateTables(data, HouseholdNeighbours(HouseholdUnit(), 3), Budget(rho=1))
+    tables = PrivateTables(data, HouseholdNeighbours(PrivacyUnit("one_group"), 3), Budget(rho=1))
     with pytest.raises(SpecError, match="mixture"):
         method("mwem").run(tables, all_sets(schema, 1))
     assert tables.spent == 0
@@ -300,4 +300,4 @@ def test_a_domain_too_large_for_mwem_is_refused_before_anything_is_spent():
 
 def test_a_budget_without_delta_is_refused():
     with pytest.raises(BudgetError, match="delta is missing"):
-        PrivateTables(homes(), HouseholdNeighbours(HouseholdUnit(), 3), Budget(epsilon=1))
+        PrivateTables(homes(), HouseholdNeighbours(PrivacyUnit("one_group"), 3), Budget(epsilon=1))

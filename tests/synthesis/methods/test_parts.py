@@ -14,7 +14,7 @@ from scipy.stats import chi2
 
 from tallytree.domain.edit_rules import Attribute, Role, Structure
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.synthesis.fitting import seldom_exceeded
 from tallytree.synthesis.marginals import MarginalsOptions
 from tallytree.synthesis.methods import epsilon_for, share
@@ -104,7 +104,7 @@ WITH_ROLES = Schema(
 def test_the_parts_of_a_budget_add_up_and_roles_take_theirs_from_the_first_tables_and_the_sweep(kind, structure, asked):
     schema = replace(WITH_ROLES, structure=structure)
     tables = all_sets(schema, 2).marginals
-    neighbours = HouseholdNeighbours(HouseholdUnit(kind), schema.max_persons)
+    neighbours = HouseholdNeighbours(PrivacyUnit(kind), schema.max_persons)
     measured = tuple(table for table in tables if neighbours.sensitivity(table, schema).l1)[:asked]
     shares = MarginalsOptions().shares
     parts = parts_of_the_budget(schema, Workload(schema, tables, measured), neighbours, *shares)

@@ -19,7 +19,7 @@ from tallytree.domain.edit_rules import Role, Structure
 from tallytree.domain.schema import Marginal
 from tallytree.lab.truth import seeded
 from tallytree.privacy import selection
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.synthesis.methods import MethodSession, epsilon_for
 from tallytree.synthesis.workload import Workload
@@ -75,7 +75,7 @@ def outcome(data, kind, schema, candidates, monkeypatch):
             return np.zeros(count, np.int64)
 
         monkeypatch.setattr(selection, "choose", choose)
-        neighbours = HouseholdNeighbours(HouseholdUnit(kind), schema.max_persons)
+        neighbours = HouseholdNeighbours(PrivacyUnit(kind), schema.max_persons)
         tables = PrivateTables(homes, neighbours, Budget(rho=PRICE), randomness=replace(seeded(0), gaussian=no_noise))
         session = MethodSession(tables, Workload(schema, tuple(candidates)))
         epsilon = epsilon_for(PRICE * SELECTING)

@@ -18,8 +18,8 @@ import numpy as np
 from tallytree.core.arrays import Floats, Integers
 from tallytree.estimate.intervals.tails import MOST_COPIES, quantile
 from tallytree.estimate.least_squares import LEAST_VARIANCE
-from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.privacy.views import list_starts, noisy_lists, view_of
+from tallytree.privacy.measurements import Measurement, Measurements, list_starts
+from tallytree.privacy.run import noisy_lists, view_of
 
 CHANCE = 0.001  # with which a region whose released counts are the truth is named
 COMPARED = ("at_least", "counts", "sorted_sizes")

@@ -68,10 +68,9 @@ from tallytree.estimate.intervals.interval import integers_within, most_groups
 from tallytree.estimate.intervals.linear import MeasuredView, covers, stretches
 from tallytree.estimate.intervals.tails import Errors, Noise, quantile
 from tallytree.estimate.least_squares import LEAST_VARIANCE
-from tallytree.privacy.accounting import NoiseKind
-from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.privacy.measurements import Measurement, Measurements, list_starts
+from tallytree.privacy.noise import NoiseKind
 from tallytree.privacy.plan import Band
-from tallytree.privacy.views import list_starts
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # of the windows of places
 REGIONS_AT_ONCE = 256

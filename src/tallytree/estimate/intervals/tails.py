@@ -32,7 +32,7 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import kernel
 from tallytree.core.names import briefly
 from tallytree.estimate.least_squares import TreeVariances
-from tallytree.privacy.accounting import NoiseKind
+from tallytree.privacy.noise import NoiseKind
 
 CONTINUOUS_ABOVE = 32.0  # a standard deviation of more steps of the grid is taken as continuous
 LEAST_DEVIATION = 1e-150  # of noise that is never seen

@@ -42,13 +42,12 @@ from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.layout import row_blocks
-from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.measurements import Measurement, Measurements, Settle, Settled
-from tallytree.privacy.noise.draws import KEY_BLOCK, THREAD_BLOCK
+from tallytree.privacy.noise import NoiseKind
 from tallytree.privacy.noise.keystream import KeyedWords
-from tallytree.privacy.noise.samplers import gaussian_sampler, laplace_sampler
+from tallytree.privacy.noise.samplers import KEY_BLOCK, THREAD_BLOCK, gaussian_sampler, laplace_sampler
 from tallytree.privacy.plan import FIRST
-from tallytree.privacy.views import noisy_lists, view_of
+from tallytree.privacy.run import noisy_lists, view_of
 
 CountsFunction = Callable[[Integers], Any]
 

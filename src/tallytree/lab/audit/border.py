@@ -39,12 +39,10 @@ from tallytree.lab.audit.releases import BUDGETS, UNITS, Setting, settings, spec
 from tallytree.lab.audit.verdicts import BorderRow
 from tallytree.lab.audit.worlds import BY_GROUP, BY_MEMBERS, Home, State, households_of, random_pair
 from tallytree.lab.truth import SeededWords, seeded
-from tallytree.privacy.accounting import NoiseKind
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
 from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.privacy.neighbours import Neighbours, Sensitivity
-from tallytree.privacy.noise.randomness import Randomness
+from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnitKind, Neighbours, PrivacyUnit, Sensitivity
+from tallytree.privacy.noise import NoiseKind, Randomness
 from tallytree.privacy.plan import FIRST
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.privacy.run import measure_with
@@ -368,7 +366,7 @@ def audit_rounds(unit: HouseholdUnitKind, structure: Structure, *, pairs: int) -
 def _observe_rounds(homes: Sequence[Home], unit: HouseholdUnitKind, structure: Structure) -> Observed:
     """All tables as queries. What the unit makes public is an output: it must be the same for neighbours."""
     schema, recorder = household_schema(structure), Recorder()
-    neighbours = HouseholdNeighbours(HouseholdUnit(unit), MOST_PERSONS)
+    neighbours = HouseholdNeighbours(PrivacyUnit(unit), MOST_PERSONS)
     private = households_of(schema, homes)
     tables = PrivateTables(private, neighbours, Budget(rho=1000), randomness=recorder.randomness())
     queries, outputs, offered = [], {}, []
@@ -385,7 +383,7 @@ def _observe_rounds(homes: Sequence[Home], unit: HouseholdUnitKind, structure: S
         offered.append(table)
         cells = table.cells(schema)
         for places in (None, sorted({0, cells // 2, cells - 1})):
-            noisy = tables.measure(table, RHO) if places is None else tables.measure_cells(table, places, RHO)
+            noisy = tables.measure(table, RHO, places)
             assert noisy is not None  # without a journal no round is lost
             draw = recorder.draws[-1]
             if draw.scale != noisy.scale or not np.array_equal(noisy.values.ravel(), draw.answers):

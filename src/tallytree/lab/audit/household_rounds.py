@@ -22,8 +22,8 @@ from tallytree.lab.audit.verdicts import CONFIDENCE, Row, exact_epsilon, lower_b
 from tallytree.lab.audit.worlds import Home, counts_of_homes, households_of
 from tallytree.lab.truth import SeededWords
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit, HouseholdUnitKind
 from tallytree.privacy.measurements import Measurement
+from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnitKind, PrivacyUnit
 from tallytree.privacy.private_tables import NoisyTable, PrivateTables
 from tallytree.privacy.selection import candidates, choose
 
@@ -58,7 +58,7 @@ class Case:
     @property
     def neighbours(self) -> HouseholdNeighbours:
         """The relation."""
-        return HouseholdNeighbours(HouseholdUnit(self.unit), SCHEMA.max_persons)
+        return HouseholdNeighbours(PrivacyUnit(self.unit), SCHEMA.max_persons)
 
 
 TWO, OTHERS = (0, ((0,), (0,))), (1, ((1,), (1,)))

@@ -39,12 +39,13 @@ from tallytree.lab.audit.verdicts import CONFIDENCE, Row, lower_bound, stated, t
 from tallytree.lab.audit.worlds import MAX_SIZE, PEOPLE, QUANTITIES, Kind, pairs, tree
 from tallytree.lab.truth import SeededWords, Truth, measured_without_noise, seeded
 from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism
+from tallytree.mechanisms.budget_allocation import Shares, every_level
 from tallytree.mechanisms.pgsr import chain
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, one_entity
-from tallytree.privacy.noise.randomness import Randomness
-from tallytree.privacy.plan import Plan, Shares, every_level
+from tallytree.privacy.noise import Randomness
+from tallytree.privacy.plan import Plan
 from tallytree.privacy.run import measure_with
 from tallytree.tables.group_sizes import GroupSizes, Sealed
 

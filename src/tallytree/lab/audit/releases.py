@@ -57,11 +57,10 @@ from tallytree.lab.truth import measured_without_noise
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
-from tallytree.privacy.measurements import Measurement, Measurements, Settled
+from tallytree.privacy.measurements import Measurement, Measurements, Settled, list_starts
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import FIRST, Plan, Question
 from tallytree.privacy.run import measure
-from tallytree.privacy.views import list_starts
 from tallytree.publish.release.release_run import Design, decide, release
 from tallytree.publish.release.value import Release
 from tallytree.tables.group_sizes import GroupSizes

@@ -38,7 +38,7 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.privacy.budget import Budget, epsilon_of
 from tallytree.privacy.measurements import Measurement, Measurements
-from tallytree.privacy.noise.draws import checked_variance
+from tallytree.privacy.noise.samplers import checked_variance
 from tallytree.version import VERSION
 
 WARNING = "NOT PRIVATE: an audit runs on made-up data and compares outputs with the truth. It is no part of a release."

@@ -23,9 +23,10 @@ from tallytree.lab.rivals import solvers
 from tallytree.lab.rivals.cost_tables import MOST_ENTRIES, paper_reach, table_entries, table_estimate, too_large
 from tallytree.lab.rivals.topdown import blue_down, chebyshev_down, top_down
 from tallytree.mechanisms.mechanism import ALL_TOTALS, PGSR, Estimate, Mechanism, precisions, sizes_of, terms
-from tallytree.privacy.accounting import NOISE_FOR, NoiseKind, scale_for
+from tallytree.privacy.budget import NOISE_FOR, scale_for
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours
+from tallytree.privacy.noise import NoiseKind
 from tallytree.privacy.plan import Plan
 
 ROUNDED = "rounded cell by cell, so regions need not add up"

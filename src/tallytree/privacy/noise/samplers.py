@@ -1,29 +1,53 @@
-"""How Laplace and Gaussian integers are put together from tables: whole where the table is small, in blocks where not.
+"""Exact discrete Laplace and Gaussian noise, as fast as random bits can be read.
 
-Wide noise is proposed as a block of integers and a uniform place in it, and rejected with the exact probability (as
-Canonne, Kamath and Steinke 2020, section 5, do from a Laplace proposal; from blocks it is a hundredth of the proposals
-and not a quarter). Almost always one word gives the block, the place and the first digits of the number that decides.
-Outcomes of a table are folded: 2k means k, and 2k + 1 means −1 − k. The proofs are in docs/noise.md.
+Every draw has exactly the stated distribution over all integers: no tail is cut off and no rounding decides anything.
+docs/noise.md has the argument.
+
+Integers are put together from tables: whole where the table is small, in blocks where not. Wide noise is proposed as a
+block of integers and a uniform place in it, and rejected with the exact probability (as Canonne, Kamath and Steinke
+2020, section 5, do from a Laplace proposal; from blocks it is a hundredth of the proposals and not a quarter). Almost
+always one word gives the block, the place and the first digits of the number that decides. Outcomes of a table are
+folded: 2k means k, and 2k + 1 means −1 − k.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Integral, Rational
+from typing import Any
 
 import numpy as np
+from flint import arb
 
 from tallytree.core.arrays import Integers, Words
-from tallytree.core.kernels import kernel
-from tallytree.privacy.noise.inversion import MOST_LEADING_BITS, WORD_BITS, Table, Uniform
-from tallytree.privacy.noise.keystream import Source
-from tallytree.privacy.noise.thresholds import Gaussian, Laplace, Rejection
+from tallytree.core.errors import SpecError
+from tallytree.core.kernels import blocks, in_threads, kernel
+from tallytree.privacy.noise.inversion import (
+    MOST_LEADING_BITS,
+    WORD_BITS,
+    Gaussian,
+    Laplace,
+    Rejection,
+    Table,
+    Uniform,
+    ball,
+    working_precision,
+)
+from tallytree.privacy.noise.keystream import Keystream, Source
 
 NOISE_BITS = 62  # noise is below 2^62 in size, or an error, so a sum with a count below 2^62 fits into int64
 WIDEST = 128  # the largest scale or standard deviation drawn from one table
 MARGIN = 2.0**-40
+LARGEST_BITS = 40  # a scale or a standard deviation is at most 2^40
+KEY_BLOCK = 1 << 15  # draws under one key; their words fit into a core's cache
+THREAD_BLOCK = 1 << 19
+OPENDP_BLOCK = 1 << 14
+NUMBER = re.compile(r"\s*\d{1,60}(\.\d{1,60}|/0*[1-9]\d{0,60})?\s*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -174,3 +198,176 @@ def _limit(bits: int) -> int:
 def _halvings(number: Fraction) -> int:
     """How often `number` must be halved to be at most 1."""
     return max(0, (math.ceil(number) - 1).bit_length())
+
+
+# ---------------------------------------------------------------- draws
+
+
+def discrete_laplace(scale: Fraction | int | str, size: int) -> Integers:
+    """`size` independent draws with P(x) ∝ exp(−|x| / scale), x any integer."""
+    exact, count = checked_scale(scale), checked_size(size)
+    return _in_blocks(laplace_sampler(exact).draw, count)
+
+
+def discrete_gaussian(variance: Fraction | int | str, size: int) -> Integers:
+    """`size` independent draws with P(x) ∝ exp(−x² / (2 variance)), x any integer."""
+    exact, count = checked_variance(variance), checked_size(size)
+    return _in_blocks(gaussian_sampler(exact).draw, count)
+
+
+def _in_blocks(draw: Callable[[Source, int], Integers], count: int) -> Integers:
+    """`count` draws on all cores; every block has a keystream, so a key, of its own."""
+    noise = np.empty(count, np.int64)
+
+    def fill(first: int, last: int) -> None:
+        for start, stop in blocks(last - first, KEY_BLOCK):
+            noise[first + start : first + stop] = draw(Keystream(), stop - start)
+
+    in_threads(fill, blocks(count, THREAD_BLOCK))
+    return noise
+
+
+# ---------------------------------------------------------------- what is asked for
+
+
+def checked_scale(scale: object) -> Fraction:
+    """The scale as an exact fraction, or a SpecError."""
+    return _checked(scale, "scale", LARGEST_BITS)
+
+
+def checked_variance(variance: object) -> Fraction:
+    """The variance as an exact fraction, or a SpecError."""
+    return _checked(variance, "variance", 2 * LARGEST_BITS)
+
+
+def checked_size(size: object) -> int:
+    """The number of draws, or a SpecError."""
+    if isinstance(size, bool) or not isinstance(size, Integral) or size < 0:
+        raise SpecError(f"the number of draws is {size!r}; expected a whole number, 0 or more")
+    return int(size)
+
+
+def _checked(value: object, name: str, most_bits: int) -> Fraction:
+    if isinstance(value, str) and NUMBER.fullmatch(value):
+        exact = Fraction(value)
+    elif isinstance(value, Rational) and not isinstance(value, bool):
+        exact = Fraction(int(value.numerator), int(value.denominator))
+    else:
+        raise SpecError(
+            f"the noise's {name} is {value!r}; expected a whole number, a Fraction or a string such as '0.1' or "
+            "'7/3' (a float is refused, for it is seldom exactly the number that was meant)"
+        )
+    if exact <= 0:
+        raise SpecError(f"the noise's {name} is {value}; expected a number above 0")
+    if exact > 1 << most_bits:
+        raise SpecError(f"the noise's {name} is more than 2^{most_bits}, the most that is supported")
+    return exact
+
+
+# ---------------------------------------------------------------- variances
+
+
+def laplace_variance(scale: Fraction | int | str) -> float:
+    """The variance of `discrete_laplace`, 2p/(1 − p)² = 1/(2 sinh²(1/(2 scale))) with p = exp(−1/scale).
+
+    >>> laplace_variance(30)
+    1799.8333425921844
+    """
+    half = 1 / (2 * checked_scale(scale))
+    with working_precision(256):
+        return float(1 / (2 * ball(half).sinh() ** 2))
+
+
+def gaussian_variance(variance: Fraction | int | str) -> float:
+    """The variance of `discrete_gaussian`, a little less than its parameter when that is small.
+
+    By Poisson's summation formula Σ exp(−n²/(2v)) = √(2πv) Σ exp(−2π²v n²), and differentiation, the variance is
+    v − (2πv)² Σ n² exp(−2π²v n²) / Σ exp(−2π²v n²). The sum over the faster falling terms is used.
+
+    >>> gaussian_variance(1), gaussian_variance("0.1")
+    (0.9999997887677281, 0.013296725173624157)
+    """
+    exact = checked_variance(variance)
+    with working_precision(256):
+        v = ball(exact)
+        if 6 * exact < 1:
+            return float(_mean_square(1 / (2 * v)))
+        return float(v - (2 * arb.pi() * v) ** 2 * _mean_square(2 * arb.pi() ** 2 * v))
+
+
+def _mean_square(rate: Any) -> Any:
+    """Σ n² exp(−rate n²) / Σ exp(−rate n²) over all integers n, for rate ≥ 3; 20 terms leave less than 2^−1000."""
+    weights = [(-rate * n**2).exp() for n in range(20)]
+    return 2 * sum(n**2 * weight for n, weight in enumerate(weights)) / (2 * sum(weights) - 1)
+
+
+# ---------------------------------------------------------------- draws by OpenDP
+#
+# OpenDP takes a float as its scale and draws exactly for that float, so a scale that is no float is rounded up to the
+# next one: never less noise than asked. The tests use it as the independent reference.
+
+
+def usable_scale(scale: Fraction | int | str) -> Fraction:
+    """The smallest float at or above `scale`: what `opendp_laplace` really uses.
+
+    >>> usable_scale(30), usable_scale("1/3") - Fraction(1, 3)
+    (Fraction(30, 1), Fraction(1, 27021597764222976))
+    """
+    exact = checked_scale(scale)
+    nearest = float(exact)
+    return Fraction(nearest if nearest >= exact else math.nextafter(nearest, math.inf))
+
+
+def usable_variance(variance: Fraction | int | str) -> Fraction:
+    """The square of the smallest float whose square is at least `variance`: what `opendp_gaussian` really uses.
+
+    >>> usable_variance(900), float(usable_variance(2))
+    (Fraction(900, 1), 2.0000000000000004)
+    """
+    exact = checked_variance(variance)
+    deviation = math.sqrt(exact)
+    while Fraction(deviation) ** 2 >= exact:
+        deviation = math.nextafter(deviation, 0)
+    while Fraction(deviation) ** 2 < exact:
+        deviation = math.nextafter(deviation, math.inf)
+    return Fraction(deviation) ** 2
+
+
+def opendp_laplace(scale: Fraction | int | str, size: int) -> Integers:
+    """`size` draws with P(x) ∝ exp(−|x| / usable_scale(scale))."""
+    usable, count = float(usable_scale(scale)), checked_size(size)
+    dp = opendp_library()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    return _draw_by_opendp(dp.m.make_laplace(*space, scale=usable), count)
+
+
+def opendp_gaussian(variance: Fraction | int | str, size: int) -> Integers:
+    """`size` draws with P(x) ∝ exp(−x² / (2 usable_variance(variance)))."""
+    usable, count = math.sqrt(usable_variance(variance)), checked_size(size)
+    dp = opendp_library()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    return _draw_by_opendp(dp.m.make_gaussian(*space, scale=usable), count)
+
+
+def opendp_library() -> Any:
+    """OpenDP, imported when first needed; its samplers are among the features it asks to have enabled."""
+    try:
+        import opendp.prelude as dp
+    except ModuleNotFoundError:
+        raise SpecError(
+            "noise = 'opendp' needs OpenDP, which is not installed: pip install 'tallytree[opendp]', or leave noise "
+            "out. Nothing was spent."
+        ) from None
+    dp.enable_features("contrib")
+    return dp
+
+
+def _draw_by_opendp(measurement: Callable[[list[int]], list[int]], count: int) -> Integers:
+    """OpenDP's measurement of `count` zeros."""
+    noise = np.empty(count, np.int64)
+
+    def fill(start: int, stop: int) -> None:
+        noise[start:stop] = measurement([0] * (stop - start))
+
+    in_threads(fill, blocks(count, OPENDP_BLOCK))
+    return noise

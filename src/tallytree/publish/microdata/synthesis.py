@@ -23,6 +23,7 @@ from tallytree.core.names import quoted
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.privacy.budget import as_decimal
+from tallytree.privacy.relations import describe_relation
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, place_of, write_json, write_whole
 from tallytree.publish.microdata.synthesis_statement import SynthesisContents, data_package, privacy_statement
 from tallytree.publish.run_folder import RunFolder, warned_if_not_recorded
@@ -71,7 +72,7 @@ class Synthesis(SynthesisContents):
             "workload": f"{len(self.workload):,} tables with {self.workload.queries:,} counts",
             "method": self.method,
             "privacy": guarantee(self.budget),
-            "protects": self.neighbours.describe(),
+            "protects": describe_relation(self.neighbours),
             "truncated": self.truncation if self.truncated else "",
         }
         rows = [

@@ -24,11 +24,10 @@ from tallytree.core.numbers import exact_number, short
 from tallytree.core.progress import Progress
 from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_neighbours import HouseholdNeighbours
 from tallytree.privacy.journal import Round
 from tallytree.privacy.ledger import Receipt
-from tallytree.privacy.neighbours import Neighbours
-from tallytree.privacy.noise.draws import gaussian_variance
+from tallytree.privacy.noise.samplers import gaussian_variance
+from tallytree.privacy.relations import households_from_json, sizes_from_json
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
 from tallytree.publish.microdata.synthesis import (
     HOUSEHOLDS,
@@ -143,7 +142,7 @@ class SynthesisChecks:
             fitted=Fitted(cast(Model, None), number, measured, tuple(records)),
             made_by=chosen,
             options=asdict(chosen.options(statement["method"]["options"])),
-            neighbours=HouseholdNeighbours.from_json(statement["neighbours"]),
+            neighbours=households_from_json(statement["neighbours"]),
             budget=Budget.from_json(statement["budget"]),
             rounds=tuple(map(_round, statement["rounds"])),
             exact=exact,
@@ -164,7 +163,7 @@ class SynthesisChecks:
         by = tuple((category, attribute) for category, attribute in agreed.get("by", []))
         shape = [schema.attribute(name).codes for name in (agreed["region"], *(name for _, name in by))]
         counts = np.array([int(row[-1]) for row in _csv_rows(self.folder / SIZES)[1:]], np.int64)
-        neighbours = Neighbours.from_json(agreed["release_neighbours"])
+        neighbours = sizes_from_json(agreed["release_neighbours"])
         if [(name, schema.attribute(other).codes) for name, other in by] != [
             (column.name, len(column.values)) for column in neighbours.categories.columns
         ]:

@@ -15,13 +15,11 @@ from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.schema import Schema
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_neighbours import HouseholdNeighbours, HouseholdUnit
 from tallytree.privacy.joint_cost import charge_release, check_account, together
-from tallytree.privacy.journal import VALUE
-from tallytree.privacy.ledger import Ledger
-from tallytree.privacy.neighbours import PrivacyUnit
+from tallytree.privacy.journal import VALUE, Journal
+from tallytree.privacy.ledger import Charge, Ledger
+from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables, check_households, number_of, with_levels
-from tallytree.privacy.run import Charge
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.memory import refuse_workload_beyond_memory
 from tallytree.publish.microdata.synthesis import ID, PERSON, Synthesis
@@ -66,7 +64,7 @@ def synthesize(
     households: Households,
     *,
     budget: Budget | Mapping[str, Any],
-    unit: HouseholdUnit | PrivacyUnit | str = "one_group",
+    unit: PrivacyUnit | str = "one_group",
     workload: Workload | None = None,
     method: str = DEFAULT,
     options: Mapping[str, Any] | None = None,
@@ -111,7 +109,7 @@ def synthesize(
     """
     settings = SynthesisSettings(
         Budget.of(budget),
-        HouseholdUnit.of(unit),
+        PrivacyUnit.of(unit),
         workload,
         method,
         options,
@@ -136,7 +134,7 @@ class SynthesisSettings:
     """What a synthesis measures, with what it agrees and how it is called: the arguments of `synthesize`."""
 
     budget: Budget
-    unit: HouseholdUnit
+    unit: PrivacyUnit
     workload: Workload | None = None
     method: str = DEFAULT
     options: Mapping[str, Any] | None = None
@@ -235,15 +233,13 @@ def make_synthesis(
         both = together(table.neighbours, table.budget, neighbours, settings.budget)
         begun = run is not None and run.state().spent
         check_account(charge.ledger, households.name, both, table.release_id, begun=begun)
+    room = JOURNAL + VALUE * chosen.workload.queries
     tables = PrivateTables(
         households,
         neighbours,
         settings.budget,
-        ledger=charge.ledger,
-        journal=None if run is None else run.folder,
-        **charge.flags,
-        resume=resume,
-        room=min(JOURNAL + VALUE * chosen.workload.queries, MOST_ROOM),
+        charge=charge,
+        journal=Journal(None if run is None else run.folder, resume=resume, room=min(room, MOST_ROOM)),
     )
     try:
         if charge.ledger is not None and table is not None:

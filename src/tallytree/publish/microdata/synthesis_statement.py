@@ -16,13 +16,13 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly
 from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
-from tallytree.privacy.accounting import cost_of, scale_for
-from tallytree.privacy.budget import Budget
-from tallytree.privacy.household_neighbours import HouseholdNeighbours
+from tallytree.privacy.budget import Budget, cost_of, scale_for
 from tallytree.privacy.joint_cost import Together, together
 from tallytree.privacy.journal import Round
 from tallytree.privacy.ledger import Receipt
+from tallytree.privacy.neighbours import HouseholdNeighbours
 from tallytree.privacy.private_tables import GAUSSIAN
+from tallytree.privacy.relations import describe_relation, relation_to_json
 from tallytree.publish.statement import (
     LEDGER,
     NO_LEDGER,
@@ -148,8 +148,8 @@ def privacy_statement(
         "title": synthesis.title,
         "statement": describe_guarantee(synthesis),
         "unit": neighbours.unit.kind,
-        "neighbours": neighbours.to_json(),
-        "neighbours_in_words": neighbours.describe(),
+        "neighbours": relation_to_json(neighbours),
+        "neighbours_in_words": describe_relation(neighbours),
         "not_protected": list_unprotected_facts(synthesis),
         "budget": budget.to_json(),
         "spent": str(spent),
@@ -193,7 +193,7 @@ def describe_guarantee(synthesis: SynthesisContents, *, notes: bool = True) -> s
     both promise together.
     """
     budget, both = synthesis.budget, synthesis.together
-    text = f"These synthetic households are {guarantee(budget)}. {synthesis.neighbours.describe()}"
+    text = f"These synthetic households are {guarantee(budget)}. {describe_relation(synthesis.neighbours)}"
     if both is not None:
         text = f"These synthetic households depend on a released table. {both.in_words(budget.delta)}"
     if notes and synthesis.truncation_note:
@@ -296,7 +296,7 @@ def describe_agreement(synthesis: SynthesisContents) -> dict[str, Any] | None:
         "first_size": table.first_size,
         "last_size": table.last_size,
         "households": table.number,
-        "release_neighbours": table.neighbours.to_json(),
+        "release_neighbours": relation_to_json(table.neighbours),
         "release_budget": table.budget.to_json(),
         "steps_of_the_release": both.times,
         "release_rho": str(both.release),

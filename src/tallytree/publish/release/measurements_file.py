@@ -26,10 +26,10 @@ from tallytree.core.numbers import exact_number
 from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measurements import Measurement, Measurements, Passed, Settled
+from tallytree.privacy.measurements import Measurement, Measurements, Passed, Settled, list_starts
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import FIRST, Band, Plan, Question
-from tallytree.privacy.views import list_starts
+from tallytree.privacy.relations import relation_to_json, sizes_from_json
 from tallytree.publish.folder import MEASUREMENTS
 from tallytree.publish.release.release_statement import public_totals
 from tallytree.publish.release.table_layout import REGIONS, read_regions, write_regions
@@ -90,7 +90,7 @@ def facts_of(measurements: Measurements, regions: str = REGIONS) -> dict[str, An
     return {
         "format": FORMAT,
         "hierarchy": {"file": regions, "levels": list(tree.levels), "regions": len(tree)},
-        "neighbours": measurements.neighbours.to_json(),
+        "neighbours": relation_to_json(measurements.neighbours),
         "budget": measurements.budget.to_json(),
         "measured": [part.to_json() for part in measurements.measured],
         "noise_source": measurements.noise_source,
@@ -190,7 +190,7 @@ def _tree(path: Path, facts: dict[str, Any], regions: Hierarchy | None) -> Hiera
 
 def tree_by_category(facts: dict[str, Any], regions: Hierarchy) -> Hierarchy:
     """The regions, by the categories that the facts speak of, if they do."""
-    return regions.by_category(Neighbours.from_json(facts["neighbours"]).categories)
+    return regions.by_category(sizes_from_json(facts["neighbours"]).categories)
 
 
 def _read(file: ParquetRows, facts: dict[str, Any], tree: Hierarchy) -> Measurements:
@@ -235,7 +235,7 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
         raise ReleaseError("it does not say yes or no to ledgered and regions_declared_public")
     shell = Measurements(
         hierarchy=hierarchy,
-        neighbours=Neighbours.from_json(facts["neighbours"]),
+        neighbours=sizes_from_json(facts["neighbours"]),
         budget=Budget.from_json(facts["budget"]),
         measured=(),
         region_totals=_totals(known.get(PUBLIC), hierarchy),

@@ -21,10 +21,10 @@ from tallytree.core.progress import Progress, in_percent
 from tallytree.estimate.checks import check_adding_up, magnitude
 from tallytree.estimate.intervals.interval import checked_level, most_groups
 from tallytree.mechanisms import Mechanism, instead_of
-from tallytree.privacy.accounting import NOISE_FOR
+from tallytree.privacy.budget import NOISE_FOR
 from tallytree.privacy.measurements import Settled
+from tallytree.privacy.noise import variance_of
 from tallytree.privacy.plan import FIRST, Question, shares_at_sizes
-from tallytree.privacy.run import variance_of
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
 from tallytree.publish.release.areas import LEAVES
 from tallytree.publish.release.error_bars import CONFIDENCE, ErrorBars, checked_which

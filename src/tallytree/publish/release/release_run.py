@@ -15,14 +15,14 @@ from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, Stage, in_percent, silent
 from tallytree.estimate.intervals.interval import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
+from tallytree.mechanisms.budget_allocation import Shares
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.journal import Journal
-from tallytree.privacy.ledger import Ledger
+from tallytree.privacy.ledger import Charge, Ledger
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
-from tallytree.privacy.noise.randomness import NoiseSource
-from tallytree.privacy.plan import Plan, Shares
-from tallytree.privacy.run import Charge, FirstStage, Place, measure
+from tallytree.privacy.noise import NoiseSource
+from tallytree.privacy.plan import Plan
+from tallytree.privacy.run import measure
 from tallytree.publish.folder import place_of
 from tallytree.publish.memory import count_listed, refuse_beyond_memory
 from tallytree.publish.release.areas import Area, areas_to_publish
@@ -35,6 +35,7 @@ from tallytree.publish.run_folder import (
     FIRST_ROOM,
     MAKING_ROOM,
     ROOM,
+    ReleaseJournal,
     RunFolder,
     charge_of,
     explaining_failures,
@@ -211,10 +212,9 @@ def make_release(
         measure,
         checked.group_sizes,
         checked.plan,
-        ledger=charge.ledger,
         noise=noise,
         settle=checked.mechanism.settle,
-        **charge.flags,
+        **charge._asdict(),
     )
     if run is None:
         progress(Stage("measuring"))
@@ -339,14 +339,13 @@ def _measure_and_keep(
         )
     mechanism, group_sizes = checked.mechanism, checked.group_sizes
     facts = group_sizes.hierarchy, checked.neighbours, checked.plan, group_sizes.region_totals
-    with Journal(run.folder) as journal:
+    about = json.loads(json.dumps({"mechanism": {"name": mechanism.name, "options": mechanism.options}}))
+    with ReleaseJournal(run, about, partial(room_for, *facts), progress) as journal:
         progress(Stage(MAKING_ROOM))
         regions_beside(group_sizes.hierarchy, run.folder / REGIONS)
         run.take_rooms({ROOM: room_for(*facts), FIRST_ROOM: room_for_first(*facts)}, progress)
-        first = FirstStage(run.first, lambda known: run.put_first(known, room_for(*facts, known), progress))
-        about = {"mechanism": {"name": mechanism.name, "options": mechanism.options}}
         progress(Stage("measuring"))
-        measurements = measured(place=Place(journal, json.loads(json.dumps(about)), first))
+        measurements = measured(journal=journal)
         run.put(measurements, progress)
     _commit(measurements)
     return measurements

@@ -13,6 +13,7 @@ from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements, Passed
 from tallytree.privacy.plan import Band, Question, shares_at_sizes
+from tallytree.privacy.relations import describe_relation, relation_to_json
 from tallytree.publish.release.contents import LEFT_OUT, MARKED, SUMS, ReleaseContents
 from tallytree.publish.release.descriptions import entity_description, truncation
 from tallytree.publish.release.error_bars import KINDS
@@ -57,8 +58,8 @@ def privacy_statement(release: ReleaseContents) -> dict[str, Any]:
         "title": release.title,
         "statement": in_words(measurements),
         "unit": measurements.neighbours.unit.kind,
-        "neighbours": measurements.neighbours.to_json(),
-        "neighbours_in_words": measurements.neighbours.describe(),
+        "neighbours": relation_to_json(measurements.neighbours),
+        "neighbours_in_words": describe_relation(measurements.neighbours),
         "budget": measurements.budget.to_json(),
         "measurements": [described(part, measurements) for part in measurements.measured],
         **({} if (told := bands_in_words(measurements)) is None else {"bands_of_sizes": told}),
@@ -189,7 +190,7 @@ def public_facts(measurements: Measurements) -> list[str]:
 
 def in_words(measurements: Measurements) -> str:
     """The guarantee in a few sentences."""
-    text = f"This release is {guarantee(measurements.budget)}. {measurements.neighbours.describe()}"
+    text = f"This release is {guarantee(measurements.budget)}. {describe_relation(measurements.neighbours)}"
     if told := truncation(measurements.neighbours):
         text += f" {told}"
     if not measurements.ledgered:
@@ -200,7 +201,7 @@ def in_words(measurements: Measurements) -> str:
 def privacy_note(measurements: Measurements) -> str:
     """How the numbers are protected, in two sentences."""
     words = guarantee(measurements.budget)
-    return f"{words[:1].upper()}{words[1:]}. {measurements.neighbours.describe()}"
+    return f"{words[:1].upper()}{words[1:]}. {describe_relation(measurements.neighbours)}"
 
 
 def public_totals(measurements: Measurements) -> Integers | None:

@@ -16,6 +16,7 @@ from tallytree.core.names import quoted, shortened, visible
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import Kind
+from tallytree.privacy.relations import describe_relation
 from tallytree.publish.folder import MANIFEST, digest, place_of
 from tallytree.publish.formats import Format, export
 from tallytree.publish.release.answer import Answer
@@ -319,7 +320,7 @@ def _as_html(release: ReleaseContents, release_id: str | None) -> str:
         "groups": f"{release.total:,} in {top} ({known})",
         "entities": f"{release.entities[0]:,} in {top} (from the sizes). {cut_off(release.sizes[-1])}",
         "privacy": guarantee(measurements.budget),
-        "protects": measurements.neighbours.describe(),
+        "protects": describe_relation(measurements.neighbours),
         "truncated": truncation(measurements.neighbours),
         "id": release_id or "none yet: save(…) gives it one",
     }
