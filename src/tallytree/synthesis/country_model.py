@@ -45,7 +45,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,7 +63,7 @@ from tallytree.synthesis.marginals import MarginalsOptions
 from tallytree.synthesis.methods import Fitted, Method, MethodSession, Options, share
 from tallytree.synthesis.mixture import Mixture, softmax
 from tallytree.synthesis.model import Measured
-from tallytree.synthesis.table_selection import MEAN_SIZE
+from tallytree.synthesis.table_selection import TableSelection
 from tallytree.synthesis.workload import Workload, default_workload
 
 Bound = Callable[[Marginal], Sensitivity]
@@ -143,37 +142,16 @@ def by_region(table: Marginal, region: str) -> Marginal:
 
 
 def select_regional_tables(
-    tables: Sequence[Marginal],
-    levels: RegionLevels,
-    schema: Schema,
-    sensitivity: Bound,
-    *,
-    rho: Fraction,
-    number: int,
-    persons: float,
-    worth: float,
+    tables: Sequence[Marginal], levels: RegionLevels, selection: TableSelection, rho: Fraction
 ) -> list[RegionalTable]:
-    """As many tables on as many levels as can all be measured well enough with equal parts of `rho`.
-
-    Those with the least noise come first; the first n get a share of 1/n each, and n is the largest for which the noise
-    of the n-th is expected to sum to no more than `worth` of what it counts. `persons` is how many a household has.
-    """
-    wanted = [
-        RegionalTable(table, level, by_region(table, attribute.name))
+    """As many tables on as many levels as can all be measured well enough with equal parts of `rho`."""
+    wanted = {
+        by_region(table, attribute.name): (table, level)
         for table in tables
         for level, attribute in enumerate(levels.attributes)
-    ]
-
-    def noise(one: RegionalTable) -> float:
-        spread = sqrt(sensitivity(one.by_region).l2_squared / 2)
-        people = persons if one.table.of == "persons" else max(1.0, persons / 2) if one.table.person else 1.0
-        return MEAN_SIZE * spread * one.by_region.cells(schema) / (number * max(people, 0.1))
-
-    ranked, best = sorted(wanted, key=noise), 0
-    for place, one in enumerate(ranked, start=1):
-        if noise(one) * sqrt(place / float(rho)) <= worth:
-            best = place
-    return ranked[:best]
+    }
+    chosen, _ = selection.measured_well(list(wanted), float(rho))
+    return [RegionalTable(*wanted[one], one) for one in chosen]
 
 
 def measure_by_region(session: MethodSession, wanted: Sequence[RegionalTable]) -> dict[tuple[Marginal, int], Measured]:
@@ -230,16 +208,9 @@ def plan_country(
     rho = share(budget.rho, options.share)
     sizes = np.arange(table.first_size, table.last_size + 1)
     persons = float((table.counts.reshape(-1, len(sizes)).sum(axis=0) * sizes).sum()) / max(1, table.number)
-    wanted = select_regional_tables(
-        options.chosen(national, sensitivity, [attribute for _, attribute in table.by]),
-        levels,
-        longer,
-        sensitivity,
-        rho=rho,
-        number=max(1, table.number),
-        persons=persons,
-        worth=options.worth,
-    )
+    tables = options.chosen(national, sensitivity, [attribute for _, attribute in table.by])
+    selection = TableSelection(longer, sensitivity, max(1, table.number), persons, options.worth)
+    wanted = select_regional_tables(tables, levels, selection, rho)
     return Country(levels, longer, tuple(wanted), rho if wanted else Fraction(0))
 
 

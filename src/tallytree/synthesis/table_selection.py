@@ -101,10 +101,10 @@ class TableSelection:
         from the `helping_tables`. As many of these are taken as can all be measured well enough.
         """
         every = list(candidates)
-        chosen, all_of_them = self._measured_well(every, budget)
+        chosen, all_of_them = self.measured_well(every, budget)
         if not all_of_them:
             cheaper = dict.fromkeys([*map(self._cheaper, every), *helping_tables(self.schema)])
-            chosen, _ = self._measured_well([one for one in cheaper if self.sensitivity(one).l1], budget)
+            chosen, _ = self.measured_well([one for one in cheaper if self.sensitivity(one).l1], budget)
         return [one for one in chosen if not any(one != other and is_sum_of(one, other) for other in chosen)]
 
     def _cheaper(self, marginal: Marginal) -> Marginal:
@@ -113,7 +113,7 @@ class TableSelection:
         less = 0 < self.sensitivity(homes).l2_squared < self.sensitivity(marginal).l2_squared
         return homes if less else marginal
 
-    def _measured_well(self, marginals: Sequence[Marginal], budget: float) -> tuple[list[Marginal], bool]:
+    def measured_well(self, marginals: Sequence[Marginal], budget: float) -> tuple[list[Marginal], bool]:
         """As many tables as can all be measured well enough, those with the least noise first; and are these all?
 
         The first n tables get a share of 1/n each; n is the largest for which each one's noise is expected to sum to

@@ -1,4 +1,4 @@
-"""Regions of a country: levels as attributes, settled rates, and weights under which they come out."""
+"""Regions of a country: levels as attributes, rates by region, and weights under which they come out."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from tallytree.synthesis.country_model import (
     RegionalOptions,
     Wish,
     answer_by_component,
-    country,
+    build_country_model,
     estimate_rates,
     regional_weights,
     select_regional_tables,
@@ -26,6 +26,7 @@ from tallytree.synthesis.country_model import (
 )
 from tallytree.synthesis.mixture import Mixture
 from tallytree.synthesis.model import Measured
+from tallytree.synthesis.table_selection import TableSelection
 
 SCHEMA = Schema(
     (Attribute("county", ("d", "a", "b", "c", "e")), Attribute("tenure", ("owned", "rented"))),
@@ -96,7 +97,8 @@ def test_upper_levels_come_first_and_a_small_budget_buys_them_alone():
     longer = Schema((*SCHEMA.household, LEVELS.attributes[0]), SCHEMA.person, 3)
 
     def bought(rho, number=1000):
-        found = select_regional_tables([TENURE], LEVELS, longer, bound, rho=rho, number=number, persons=2.0, worth=1.0)
+        selection = TableSelection(longer, bound, number, 2.0, 1.0)
+        found = select_regional_tables([TENURE], LEVELS, selection, rho)
         return [LEVELS.attributes[one.level].name for one in found]
 
     assert bought(1) == ["state", "county"]
@@ -105,7 +107,7 @@ def test_upper_levels_come_first_and_a_small_budget_buys_them_alone():
     assert bought(1e-8) == []
 
 
-# -------------------------------------------------------------------- settled rates
+# -------------------------------------------------------------------- rates by region
 
 
 def noisy(values, variance):
@@ -210,7 +212,7 @@ def test_a_country_has_the_regional_weights_and_is_otherwise_the_model_of_the_wh
     rng = np.random.default_rng(4)
     weights = rng.dirichlet(np.ones(5), 5)
     longer = Schema((*SCHEMA.household, LEVELS.attributes[0]), SCHEMA.person, 3)
-    made = country(model, longer, LEVELS, HOUSEHOLDS, weights)
+    made = build_country_model(model, longer, LEVELS, HOUSEHOLDS, weights)
     rates = answer_by_component(model, TENURE)
     by_county = made.answers(Marginal("households", ("county", "tenure")))
     assert np.allclose(by_county * HOUSEHOLDS.sum(), HOUSEHOLDS[:, None] * (weights @ rates), atol=1e-3)
