@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tallytree.command.lab_commands import release_in_process
-from tallytree.command.progress_bar import shown
+from tallytree.command.progress_bar import show_progress
 from tallytree.lab.audit.schedule import audit
 from tallytree.lab.audit.verdicts import Audit, BorderRow, Row
 from tallytree.lab.plots import save_with_plots
@@ -50,7 +50,7 @@ def main() -> None:
 
 def run(jobs: int | None, keep: Path) -> Audit:
     """Run the whole audit; its rows are kept before the planted defects begin."""
-    with shown(quiet=False) as progress:
+    with show_progress(quiet=False) as progress:
         claims = audit(jobs=jobs, progress=progress, release=release_in_process)
         save_with_plots(claims, keep)
         planted = audit(planted=True, jobs=jobs, progress=progress, release=release_in_process)

@@ -61,7 +61,7 @@ def interrupted(typed, monkeypatch):
             yield progress
 
         with monkeypatch.context() as patch:
-            patch.setattr("tallytree.command.make.shown", shown)
+            patch.setattr("tallytree.command.make.show_progress", shown)
             return " ".join(typed(*arguments, code=130).err.split())
 
     return interrupted

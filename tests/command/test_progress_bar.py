@@ -14,7 +14,7 @@ from rich.cells import cell_len
 import tallytree.command.main
 from tallytree.command import progress_bar
 from tallytree.command.main import showing_warnings
-from tallytree.command.progress_bar import _Log, shown
+from tallytree.command.progress_bar import _Log, show_progress
 from tallytree.core.progress import Stage
 from tests.command.test_release_spec import GOOD as RELEASE
 from tests.command.test_synthesis_spec import GOOD as SYNTHESIS
@@ -43,7 +43,7 @@ def lines(monkeypatch, capsys):
     def lines(*stages, quiet=False, terminal=True, columns=80, then=lambda stage: None):
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setenv("FORCE_COLOR", "1" if terminal else "")
-        with shown(quiet) as progress:
+        with show_progress(quiet) as progress:
             for stage in stages:
                 progress(stage)
             then(stages[-1])
@@ -79,7 +79,7 @@ def test_a_line_of_a_log_fits_80_columns_and_shows_the_numbers(lines, stage, mon
 
 def test_work_that_goes_on_after_the_result_shows_nothing(monkeypatch, capsys):
     monkeypatch.setattr(progress_bar, "BETWEEN_LINES", 0)
-    with shown(quiet=False) as progress:
+    with show_progress(quiet=False) as progress:
         progress(Stage("reading"))
     progress(Stage("reading", 1, 2))  # by a thread that was not waited for
     assert capsys.readouterr().err == "reading  0:00\n"

@@ -19,9 +19,9 @@ from rich.text import Text
 from tallytree.command import progress_bar
 from tallytree.command.command_options import AuditOptions, EvaluateOptions, ReleaseOptions, command_line, output_form
 from tallytree.command.make import run_and_ask
-from tallytree.command.progress_bar import shown
+from tallytree.command.progress_bar import show_progress
 from tallytree.command.screen import below, plain_table, show, show_json
-from tallytree.command.spec import wanted_budget
+from tallytree.command.spec import read_budget
 from tallytree.core.display import available
 from tallytree.core.errors import SpecError
 from tallytree.lab.audit.border import PUBLISHED
@@ -44,12 +44,12 @@ def run_evaluate(options: EvaluateOptions) -> None:
     """Compare mechanisms with the truth, show how they did, and keep it in a folder."""
     form = output_form(as_json=options.as_json, as_csv=options.as_csv)
     chosen = [mechanism_named(name).name for name in options.mechanism or ()]
-    budgets = [wanted_budget(f"--epsilon {text}:", epsilon=text) for text in options.epsilon or ["1"]]
+    budgets = [read_budget(f"--epsilon {text}:", epsilon=text) for text in options.epsilon or ["1"]]
     try:
         truth = _truth(options)
     except (UnclearLevels, UnclearSizes) as unclear:
         raise _how_to_say(unclear, options) from None
-    with shown(options.quiet) as progress:
+    with show_progress(options.quiet) as progress:
         results = compare(
             truth,
             chosen or None,
@@ -269,7 +269,7 @@ def _duration(seconds: float) -> str:
 def run_audit(options: AuditOptions) -> bool:
     """Audit, show and keep the result: is every claim consistent, and every planted defect caught?"""
     quiet, out = options.quiet, options.out
-    with shown(quiet) as progress:
+    with show_progress(quiet) as progress:
         found = audit(
             mechanisms=options.mechanism or None,
             runs=options.runs,

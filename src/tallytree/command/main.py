@@ -176,11 +176,11 @@ def verify(
     from dataclasses import asdict
 
     from tallytree.command import screen
-    from tallytree.command.progress_bar import shown
+    from tallytree.command.progress_bar import show_progress
     from tallytree.core.progress import Stage
     from tallytree.publish.verify import verify as make_again
 
-    with shown(quiet) as progress:
+    with show_progress(quiet) as progress:
         progress(Stage("verifying"))
         verification = make_again(directory, id=id, typical=not no_typical, progress=progress)
     if as_json:
@@ -307,14 +307,14 @@ def ledger_open(
     """Give the data set of a spec its total budget, once. Its name and neighbour relation come from the spec."""
     from tallytree.command import screen
     from tallytree.command.release_spec import ReleaseSpec
-    from tallytree.command.spec import is_for_synthesis, wanted_budget
+    from tallytree.command.spec import is_for_synthesis, read_budget
     from tallytree.command.synthesis_spec import SynthesisSpec
     from tallytree.privacy.ledger import Ledger
 
     loaded = SynthesisSpec.load(spec) if is_for_synthesis(spec) else ReleaseSpec.load(spec)
     path, name = loaded.account()
     account = Ledger(path).open(
-        name, wanted_budget("the total:", epsilon=epsilon, rho=rho, delta=delta), loaded.neighbours()
+        name, read_budget("the total:", epsilon=epsilon, rho=rho, delta=delta), loaded.neighbours()
     )
     screen.show(f"Opened {name!r} in {path}.", screen.accounts([account]), quiet=quiet)
 
@@ -355,10 +355,10 @@ def ledger_link(
     the sum promises.
     """
     from tallytree.command import screen
-    from tallytree.command.spec import wanted_budget
+    from tallytree.command.spec import read_budget
     from tallytree.privacy.ledger import Ledger
 
-    link = Ledger(path).link(names, wanted_budget("the total:", epsilon=epsilon, rho=rho, delta=delta))
+    link = Ledger(path).link(names, read_budget("the total:", epsilon=epsilon, rho=rho, delta=delta))
     screen.show(f"Linked {' and '.join(map(repr, link.names))}.", screen.accounts([], [link]), quiet=quiet)
 
 

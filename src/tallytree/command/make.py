@@ -21,7 +21,7 @@ import typer
 
 from tallytree.command import screen
 from tallytree.command.command_options import ReleaseOptions, RunOptions, command_line
-from tallytree.command.progress_bar import shown
+from tallytree.command.progress_bar import show_progress
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import show
 from tallytree.command.spec import Spec, is_for_synthesis, keep_spec, refuse_changed
@@ -51,10 +51,10 @@ from tallytree.publish.report.synthesis_page import make_synthesis_page
 from tallytree.publish.run_folder import (
     NOTHING_SPENT,
     RunFolder,
-    charge_of,
+    choose_charge,
     explain_failure,
-    nothing_spent,
-    warned_if_not_recorded,
+    note_nothing_spent,
+    warn_if_not_recorded,
 )
 from tallytree.publish.strength import UselessCounts, WeakPromise, weaknesses
 from tallytree.publish.verify import verify
@@ -69,7 +69,7 @@ def run_validate(path: Path, *, as_json: bool, quiet: bool) -> None:
     kind: type[Spec] = SynthesisSpec if is_for_synthesis(path) else ReleaseSpec
     about = {"spec": str(path), "kind": kind.KIND}
     try:
-        with shown(quiet) as progress, sessions_kept():
+        with show_progress(quiet) as progress, sessions_kept():
             progress(Stage("checking the spec"))
             spec = kind.load(path)
             checked, weak = _check(spec, progress)
@@ -132,7 +132,7 @@ def _warn_of_noise(spec: ReleaseSpec, checked: CheckedRelease) -> list[str]:
 
 
 @contextmanager
-def told_when_interrupted(out: Path) -> Iterator[None]:
+def note_when_complete(out: Path) -> Iterator[None]:
     """An interrupt that came when all was done says so; while it is being made, what makes it says what was spent."""
     try:
         yield
@@ -144,7 +144,7 @@ def told_when_interrupted(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _showing_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
+def _say_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
     """What the system refuses while a complete directory is shown does not hide that it is complete and paid for."""
     try:
         yield
@@ -167,7 +167,7 @@ def run_and_ask(options: RunOptions) -> None:
 
     The first run spent nothing and left nothing, so that the second begins anew.
     """
-    with told_when_interrupted(options.out):
+    with note_when_complete(options.out):
         try:
             _run(options)
         except ChangedInput as error:
@@ -187,7 +187,7 @@ def _run(options: RunOptions) -> None:
     out, made = options.out, None
     kind: type[Spec] = ReleaseSpec if isinstance(options, ReleaseOptions) else SynthesisSpec
     spec = kind.load(options.spec)
-    with claimed(out), shown(options.quiet) as progress:
+    with claimed(out), show_progress(options.quiet) as progress:
         run = RunFolder.beside(place_of(out))
         release_id = _finish_complete(run, options) if options.resume else None
         if release_id is None:
@@ -197,12 +197,12 @@ def _run(options: RunOptions) -> None:
             try:
                 made, release_id = _make(spec, run, _charge(run, spec, options), options, progress)
             except BaseException as error:
-                raise _explained(error, run, options, spec.budget) from None
+                raise _explain(error, run, options, spec.budget) from None
             run.finish()
         elif kind is ReleaseSpec:
             made = Release.load(out)
         page = None if options.no_report else report_after(out, lambda: _page(made, out, spec), progress)
-    with _showing_what_is_complete(out, release_id):
+    with _say_what_is_complete(out, release_id):
         if isinstance(options, ReleaseOptions) and options.as_json and isinstance(made, Release):
             screen.show_json(screen.release_content(made, out, release_id, page))
         else:
@@ -216,7 +216,7 @@ def _charge(run: RunFolder, spec: Spec, options: RunOptions) -> Charge:
     else:
         path = spec.ledger_to_charge(options.ledger, without=options.no_ledger)
         ledger = None if path is None else str(path)
-    return charge_of(ledger, same_data=options.same_data, changed_files=options.changed_files)
+    return choose_charge(ledger, same_data=options.same_data, changed_files=options.changed_files)
 
 
 def _make(
@@ -227,7 +227,7 @@ def _make(
     if isinstance(spec, ReleaseSpec) and state.stage == "measured":
         made = spec.resume(run, progress)
     else:
-        with nothing_spent(unless=state.spent):
+        with note_nothing_spent(unless=state.spent):
             progress(Stage("checking the spec"))
             checked, _ = _check(spec, progress, UNPAID if state.spent else charge)
             if isinstance(checked, CheckedRelease):
@@ -247,7 +247,7 @@ def _finish_complete(run: RunFolder, options: RunOptions) -> str | None:
         return None
     if state.ledger is not None and state.receipt is not None and state.stage != "finished":
         receipt = Receipt(state.ledger, state.receipt)
-        with warned_if_not_recorded(place_of(options.out), receipt):
+        with warn_if_not_recorded(place_of(options.out), receipt):
             receipt.record(release_id)
     run.finish()
     screen.show(f"{options.out} was written whole before the run was cut off; now it is done.", quiet=options.quiet)
@@ -278,11 +278,11 @@ def _refuse(run: RunFolder, options: RunOptions) -> None:
         )
     if not options.resume:
         run.give_up()
-    with nothing_spent():
+    with note_nothing_spent():
         refuse_existing(out)
 
 
-def _explained(error: BaseException, run: RunFolder, options: RunOptions, budget: Budget) -> BaseException:
+def _explain(error: BaseException, run: RunFolder, options: RunOptions, budget: Budget) -> BaseException:
     """An error that says what was spent and how to go on, with a command."""
     error.__notes__ = [note for note in getattr(error, "__notes__", ()) if note == NOTHING_SPENT]
     if isinstance(error, ChangedInput):
@@ -354,7 +354,7 @@ def _checking(out: Path, release_id: str) -> list[str]:
 def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: bool) -> None:
     """Make up a country, release it and verify the release."""
     refuse_existing(out, replace=True)
-    with shown(quiet) as progress:
+    with show_progress(quiet) as progress:
         progress(Stage("making up a country"))
         country = make_country(data, households=households)
         spec = ReleaseSpec.load(country.spec)
@@ -400,7 +400,7 @@ def run_report(directory: Path, *, map: Path | None, out: Path | None, words: Wo
     """Write the page of a directory, into it or elsewhere."""
     if not directory.is_dir():
         raise ReleaseError(f"there is no release directory at {directory}")
-    with shown(quiet) as progress:
+    with show_progress(quiet) as progress:
         progress(Stage("reading the release"))
         page = page_of(directory, words=words, map=map, progress=progress)
         written = put_report(directory, page.encode()) if out is None else page.save(out)
@@ -455,7 +455,7 @@ def run_export(directory: Path, *, to: str, out: Path | None, quiet: bool) -> No
         names = tuple(path.name for path in population_files(directory, folder, form=to, progress=progress))
         return names
 
-    with shown(quiet) as progress:
+    with show_progress(quiet) as progress:
         if to in FORMS:
             write_whole(target, fill)
         else:

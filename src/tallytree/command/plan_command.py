@@ -15,10 +15,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tallytree.command.command_options import PlanOptions
-from tallytree.command.progress_bar import shown
+from tallytree.command.progress_bar import show_progress
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import below, plain_table, show, show_json, words
-from tallytree.command.spec import is_for_synthesis, wanted_budgets
+from tallytree.command.spec import is_for_synthesis, read_budgets
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.core import display
 from tallytree.core.errors import TallytreeError
@@ -48,11 +48,11 @@ def run_plan(options: PlanOptions) -> None:
         _run_synthesis_plan(options)
         return
     spec = ReleaseSpec.load(options.spec)
-    budgets = wanted_budgets(options.epsilon, spec)
+    budgets = read_budgets(options.epsilon, spec)
     content: Any
     if options.report is not None and options.suggest:
         raise TallytreeError("--report shows what budgets buy; leave out --suggest")
-    with shown(options.quiet) as progress:
+    with show_progress(options.quiet) as progress:
         progress(Stage("reading the public tables"))
         hierarchy, totals = spec.public_regions()
         facts = PublicFacts(hierarchy, spec.neighbours(), totals)
@@ -286,7 +286,7 @@ def _run_synthesis_plan(asked: PlanOptions) -> None:
         )
     plans = [
         plan_synthesis(workload, spec.neighbours(), budget, options, households=asked.groups)
-        for budget in wanted_budgets(asked.epsilon, spec)
+        for budget in read_budgets(asked.epsilon, spec)
     ]
     if asked.as_json:
         show_json([plan.to_json() for plan in plans])

@@ -36,7 +36,7 @@ def error_console() -> Console:
 
 
 @contextmanager
-def shown(quiet: bool) -> Iterator[Progress]:
+def show_progress(quiet: bool) -> Iterator[Progress]:
     """Show which stage is under way, how much of it is done, what it has spent, for how long, and how long still."""
     console = Console(stderr=True, highlight=False)
     if quiet:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tallytree.command.command_options import QueryOptions, output_form
-from tallytree.command.progress_bar import shown
+from tallytree.command.progress_bar import show_progress
 from tallytree.command.screen import plain_table, show, show_json, words
 from tallytree.core.errors import SpecError
 from tallytree.core.names import for_a_spreadsheet
@@ -52,7 +52,7 @@ def run_query(options: QueryOptions) -> None:
     """Show the answer to a query, or to the same one for each region of a level, area or value of a category."""
     form = output_form(as_json=options.as_json, as_csv=options.as_csv)
     query, category = read_query(options)
-    with shown(options.quiet) as progress:
+    with show_progress(options.quiet) as progress:
         progress(Stage("reading the release"))
         release = Release.load(options.directory) if options.whole else _read(options, query)
         if options.simultaneous:

@@ -192,7 +192,7 @@ class Spec(Section):
     def budget(self) -> Budget:
         """The budget of this release or synthesis."""
         privacy = self.privacy
-        return wanted_budget("[privacy]", epsilon=privacy.epsilon, rho=privacy.rho, delta=privacy.delta)
+        return read_budget("[privacy]", epsilon=privacy.epsilon, rho=privacy.rho, delta=privacy.delta)
 
     @property
     def ledger(self) -> Path | None:
@@ -250,7 +250,7 @@ class Spec(Section):
         return [str(self.folder / path) for path in source]
 
 
-def wanted_budget(where: str, **amounts: Number | None) -> Budget:
+def read_budget(where: str, **amounts: Number | None) -> Budget:
     """A budget that was written down; what is wrong with it is a mistake, and no matter of what may be spent."""
     try:
         return Budget(**amounts)
@@ -258,10 +258,10 @@ def wanted_budget(where: str, **amounts: Number | None) -> Budget:
         raise SpecError(f"{where} {error}") from None
 
 
-def wanted_budgets(epsilons: list[str] | None, spec: Spec) -> list[Budget]:
+def read_budgets(epsilons: list[str] | None, spec: Spec) -> list[Budget]:
     """The budgets of `--epsilon`, with the spec's delta; without any the spec's own."""
     delta = spec.privacy.delta
-    return [wanted_budget("--epsilon:", epsilon=one, delta=delta) for one in epsilons or ()] or [spec.budget]
+    return [read_budget("--epsilon:", epsilon=one, delta=delta) for one in epsilons or ()] or [spec.budget]
 
 
 # Options that messages of the Python functions quote, and their names in a spec.

@@ -331,12 +331,12 @@ def _with_reservation(state: RunState, held: Spending, where: str) -> RunState:
     return replace(state, stage=stage, charged=cost, ids=ids, lost=lost, receipt=held.number)
 
 
-def charge_of(ledger: str | os.PathLike[str] | Ledger | None, **stated: bool) -> Charge:
+def choose_charge(ledger: str | os.PathLike[str] | Ledger | None, **stated: bool) -> Charge:
     """What pays for a run: a ledger, or the one at a path, and what the data holder states of the files."""
     return Charge(Ledger(ledger) if isinstance(ledger, str | os.PathLike) else ledger, **stated)
 
 
-def run_of(named: str | os.PathLike[str] | None, ledger: Ledger | None) -> RunFolder | None:
+def choose_folder(named: str | os.PathLike[str] | None, ledger: Ledger | None) -> RunFolder | None:
     """Where a run is kept: in the folder that is named, otherwise beside the ledger that pays, without one nowhere."""
     if named is not None:
         return RunFolder(place_of(Path(named)))
@@ -347,7 +347,7 @@ def run_of(named: str | os.PathLike[str] | None, ledger: Ledger | None) -> RunFo
 
 
 @contextmanager
-def nothing_spent(*, unless: bool = False) -> Iterator[None]:
+def note_nothing_spent(*, unless: bool = False) -> Iterator[None]:
     """What is done before the ledger is asked: an error says that nothing was spent, whatever the disk can tell now."""
     try:
         yield
@@ -358,7 +358,7 @@ def nothing_spent(*, unless: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def explaining_failures(run: RunFolder | None, budget: Budget, how: str) -> Iterator[None]:
+def explain_failures(run: RunFolder | None, budget: Budget, how: str) -> Iterator[None]:
     """Let every error that ends a run say what was spent and how to go on; an interrupt too."""
     try:
         yield
@@ -384,7 +384,7 @@ def explain_failure(error: BaseException, run: RunFolder, budget: Budget, how: s
         state = RunState(run.folder, "nothing") if before else run.state()
     except ReleaseError as damage:
         state = RunState(run.folder, "begun", unsure=str(damage))
-    why = _refused_by_the_system(error)
+    why = _read_system_error(error)
     if why is not None:
         stopped = f"the run was stopped by the system: {why.rstrip('.')}."
     elif state.spent and isinstance(error, BudgetError) and not isinstance(error, OtherMeasurements | ChangedInput):
@@ -406,7 +406,7 @@ def explain_failure(error: BaseException, run: RunFolder, budget: Budget, how: s
     return error
 
 
-def _refused_by_the_system(error: BaseException) -> str | None:
+def _read_system_error(error: BaseException) -> str | None:
     """Why the system stopped a run, if it did: that is no defect. Python without memory may fail in its own code."""
     if isinstance(error, OSError):
         return error.strerror or str(error) or "it could not be written"
@@ -424,7 +424,7 @@ def after_spending(text: str) -> str:
 
 
 @contextmanager
-def warned_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
+def warn_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
     """A ledger that cannot be written does not keep a release from being saved: what it was to be told can follow."""
     try:
         yield

@@ -24,7 +24,7 @@ from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.memory import refuse_workload_beyond_memory
 from tallytree.publish.microdata.synthesis import ID, PERSON, Synthesis
 from tallytree.publish.release.value import Release
-from tallytree.publish.run_folder import RunFolder, charge_of, explaining_failures, run_of
+from tallytree.publish.run_folder import RunFolder, choose_charge, choose_folder, explain_failures
 from tallytree.synthesis.agreement import SizeTable, match_to_schema
 from tallytree.synthesis.country_model import (
     Country,
@@ -121,11 +121,11 @@ def synthesize(
         title,
     )
     checked = check_synthesis(households, settings)
-    charge = charge_of(ledger, same_data=same_data, changed_files=changed_files)
-    run = run_of(folder, charge.ledger)
+    charge = choose_charge(ledger, same_data=same_data, changed_files=changed_files)
+    run = choose_folder(folder, charge.ledger)
     where = None if run is None else str(run.folder)
     how = f"To go on, call synthesize again with the same arguments and folder={where!r}."
-    with explaining_failures(run, settings.budget, how):
+    with explain_failures(run, settings.budget, how):
         return make_synthesis(checked, charge, run, resume=resume, progress=progress)
 
 

@@ -37,9 +37,9 @@ from tallytree.publish.run_folder import (
     ROOM,
     ReleaseJournal,
     RunFolder,
-    charge_of,
-    explaining_failures,
-    run_of,
+    choose_charge,
+    choose_folder,
+    explain_failures,
 )
 from tallytree.publish.strength import warn_of_plan
 from tallytree.tables.group_sizes import GroupSizes
@@ -156,9 +156,9 @@ def release(
     publication = Publication.of(group_sizes, title, intervals, confidence, areas)
     design = Design(Budget.of(budget), unit, mechanism, options, shares, priority, prior)
     checked = check_release(group_sizes, design, publication, progress)
-    charge = charge_of(ledger, same_data=same_data, changed_files=changed_files)
-    run = run_of(keep, charge.ledger)
-    with explaining_failures(run, design.budget, _how_to_go_on(run)):
+    charge = choose_charge(ledger, same_data=same_data, changed_files=changed_files)
+    run = choose_folder(keep, charge.ledger)
+    with explain_failures(run, design.budget, _how_to_go_on(run)):
         return make_release(checked, charge, run, noise=noise, progress=progress)
 
 
@@ -286,7 +286,7 @@ def resume(
     run = RunFolder(place_of(Path(folder)))
     measurements = run.measurements()
     publication = Publication.of(measurements, title, intervals, confidence, areas)
-    with explaining_failures(run, measurements.budget, _how_to_go_on(run)):
+    with explain_failures(run, measurements.budget, _how_to_go_on(run)):
         return finish_release(run, measurements, mechanism, options, publication, progress)
 
 

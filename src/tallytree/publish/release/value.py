@@ -31,7 +31,7 @@ from tallytree.publish.release.region_map import RegionMap
 from tallytree.publish.release.release_statement import public_totals
 from tallytree.publish.report import Words
 from tallytree.publish.report.maps import read_map
-from tallytree.publish.run_folder import RunFolder, warned_if_not_recorded
+from tallytree.publish.run_folder import RunFolder, warn_if_not_recorded
 from tallytree.publish.statement import guarantee
 
 if TYPE_CHECKING:
@@ -65,13 +65,13 @@ class Release(ReleaseContents):
             raise ReleaseError("this is a part of a release, so it is not saved; load all of it with Release.load")
         target, receipt = place_of(Path(directory)), self.measurements.receipt
         if receipt is not None:
-            with warned_if_not_recorded(target, receipt):
+            with warn_if_not_recorded(target, receipt):
                 receipt.settle_on(self.measurements.mark)
         run = None if self.folder is None else RunFolder(self.folder)
         named = (lambda _: None) if run is None else run.keep_id
         release_id = write_release(self, target, replace=replace, named=named, progress=progress)
         if receipt is not None:
-            with warned_if_not_recorded(target, receipt):
+            with warn_if_not_recorded(target, receipt):
                 receipt.record(release_id)
         if run is not None and run.unnamed:
             run.finish()
