@@ -110,7 +110,7 @@ def run_once(truth: Truth, mechanism: Mechanism, plan: Plan) -> dict[str, float]
         return found
 
     with patch.object(count_of_counts, "match_groups", timed_matching):
-        held, measuring, wall = timed(lambda: measure(truth.group_sizes(), plan, settle=mechanism.settle))
+        held, measuring, wall = timed(lambda: measure(truth.group_sizes(), plan, derive_facts=mechanism.derive_facts))
         _, estimating, more = timed(lambda: mechanism.estimate(held))
     return {"cpu": measuring + estimating, "wall": wall + more, "measuring": measuring, "matching": spent[0]}
 

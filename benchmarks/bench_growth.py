@@ -109,7 +109,7 @@ def release_case(cells: int, levels: int, sizes: int) -> dict[str, Any]:
         from tallytree.core.progress import Stage
 
         tell(Stage("measuring"))
-        measurements = measure(data, plan, settle=chosen.settle)
+        measurements = measure(data, plan, derive_facts=chosen.derive_facts)
         estimate_release(measurements, chosen, Publication(intervals="guaranteed"), progress=tell)
 
     def counted(tree: Hierarchy, sizes: int) -> Integers:

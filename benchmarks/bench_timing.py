@@ -112,7 +112,7 @@ class Run:
         )
 
     def measure(self) -> None:
-        self.measured = measure(self.sizes, self.plan, settle=self.mechanism.settle)
+        self.measured = measure(self.sizes, self.plan, derive_facts=self.mechanism.derive_facts)
 
     def estimate(self) -> None:
         self.release = estimate_release(self.measured, self.mechanism, Publication(intervals="none"))

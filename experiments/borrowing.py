@@ -144,7 +144,9 @@ def compared(name: str, truth: Truth, epsilon: str, runs: int) -> Compared:
     ways = [mechanism.configured({"borrow": borrow}) for borrow in (True, False)]
     errors = np.empty((2, runs, 2))
     for run in range(runs):
-        measurements = seeded_measurements(truth, plan, "borrowing", name, epsilon, run, settle=mechanism.settle)
+        measurements = seeded_measurements(
+            truth, plan, "borrowing", name, epsilon, run, derive_facts=mechanism.derive_facts
+        )
         for way, one in enumerate(ways):
             found = one.estimate(measurements).counts[rows]
             moved = earth_movers_distance(found, true[rows], truth.first_size).sum()

@@ -116,7 +116,7 @@ def _measured(private: GroupSizes, name: str, budget: Budget, *seed: int) -> tup
         totals=private.region_totals,
         budget=budget,
     )
-    return mechanism, measure_with(seeded(*seed), private, plan, settle=mechanism.settle)
+    return mechanism, measure_with(seeded(*seed), private, plan, derive_facts=mechanism.derive_facts)
 
 
 # -------------------------------------------------------------------- errors

@@ -193,11 +193,11 @@ def intervals_of(case: Case, epsilon: str, run: int) -> tuple[str, list[Interval
     totals = truth.all_levels().sum(axis=1) if truth.public_totals else None
     facts: dict[str, Any] = {"neighbours": neighbours, "hierarchy": truth.hierarchy, "totals": totals}
     chosen, plan = prepare("auto", case.options, **facts, budget=tt.Budget(epsilon=epsilon))
-    measurements = seeded_measurements(truth, plan, truth.name, epsilon, run, settle=chosen.settle)
+    measurements = seeded_measurements(truth, plan, truth.name, epsilon, run, derive_facts=chosen.derive_facts)
     counts = chosen.estimate(measurements).counts
     found = [each for level in LEVELS if (each := guaranteed(measurements, counts, level=level)) is not None]
     played = chosen.simulate_truths(measurements, counts)
-    replicated = typical(measurements, counts, Simulation(chosen.estimate, chosen.settle, played))
+    replicated = typical(measurements, counts, Simulation(chosen.estimate, chosen.derive_facts, played))
     way = "bands" if "bands" in chosen.options else chosen.options.get("leaves")
     name = chosen.name if way is None else f"{chosen.name}, {way}"
     return name, found + [replicated.intervals_at(level) for level in LEVELS]

@@ -90,7 +90,9 @@ def bias(truth: Truth, epsilon: str, runs: int, *, leaves: str, borrow: bool) ->
     )
     errors = np.empty((runs, 2), dtype=np.int64)
     for run in range(runs):
-        measurements = seeded_measurements(truth, plan, "root bias", epsilon, leaves, run, settle=chosen.settle)
+        measurements = seeded_measurements(
+            truth, plan, "root bias", epsilon, leaves, run, derive_facts=chosen.derive_facts
+        )
         gap = chosen.estimate(measurements).counts[0] - true[0]
         errors[run] = [gap[1 - truth.first_size :].sum(), gap[2 - truth.first_size :].sum()]
     return Bias(truth.name, truth.public_totals, leaves, borrow, epsilon, errors)

@@ -92,7 +92,7 @@ def measuring():
     data = GroupSizes(TREE, 2, Sealed(counts), leaf_totals=np.array([3, 4]))
     questions = [Question(view, 1, Fraction(1, 4)) for view in ("counts", "at_least", "sorted_sizes")]
     plan = Plan(Budget(epsilon="1e-6"), one_entity(), (*questions, Question("largest", 0, Fraction(1, 4))))
-    return lambda: measure(data, plan, settle=lambda known: known.settled)
+    return lambda: measure(data, plan, derive_facts=lambda known: known.first_stage)
 
 
 SCHEMA = Schema(

@@ -68,7 +68,7 @@ def test_draws_of_lists_play_the_truth_and_keep_every_promise(options, public):
     aside = {} if public else {"totals_share": "1/10"}
     chosen = MECHANISMS["tallytree"].configured({"leaves": "lists", **options, **aside})
     plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.5"), tt.one_entity())
-    measurements = seeded_measurements(truth, plan, 1, settle=chosen.settle)
+    measurements = seeded_measurements(truth, plan, 1, derive_facts=chosen.derive_facts)
     play = chosen.simulate_truths(measurements, chosen.estimate(measurements).counts)
     first, second = play(0), play(1)
     assert not np.array_equal(first, second)

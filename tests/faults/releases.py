@@ -164,7 +164,7 @@ def make(rng: Generator, mechanism: str, drawn: Drawn, folder: Path) -> tuple[st
             continue  # refused before anything was spent: as it should be
     else:
         return None
-    measurements = measure_with(drawn.randomness(), private, plan, settle=chosen.settle)
+    measurements = measure_with(drawn.randomness(), private, plan, derive_facts=chosen.derive_facts)
     drawn.spent = True
     try:
         made = estimate_release(measurements, chosen, Publication(intervals=which))

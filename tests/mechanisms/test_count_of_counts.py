@@ -47,7 +47,7 @@ def ready(data, name, options, unit, budget, shares=None):
 def made(data, name, options, unit, budget, *seed, shares=None):
     """The measurements and the counts."""
     mechanism, plan = ready(data, name, options, unit, budget, shares)
-    measurements = seeded_measurements(data, plan, *seed, settle=mechanism.settle)
+    measurements = seeded_measurements(data, plan, *seed, derive_facts=mechanism.derive_facts)
     return measurements, mechanism.estimate(measurements).counts
 
 
@@ -82,7 +82,7 @@ def test_what_comes_out_is_whole_consistent_and_keeps_all_known_totals(seed, pub
         assert counts.shape == (len(tree), measurements.max_size + 1 - measurements.first_size)
         assert counts.min() >= 0
         assert np.array_equal(tree.aggregate(counts[tree.level_slice(tree.depth - 1)]), counts)
-        known = data.all_levels().sum(axis=1) if public else measurements.settled.totals
+        known = data.all_levels().sum(axis=1) if public else measurements.first_stage.totals
         assert np.array_equal(counts.sum(axis=1), known)
         assert sum(part.cost for part in measurements.measured) == budget.amount
         assert sum(part.share for part in measurements.measured) == 1
@@ -161,12 +161,12 @@ def test_settled_totals_are_consistent_whole_and_near_the_measured_ones():
     for seed in range(6):
         data = truth(seed, public=False, levels=3, mean=0.4)
         measurements, _ = made(data, "coc-matching", {"totals_share": "1/3"}, one_entity(), Budget(epsilon=1), seed)
-        totals, tree = measurements.settled.totals, data.hierarchy
+        totals, tree = measurements.first_stage.totals, data.hierarchy
         assert totals.min() >= 0
         assert np.array_equal(tree.aggregate(totals[tree.level_slice(tree.depth - 1)]), totals)
         leaves, _ = made(data, "bottom-up", {"totals_share": "1/3"}, one_entity(), Budget(epsilon=1), seed)
         noisy = next(part.values for part in leaves.measured if part.view == "totals")
-        assert np.array_equal(leaves.settled.totals, tree.aggregate(np.maximum(noisy[:, 0], 0)))
+        assert np.array_equal(leaves.first_stage.totals, tree.aggregate(np.maximum(noisy[:, 0], 0)))
 
 
 @given(st.integers(-50, 50), st.fractions(Fraction(1, 10), 40), st.integers(1, 30))
@@ -179,7 +179,7 @@ def test_a_settled_largest_size_is_raised_by_the_noise_it_may_lack_and_stays_in_
     measurements = Measurements(
         tree, Neighbours(one_entity(), most, True), Budget(epsilon=1), (part,), np.array([9]), "seeded", False
     )
-    found = MECHANISMS["naive"].settle(measurements).max_size
+    found = MECHANISMS["naive"].derive_facts(measurements).max_size
     raised = noisy + DEVIATIONS_ABOVE_LARGEST * variance**0.5
     assert 1 <= found <= most
     assert found >= min(raised, most)

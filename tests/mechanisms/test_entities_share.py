@@ -51,7 +51,7 @@ def test_entities_and_sizes_together_lose_the_budget_and_no_more(unit, public_to
 def test_without_noise_the_estimate_is_the_truth(public_totals):
     truth = country(public_totals=public_totals)
     mechanism, plan = chosen(truth, epsilon=10**6, entities_share="1/4")
-    measurements = seeded_measurements(truth, plan, 1, settle=mechanism.settle)
+    measurements = seeded_measurements(truth, plan, 1, derive_facts=mechanism.derive_facts)
     found = mechanism.estimate(measurements)
     np.testing.assert_array_equal(found.counts, truth.all_levels())
     assert "entities that were measured" in found.certificate

@@ -10,7 +10,7 @@ import pytest
 
 from tallytree import Budget, one_entity, one_group
 from tallytree.mechanisms import MECHANISMS
-from tallytree.privacy.measurements import Settled
+from tallytree.privacy.measurements import FirstStageFacts
 from tests.oracles.example import TABLE_4
 from tests.oracles.loss import GROUPS, US, leaf_counts, measured_without_noise, worst_loss
 
@@ -49,9 +49,11 @@ def worst_in_two_stages(unit, public_totals, plan, outcomes):
         worst_loss(
             unit,
             public_totals,
-            lambda data, settled=settled: measured_without_noise(data, plan, public_totals, lambda known: settled),
+            lambda data, first_stage=first_stage: measured_without_noise(
+                data, plan, public_totals, lambda known: first_stage
+            ),
         )
-        for settled in outcomes
+        for first_stage in outcomes
     )
 
 
@@ -62,7 +64,7 @@ def test_lists_and_cumulative_counts_with_public_totals_lose_no_more_than_the_bu
     mechanism = MECHANISMS[name].configured(options)
     for shares in (None,) if name in LEAVES_ONLY else (None, [1, 4]):
         plan = mechanism.plan(US, Budget(epsilon=EPSILON), unit, shares)
-        worst = worst_in_two_stages(unit, True, plan, [Settled()])
+        worst = worst_in_two_stages(unit, True, plan, [FirstStageFacts()])
         # No group of the example has size 0 or 5, so a replaced one moves by 4 sizes at most.
         short = unit == one_group() and choice != "BU H"
         assert worst == EPSILON * (Fraction(4, 5) if short else 1)
@@ -75,7 +77,7 @@ def test_totals_and_all_that_may_follow_from_them_together_lose_exactly_the_budg
     name, options = COUNT_OF_COUNTS[choice]
     mechanism = MECHANISMS[name].configured({**options, "totals_share": "0.3"})
     plan = mechanism.plan(US, Budget(epsilon=EPSILON), unit)
-    outcomes = [Settled(US.aggregate(np.array(lengths))) for lengths in SETTLED]
+    outcomes = [FirstStageFacts(US.aggregate(np.array(lengths))) for lengths in SETTLED]
     worst = worst_in_two_stages(unit, False, plan, outcomes)
     # Two counts change where a group moves, and its total does not; one count and its total where it is new.
     assert worst == EPSILON * (Fraction(7, 10) if choice == "BU H" else 1)
@@ -89,7 +91,7 @@ def test_a_measured_largest_size_and_all_that_may_follow_from_it_stay_within_the
     mechanism = MECHANISMS[name].configured({**options, **totals, "largest_share": "0.2"})
     plan = mechanism.plan(US, Budget(epsilon=EPSILON), one_entity())
     lengths = [None] if public_totals else [US.aggregate(np.array(some)) for some in ((0, 0), (2, 3), (4, 4), (1, 5))]
-    outcomes = [Settled(some, largest) for some, largest in product(lengths, range(1, 6))]
+    outcomes = [FirstStageFacts(some, largest) for some, largest in product(lengths, range(1, 6))]
     worst = worst_in_two_stages(one_entity(), public_totals, plan, outcomes)
     assert worst <= EPSILON
     if public_totals:  # the largest group grows by one: both stages see it
@@ -105,7 +107,11 @@ BANDS = [{"to": 2, "shares": [1, 2]}, {"to": 3, "shares": [0, 1]}, {"to": 5, "sh
 def test_bands_of_sizes_lose_the_budget_and_no_more(leaves, unit, public_totals):
     options = {"bands": BANDS, "leaves": leaves, **({} if public_totals else {"totals_share": "0.3"})}
     plan = MECHANISMS["tallytree"].configured(options).plan(US, Budget(epsilon=EPSILON), unit)
-    outcomes = [Settled()] if public_totals else [Settled(US.aggregate(np.array(lengths))) for lengths in SETTLED]
+    outcomes = (
+        [FirstStageFacts()]
+        if public_totals
+        else [FirstStageFacts(US.aggregate(np.array(lengths))) for lengths in SETTLED]
+    )
     worst = worst_in_two_stages(unit, public_totals, plan, outcomes)
     # No group of the example has size 0 or 5, so a replaced one moves by 4 sizes at most; a new one moves by 5.
     assert worst == EPSILON * (Fraction(4, 5) if unit == one_group() and public_totals else 1)
@@ -115,10 +121,10 @@ def test_the_two_stages_can_see_a_cheat():
     """Lists measured with the noise of half their sensitivity lose more than the budget."""
     mechanism = MECHANISMS["coc-matching"].configured({"methods": ["sorted-sizes"] * 2, "totals_share": "0.3"})
     plan = mechanism.plan(US, Budget(epsilon=EPSILON), one_entity())
-    settled = Settled(US.aggregate(np.array([4, 4])))
+    first_stage = FirstStageFacts(US.aggregate(np.array([4, 4])))
 
     def cheat(data):
-        seen = measured_without_noise(data, plan, False, lambda known: settled)
+        seen = measured_without_noise(data, plan, False, lambda known: first_stage)
         return [(values, scale / 2 if values.ndim == 1 else scale) for values, scale in seen]
 
     assert worst_loss(one_entity(), False, cheat) == EPSILON * (Fraction(3, 10) + 2 * Fraction(7, 10))

@@ -35,7 +35,7 @@ def test_with_measured_totals_and_a_measured_root_there_is_no_bias_there(priorit
     plan = chosen.plan(truth.hierarchy, budget, tt.one_entity(), shares)
     true, errors = int(truth.counts.sum()), []
     for run in range(40):
-        measurements = seeded_measurements(truth, plan, "totals", run, settle=chosen.settle)
+        measurements = seeded_measurements(truth, plan, "totals", run, derive_facts=chosen.derive_facts)
         errors.append(int(chosen.estimate(measurements).counts[0].sum()) - true)
     assert abs(np.mean(errors)) < BOUND * np.std(errors, ddof=1) / len(errors) ** 0.5
 

@@ -94,7 +94,7 @@ def test_with_measured_totals_and_as_many_sizes_as_groups_counts_are_read_as_bel
         mechanism = MECHANISMS["tallytree"].configured({} if leaves is None else {"leaves": leaves})
         mechanism = mechanism.suited_to(Neighbours.of(data, tt.one_entity()), TREE, None)
         plan = mechanism.plan(TREE, tt.Budget(epsilon="0.5"), tt.one_entity())
-        measurements = seeded_measurements(truth, plan, "many", settle=mechanism.settle)
+        measurements = seeded_measurements(truth, plan, "many", derive_facts=mechanism.derive_facts)
         counts = mechanism.estimate(measurements).counts
         np.testing.assert_array_equal(TREE.aggregate(counts[-60:]), counts)
         assert counts.min() >= 0

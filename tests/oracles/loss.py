@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.lab.truth import measured_without_noise as without_noise
-from tallytree.privacy.measurements import Settled
+from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.privacy.plan import Plan
 from tallytree.tables import GroupSizes, Sealed
@@ -49,18 +49,18 @@ def leaf_counts(data: DataSet, public_totals: bool) -> NDArray[np.int64]:
 
 
 def measured_without_noise(
-    data: DataSet, plan: Plan, public_totals: bool, settle: Callable[[Any], Settled] | None = None
+    data: DataSet, plan: Plan, public_totals: bool, derive_facts: Callable[[Any], FirstStageFacts] | None = None
 ) -> list[tuple[NDArray[np.int64], Fraction]]:
     """What `measure` adds its noise to, and the scale of that noise: the very code that a release runs.
 
-    `settle` stands for an outcome of what is measured first. Noise can lead to any, and what is asked next depends on
-    the outcome alone, so the loss is the worst over all outcomes of the sum over both stages.
+    `derive_facts` stands for an outcome of what is measured first. Noise can lead to any, and what is asked next
+    depends on the outcome alone, so the loss is the worst over all outcomes of the sum over both stages.
     """
     counts = leaf_counts(data, public_totals)
     totals = np.array([3, 3]) if public_totals else None
     group_sizes = GroupSizes(US, MAX_SIZE, Sealed(counts), leaf_totals=totals)
 
-    known = None if settle is None else settle(None)
+    known = None if derive_facts is None else derive_facts(None)
     measurements = without_noise(group_sizes, plan, known)
     return [(part.values, part.scale) for part in measurements.measured]
 

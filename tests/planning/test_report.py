@@ -179,7 +179,9 @@ def realised(truth, mechanism, budget, runs, *, unit=ENTITY, **division):
     chosen, asked = prepare(mechanism, neighbours=neighbours, hierarchy=tree, totals=totals, budget=budget, **division)
     found = []
     for run in range(runs):
-        estimate = chosen.estimate(seeded_measurements(truth, asked, "planning", run, settle=chosen.settle)).counts
+        estimate = chosen.estimate(
+            seeded_measurements(truth, asked, "planning", run, derive_facts=chosen.derive_facts)
+        ).counts
         errors = l1_distance(estimate, counts), earth_movers_distance(estimate, counts, truth.first_size)
         found.append([[error[tree.level_slice(level)].mean() for level in range(tree.depth)] for error in errors])
     return np.array(found).transpose(1, 0, 2)

@@ -9,7 +9,7 @@ import pytest
 from tallytree import Budget, BudgetError, ReleaseError, SpecError, measure, one_entity, one_group
 from tallytree.lab.truth import measured_without_noise
 from tallytree.privacy import Plan, Question
-from tallytree.privacy.measurements import Settled
+from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Band, shares_at_sizes
 from tallytree.tables import GroupSizes, Sealed
@@ -129,8 +129,8 @@ def test_what_is_measured_of_bands_is_what_the_brute_force_looks_at(public_total
             if not first:
                 continue  # lists need totals that were measured
             lengths, totals = (draw.randint(0, 3), draw.randint(0, 3)), None
-        settled = Settled(oracle.TREE.aggregate(np.array(lengths))) if first else None
-        found = measured_without_noise(GroupSizes(oracle.TREE, largest, counts, leaf_totals=totals), plan, settled)
+        first_stage = FirstStageFacts(oracle.TREE.aggregate(np.array(lengths))) if first else None
+        found = measured_without_noise(GroupSizes(oracle.TREE, largest, counts, leaf_totals=totals), plan, first_stage)
         asked = [*first, *(one for one in plan.questions if one.view != "totals")]
         for part, one in zip(found.measured, asked, strict=True):
             assert (part.view, part.level, part.sizes, part.share) == (one.view, one.level, one.sizes, one.share)

@@ -11,7 +11,7 @@ from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, Spec
 from tallytree.lab.truth import seeded
 from tallytree.privacy import Neighbours, Plan, Question
 from tallytree.privacy.ledger import Charge
-from tallytree.privacy.measurements import Passed, Settled
+from tallytree.privacy.measurements import FirstStageFacts, Passed
 from tallytree.privacy.plan import Band, Fork, shares_at_sizes
 from tallytree.privacy.run import measure_with
 from tallytree.tables import GroupSizes, Sealed
@@ -132,8 +132,8 @@ def noise_of(first, watch=lambda count: None):
     return replace(seeded(0), laplace=draw, gaussian=draw)
 
 
-def settle(known):
-    return Settled(places=TREE.aggregate(np.array([2, 1])))
+def derive_facts(known):
+    return FirstStageFacts(places=TREE.aggregate(np.array([2, 1])))
 
 
 @pytest.mark.parametrize("budget", [Budget(epsilon=1), Budget(rho=1)], ids=str)
@@ -142,7 +142,7 @@ def settle(known):
     [(1, [0, 0], True), (4, [0, 0], False), (1, [5, -1], False), (4, [-9, 5], True), (3, [0, 0], False)],
 )
 def test_the_way_goes_by_the_noisy_totals_and_not_by_the_true_ones(groups, noise, few, budget):
-    found = measure_with(noise_of(noise), data(groups), forked(budget=budget), settle=settle)
+    found = measure_with(noise_of(noise), data(groups), forked(budget=budget), derive_facts=derive_facts)
     assert found.passed == Passed(1, Fraction(3), few)
     asked = forked(budget=budget).branch(few=few)
     assert [(one.view, one.level, one.share) for one in found.measured] == [
@@ -158,7 +158,7 @@ def test_two_data_sets_with_the_same_noisy_totals_are_asked_the_same():
     asked = [
         [(part.view, part.level, part.scale) for part in found.measured]
         for found in (
-            measure_with(noise_of([total - groups] * 2), data(groups), forked(), settle=settle)
+            measure_with(noise_of([total - groups] * 2), data(groups), forked(), derive_facts=derive_facts)
             for total in (2, 3)
             for groups in (0, 1, 8)
         )
@@ -182,7 +182,7 @@ def test_all_of_the_budget_is_charged_before_anything_is_drawn_and_totals_come_b
         assert [one.budget.amount for one in ledger.account("people").spendings] == [1]
         events.append(f"noise {count}")
 
-    measure_with(noise_of([0, 0], watch), people, forked(), charge=Charge(ledger), settle=settle)
+    measure_with(noise_of([0, 0], watch), people, forked(), charge=Charge(ledger), derive_facts=derive_facts)
     assert events == ["noise 2", "private counts", "private counts", "noise 3"]
 
 
@@ -195,12 +195,16 @@ def test_a_way_that_does_not_fit_the_data_is_refused_before_the_ledger_even_if_i
     for plan, why in ((deep, "a level that is not there"), (wide, "sizes up to 9"), (forked(), "measure totals with")):
         with pytest.raises(SpecError, match=why):
             measure_with(
-                noise_of([0, 0]), people, plan, charge=Charge(ledger), settle=None if plan == forked() else settle
+                noise_of([0, 0]),
+                people,
+                plan,
+                charge=Charge(ledger),
+                derive_facts=None if plan == forked() else derive_facts,
             )
     assert not ledger.account("people").spendings
 
 
 def test_a_fork_is_not_passed_without_the_totals_that_its_rule_reads():
-    found = measure_with(noise_of([0, 0]), data(1), forked(), settle=settle)
+    found = measure_with(noise_of([0, 0]), data(1), forked(), derive_facts=derive_facts)
     with pytest.raises(ReleaseError, match="totals of level 0, and they were not measured"):
         found.passing(Fork(0, Fraction(1), LISTS, COUNTS))

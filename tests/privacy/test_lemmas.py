@@ -13,7 +13,7 @@ from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.mechanisms.budget_allocation import every_level
 from tallytree.privacy import Neighbours, Plan, Question, Sensitivity
 from tallytree.privacy.budget import cost_of, epsilon_of, largest_rho, scale_for
-from tallytree.privacy.measurements import Settled
+from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.noise import cryptographic
 from tallytree.privacy.run import measure_with
@@ -222,7 +222,7 @@ def counted(sizes, groups):
 @pytest.mark.parametrize("view", ["counts", "at_least", "sorted_sizes", "chain"])
 def test_what_noise_is_drawn_and_how_much_of_it_follows_from_public_facts_alone(view, groups):
     """The same draws in the same order for very different data: neither their number nor their scales tell anything."""
-    settled = Settled(TREE.aggregate(np.array([2, 2]))) if groups is None else Settled()
+    first_stage = FirstStageFacts(TREE.aggregate(np.array([2, 2]))) if groups is None else FirstStageFacts()
     plan = every_level(view, TREE, Budget(epsilon=1), one_entity())
     if groups is None and view == "sorted_sizes":
         first = (Question("totals", 2, Fraction(1, 4)),)
@@ -231,7 +231,7 @@ def test_what_noise_is_drawn_and_how_much_of_it_follows_from_public_facts_alone(
     seen = set()
     for sizes in ((1, 0, 0), (4, 4, 4), (0, 1, 9), (1, 1, 1)):
         watched = Watched()
-        measure_with(watched, counted(sizes, groups), plan, settle=lambda known: settled)
+        measure_with(watched, counted(sizes, groups), plan, derive_facts=lambda known: first_stage)
         seen.add(tuple(watched.asked))
     assert len(seen) == 1
 

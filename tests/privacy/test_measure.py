@@ -11,7 +11,7 @@ from tallytree.lab.truth import Truth, seeded, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.mechanisms.budget_allocation import every_level
 from tallytree.privacy import Neighbours, Plan, Question, one_group
-from tallytree.privacy.measurements import Settled
+from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.noise.samplers import laplace_variance
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.neighbours import listed
@@ -163,12 +163,12 @@ def test_lists_are_padded_and_cut_to_settled_totals(more):
     totals = TREE.aggregate(FEW.sum(axis=1) + more)
     seen = []
 
-    def settle(known):
+    def derive_facts(known):
         seen.append([(part.view, part.level) for part in known.measured])
         assert known.stacked("totals")[:, 0].tolist() == TREE.aggregate(FEW).sum(axis=1).tolist()
-        return Settled(totals)
+        return FirstStageFacts(totals)
 
-    measurements = measure(few(), two_stages(), settle=settle)
+    measurements = measure(few(), two_stages(), derive_facts=derive_facts)
     assert seen == [[("totals", 0), ("totals", 1), ("totals", 2)]]
     assert np.array_equal(measurements.known_totals, totals)
     for level in range(3):
@@ -181,7 +181,7 @@ def test_lists_are_padded_and_cut_to_settled_totals(more):
 def test_a_settled_largest_size_folds_larger_ones_into_it_in_every_view(view, largest):
     totals = TREE.aggregate(FEW).sum(axis=1)
     plan = two_stages(Budget(epsilon=10**5), view, largest=True)
-    measurements = measure(few(), plan, settle=lambda known: Settled(totals, largest))
+    measurements = measure(few(), plan, derive_facts=lambda known: FirstStageFacts(totals, largest))
     assert measurements.max_size == largest
     assert measurements.neighbours.max_size == 4
     assert [part.values.tolist() for part in measurements.measured if part.view == "largest"] == [[[4]]]
@@ -222,9 +222,9 @@ def test_the_ledger_comes_first_and_noise_before_private_counts_in_both_stages(m
         events.append(f"noise {size}")
         return real(scale, size)
 
-    def settle(known):
-        events.append("settle")
-        return Settled(TREE.aggregate(np.array([2, 0, 2, 1])), 2)
+    def derive_facts(known):
+        events.append("derive facts")
+        return FirstStageFacts(TREE.aggregate(np.array([2, 0, 2, 1])), 2)
 
     monkeypatch.setattr(tallytree.privacy.noise.samplers, "discrete_laplace", draw)
     monkeypatch.setattr(tallytree.privacy.run, "AT_A_TIME", 3)
@@ -237,8 +237,10 @@ def test_the_ledger_comes_first_and_noise_before_private_counts_in_both_stages(m
         Question("largest", 0, Fraction(1, 4)),
         Question("sorted_sizes", 2, Fraction(1, 4)),
     )
-    measurements = measure(data, Plan(Budget(epsilon=1), one_entity(), questions), ledger=ledger, settle=settle)
-    first = ["ledger", "noise 4", "noise 1", "private counts", "settle"]
+    measurements = measure(
+        data, Plan(Budget(epsilon=1), one_entity(), questions), ledger=ledger, derive_facts=derive_facts
+    )
+    first = ["ledger", "noise 4", "noise 1", "private counts", "derive facts"]
     assert events == [*first, "noise 2", "private counts", "noise 3", "noise 2"]  # lists: a part at a time
     assert ledger.account("people").left == 0
     assert sum(part.cost for part in measurements.measured) == 1
@@ -256,7 +258,9 @@ def test_lists_without_totals_are_refused_and_the_ledger_is_untouched(tmp_path):
     with pytest.raises(SpecError, match="measure totals with a share of the budget first"):
         measure(data, lists, ledger=ledger)
     with pytest.raises(SpecError, match="measure totals with a share of the budget first"):
-        measure(data, lists, ledger=ledger, settle=lambda known: Settled(TREE.aggregate(np.ones(4, np.int64))))
+        measure(
+            data, lists, ledger=ledger, derive_facts=lambda known: FirstStageFacts(TREE.aggregate(np.ones(4, np.int64)))
+        )
     with pytest.raises(SpecError, match="measure totals with a share of the budget first"):
         measure(data, two_stages(Budget(epsilon=1)), ledger=ledger)  # and nothing to settle them
     below = (Question("largest", 1, Fraction(1, 2)), Question("counts", 0, Fraction(1, 2)))
@@ -294,9 +298,11 @@ def test_measuring_by_seed_is_the_same_every_time_in_two_stages_too():
         {"methods": ["sorted-sizes", "cumulative", "sorted-sizes-l1"], "totals_share": "1/5", "largest_share": "1/7"}
     )
     plan = mechanism.plan(TREE, Budget(epsilon=1), one_entity())
-    one, same, other = (seeded_measurements(truth, plan, seed, settle=mechanism.settle) for seed in (1, 1, 2))
-    assert np.array_equal(one.settled.totals, same.settled.totals)
-    assert one.settled.max_size == same.settled.max_size
+    one, same, other = (
+        seeded_measurements(truth, plan, seed, derive_facts=mechanism.derive_facts) for seed in (1, 1, 2)
+    )
+    assert np.array_equal(one.first_stage.totals, same.first_stage.totals)
+    assert one.first_stage.max_size == same.first_stage.max_size
     assert all(np.array_equal(a.values, b.values) for a, b in zip(one.measured, same.measured, strict=True))
     assert not all(np.array_equal(a.values, b.values) for a, b in zip(one.measured, other.measured, strict=True))
 
@@ -308,7 +314,7 @@ def test_shares_add_up_to_one_and_costs_to_the_budget(name, budget, aside):
     mechanism = MECHANISMS[name].configured({"totals_share": "0.13", **aside})
     shares = {"total": "0.1", "state": 1, "county": "2/3"} if name == "coc-matching" else None
     plan = mechanism.plan(TREE, budget, one_entity(), shares)
-    measurements = measure(few(), plan, settle=mechanism.settle)
+    measurements = measure(few(), plan, derive_facts=mechanism.derive_facts)
     assert sum(part.share for part in measurements.measured) == 1
     assert sum(part.cost for part in measurements.measured) == budget.amount
     totals = sum(part.share for part in measurements.measured if part.view == "totals")
@@ -326,7 +332,7 @@ def test_lengths_are_not_made_up_where_no_totals_are_known():
 
 def test_what_was_measured_of_sizes_is_distinguished_from_what_came_first():
     totals = TREE.aggregate(FEW).sum(axis=1)
-    measurements = measure(few(), two_stages(largest=True), settle=lambda known: Settled(totals))
+    measurements = measure(few(), two_stages(largest=True), derive_facts=lambda known: FirstStageFacts(totals))
     assert [part.view for part in measurements.measured[:4]] == ["totals", "totals", "totals", "largest"]
     assert [measurements.on_level(level).view for level in range(3)] == ["sorted_sizes"] * 3
     with pytest.raises(ReleaseError, match="expected one measurement of sizes on level 3, found 0"):

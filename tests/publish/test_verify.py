@@ -21,7 +21,7 @@ from tallytree import (
     save_measurements,
     verify,
 )
-from tallytree.privacy.measurements import Settled
+from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.publish.folder import MANIFEST
 from tallytree.publish.release.release_run import Publication, estimate_release
 from tests.oracles.example import made_up
@@ -330,7 +330,7 @@ def forge_measurements(folder, **changes):
     """Other totals or another largest size, in a file of measurements that is whole in itself."""
     made = Release.load(folder)
     before = made.measurements
-    forged = replace(before, settled=replace(before.settled, **changes))
+    forged = replace(before, first_stage=replace(before.first_stage, **changes))
     measured = []
     for part in forged.measured:
         values = part.values
@@ -373,7 +373,7 @@ def test_another_way_to_merge_gives_other_counts_and_is_found(settled):
 
 
 def test_changed_totals_in_the_measurements_are_found(settled):
-    totals = Release.load(settled).measurements.settled.totals.copy()
+    totals = Release.load(settled).measurements.first_stage.totals.copy()
     for region in ("total", "C", "4"):
         totals[Release.load(settled).hierarchy.ids.index(region)] += 1
     forge_measurements(settled, totals=totals)
@@ -390,7 +390,7 @@ def test_a_changed_largest_size_in_the_measurements_is_found(settled, largest):
 
 def test_a_largest_size_that_was_not_measured_but_settled_is_found(folder):
     made = Release.load(folder)
-    forged = replace(made.measurements, settled=Settled(None, 6))
+    forged = replace(made.measurements, first_stage=FirstStageFacts(None, 6))
     save_measurements(forged, folder / "measurements.parquet")
     sign_again(folder)
     found(folder, "do not follow from what was measured of them")

@@ -311,7 +311,7 @@ class CellWorker:
         # The seed leaves the mechanism out: those that measure the same get the same noise, so they differ by what
         # they make of it.
         seed = self.seed, str(cell.budget.to_json()), cell.run
-        measurements = seeded_measurements(truth, plan, *seed, settle=mechanism.settle)
+        measurements = seeded_measurements(truth, plan, *seed, derive_facts=mechanism.derive_facts)
         measured, processor = time.perf_counter(), time.process_time()
         counts = mechanism.estimate(measurements).counts
         done = time.perf_counter()

@@ -12,7 +12,7 @@ from tallytree.core.arrays import Integers
 from tallytree.core.names import briefly
 from tallytree.domain.categories import Categories
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.privacy.measurements import Measurements, Settle, Settled
+from tallytree.privacy.measurements import DeriveFacts, FirstStageFacts, Measurements
 from tallytree.privacy.noise import Randomness
 from tallytree.privacy.noise.keystream import KeyedWords
 from tallytree.privacy.noise.samplers import checked_scale, checked_variance, gaussian_sampler, laplace_sampler
@@ -84,19 +84,21 @@ def seeded(*seed: object) -> Randomness:
     )
 
 
-def seeded_measurements(truth: Truth, plan: Plan, *seed: object, settle: Settle | None = None) -> Measurements:
+def seeded_measurements(
+    truth: Truth, plan: Plan, *seed: object, derive_facts: DeriveFacts | None = None
+) -> Measurements:
     """NOT PRIVATE: what `measure` would give, with noise of the same distribution that the seed determines."""
-    return measure_with(seeded(*seed), truth.group_sizes(), plan, settle=settle)
+    return measure_with(seeded(*seed), truth.group_sizes(), plan, derive_facts=derive_facts)
 
 
-def measured_without_noise(group_sizes: GroupSizes, plan: Plan, settled: Settled | None = None) -> Measurements:
+def measured_without_noise(group_sizes: GroupSizes, plan: Plan, facts: FirstStageFacts | None = None) -> Measurements:
     """NOT PRIVATE: what `measure` adds its noise to, with the scale of that noise: the very code that a release runs.
 
-    `settled` stands for an outcome of what is measured first.
+    `facts` stands for an outcome of the first stage.
     """
 
     def silence(scale: Fraction, count: int) -> Integers:
         return np.zeros(count, dtype=np.int64)
 
     quiet = replace(seeded(0), name="no noise: NOT PRIVATE", laplace=silence, gaussian=silence)
-    return measure_with(quiet, group_sizes, plan, settle=None if settled is None else lambda known: settled)
+    return measure_with(quiet, group_sizes, plan, derive_facts=None if facts is None else lambda known: facts)

@@ -135,9 +135,9 @@ def instead_of(mechanism: Mechanism, measurements: Measurements) -> Iterator[Mec
     regions, so none but its own mechanism can read it.
     """
     parts = [part for part in measurements.measured if part.view not in BESIDE_SIZES and not part.summed]
-    views, settled = {part.view for part in parts}, measurements.settled
+    views, first_stage = {part.view for part in parts}, measurements.first_stage
     found = []
-    free = settled.totals is None and settled.max_size is None and measurements.listed_totals is None
+    free = first_stage.totals is None and first_stage.max_size is None and measurements.listed_totals is None
     whole = all(part.sizes is None for part in parts)
     if len(views) == 1 and len(parts) == measurements.hierarchy.depth and free and whole:
         found += [MECHANISMS[name] for view, name in NEAREST.items() if view in views]

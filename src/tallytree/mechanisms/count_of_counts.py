@@ -29,7 +29,7 @@ from tallytree.estimate.simplex import nearest_with_total
 from tallytree.mechanisms.budget_allocation import Shares, level_shares
 from tallytree.mechanisms.mechanism import Estimate, Optioned, precisions, read_share
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measurements import BESIDE_SIZES, Measurement, Measurements, Settled, list_starts
+from tallytree.privacy.measurements import BESIDE_SIZES, FirstStageFacts, Measurement, Measurements, list_starts
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question
 
@@ -144,9 +144,9 @@ class CountOfCounts(Optioned):
     def _needs_totals(self) -> bool:
         return True
 
-    def settle(self, measurements: Measurements) -> Settled:
+    def derive_facts(self, measurements: Measurements) -> FirstStageFacts:
         """Consistent totals and a largest size, from what was measured of them."""
-        return Settled(_totals(measurements), _largest(measurements))
+        return FirstStageFacts(_totals(measurements), _largest(measurements))
 
     def _questions(self, sizes: Sequence[Question]) -> tuple[Question, ...]:
         """Questions about sizes, after those about totals and the largest size that the settings ask for."""
@@ -330,7 +330,7 @@ def _alone(part: Measurement, method: Method, measurements: Measurements) -> Int
     if method.view == "sorted_sizes":
         starts = list_starts(measurements.lengths(part.level))
         lists = part.values.copy()
-        least = first if measurements.settled.places is None else 0  # spare places hold 0
+        least = first if measurements.first_stage.places is None else 0  # spare places hold 0
         non_decreasing_in_place(lists, starts, lower=least, upper=last, power=method.power)
         return counts_of(lists, starts, first_size=least, max_size=last)[:, first - least :]
     return _falling(part.values, totals, first, method.power)

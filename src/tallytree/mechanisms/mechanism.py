@@ -25,7 +25,7 @@ from tallytree.estimate.checks import SUM_LIMIT
 from tallytree.estimate.least_squares import LEAST_VARIANCE
 from tallytree.mechanisms.budget_allocation import Shares, choose_shares, every_level
 from tallytree.privacy.budget import NOISE_FOR, Budget, exact, scale_for
-from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.measurements import FirstStageFacts, Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Plan, Question
 
@@ -99,9 +99,9 @@ class Mechanism:
         """The mechanism with what it leaves open decided from public facts; `totals` are public ones."""
         return self
 
-    def settle(self, measurements: Measurements) -> Settled:
+    def derive_facts(self, measurements: Measurements) -> FirstStageFacts:
         """What follows from measured totals and a measured largest size, for one that asks for them first."""
-        return Settled()
+        return FirstStageFacts()
 
     def simulate_truths(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
         """For each replicate, counts that stand for the truth where data like the released ones are simulated.

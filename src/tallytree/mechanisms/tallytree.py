@@ -52,7 +52,7 @@ from tallytree.mechanisms.settings import (
 )
 from tallytree.mechanisms.topdown_estimate import estimate_top_down, simulate_truths
 from tallytree.privacy.budget import Budget, Number
-from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.measurements import FirstStageFacts, Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import Fork, Plan, Question
 
@@ -224,12 +224,12 @@ class Tallytree(Optioned):
         """Leaves that are as different as their posterior says."""
         return simulate_truths(self.settings, measurements, counts)
 
-    def settle(self, measurements: Measurements) -> Settled:
+    def derive_facts(self, measurements: Measurements) -> FirstStageFacts:
         """How long lists are to be, from what was measured of totals."""
         tree, measured = measurements.hierarchy, measured_totals(measurements)
         if measured is None:
-            return Settled()
-        return Settled(places=tree.aggregate(places_for(measured, measurements.max_size)))
+            return FirstStageFacts()
+        return FirstStageFacts(places=tree.aggregate(places_for(measured, measurements.max_size)))
 
 
 def _questions(every: Sequence[Division], ways: Sequence[Leaves | None], left: Fraction) -> tuple[Question, ...]:

@@ -45,7 +45,7 @@ from tallytree.mechanisms.measured_leaves import (
 )
 from tallytree.mechanisms.mechanism import Estimate
 from tallytree.mechanisms.settings import BELIEFS, Settings, choose_leaves
-from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.measurements import FirstStageFacts, Measurements
 from tallytree.privacy.neighbours import View
 
 LEAST_DEVIATION = 1e-3  # of a group: a posterior that is as good as certain
@@ -117,7 +117,7 @@ def _with_listed(measurements: Measurements) -> Measurements:
     if measurements.listed_totals is None:
         return measurements
     totals = allocate_listed(*_unbiased(measurements), measurements.hierarchy, measurements.listed_totals)
-    return replace(measurements, settled=Settled(totals))
+    return replace(measurements, first_stage=FirstStageFacts(totals))
 
 
 def _from_at_least(

@@ -330,7 +330,7 @@ def _make_data(counts: Integers, tree: Hierarchy, neighbours: Neighbours) -> Gro
 def _measure(data: GroupSizes, neighbours: Neighbours, scenario: Scenario) -> Measurements:
     mechanism = scenario.mechanism
     plan = mechanism.plan(data.hierarchy, scenario.budget, neighbours.unit, scenario.shares)
-    return measure(data, plan, settle=mechanism.settle)
+    return measure(data, plan, derive_facts=mechanism.derive_facts)
 
 
 def shrink_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -> tuple[Hierarchy, Integers]:

@@ -13,7 +13,8 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
      Data that the relation does not describe are refused: `Neighbours.of`.
    - Discrete noise of a scale then costs so much, and a cost asks for such a scale: `cost_of`, `scale_for`.
    - Questions compose, later ones may depend on earlier answers, and their shares of the budget add up to exactly 1 (at
-     each size, to no more): `Plan`, `Plan.cost`. (`settle` and all that follows is post-processing of `Measurements`.)
+     each size, to no more): `Plan`, `Plan.cost`. (`derive_facts`
+     and all that follows is post-processing of `Measurements`.)
    - The view plus noise of that scale leaves, and nothing else: `measure_with`, `view_of`, `noisy_lists`.
    - ρ implies (ε, δ), rounded to the safe side: `epsilon_of`, `largest_rho`.
 

@@ -72,7 +72,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
+class FirstStageFacts:
     """What measured totals and a measured largest size were taken to be, before the other questions were asked.
 
     A mechanism that takes measured totals for the truth gives `totals`, one that takes them for what they are gives
@@ -110,7 +110,7 @@ class Measurements:
     noise_source: str
     ledgered: bool
     regions_declared_public: bool = False
-    settled: Settled = Settled()
+    first_stage: FirstStageFacts = FirstStageFacts()
     passed: Passed | None = None  # the fork of the plan, where it had one
     same_data_as: tuple[str, ...] = ()  # other accounts of the ledger that the same data are charged to
     listed_totals: Integers | None = None  # in every region over all categories, where only that is public
@@ -131,7 +131,7 @@ class Measurements:
     @property
     def max_size(self) -> int:
         """The largest size; it stands for all larger ones too."""
-        return self.neighbours.max_size if self.settled.max_size is None else self.settled.max_size
+        return self.neighbours.max_size if self.first_stage.max_size is None else self.first_stage.max_size
 
     @property
     def first_size(self) -> int:
@@ -140,8 +140,8 @@ class Measurements:
 
     @property
     def known_totals(self) -> Integers | None:
-        """The number of groups in every region, public or settled; None where neither is."""
-        return self.settled.totals if self.region_totals is None else self.region_totals
+        """The number of groups in every region, public or from the first stage; None if neither is known."""
+        return self.first_stage.totals if self.region_totals is None else self.region_totals
 
     def regions_of(self, level: int, summed: bool = False) -> tuple[Hierarchy, slice]:
         """The tree that a question about a level is about, and the level's regions there."""
@@ -163,13 +163,13 @@ class Measurements:
             neighbours=replace(self.neighbours, categories=NO_CATEGORIES, groups_listed=False),
             measured=parts,
             region_totals=totals,
-            settled=replace(self.settled, totals=self.listed_totals, places=None),
+            first_stage=replace(self.first_stage, totals=self.listed_totals, places=None),
             listed_totals=None,
         )
 
     def lengths(self, level: int) -> Integers:
         """How many places each region of a level has in its list of sizes."""
-        found = self.known_totals if self.settled.places is None else self.settled.places
+        found = self.known_totals if self.first_stage.places is None else self.first_stage.places
         if found is None:
             raise ReleaseError("lists of sizes need public totals, or totals that were measured first")
         return found[self.hierarchy.level_slice(level)]
@@ -233,4 +233,4 @@ class Measurements:
         return [part.variance for part in sorted(parts, key=lambda part: part.level)]
 
 
-Settle = Callable[[Measurements], Settled]
+DeriveFacts = Callable[[Measurements], FirstStageFacts]

@@ -20,9 +20,9 @@ chosen by earlier answers, and also if the run is killed and resumed. The proof 
 *A release* (`measure`) is a run of one or two rounds. Noise comes before the counts but for lists of sizes: these may
 be as long as there are groups, so the noise of each part is drawn when its sizes are added. (The order of these two is
 for the reader's ease and not for privacy: a draw depends on its scale and number, which are public, and on nothing
-else.) Totals and the largest size, where a plan asks for them, are the first round. What follows from them (`Settled`,
-and which branch an adaptive plan takes) shapes the second. Both branches are checked and paid for before anything is
-drawn. The journal keeps the first answers before the rest is drawn, and a resumed run goes on with them. How much
+else.) Totals and the largest size, where a plan asks for them, are the first round. What follows from them
+(`FirstStageFacts`, and which branch an adaptive plan takes) shapes the second. Both branches are checked and paid for
+before anything is drawn. The journal keeps the first answers before the rest is drawn, and a resumed run goes on with them. How much
 memory and disk the rest needs follows from them. So if the rest ends for want of either, no first answer is drawn
 again: what is released does not depend on whether lists of some length would have fitted. The results are in files, and
 nobody sees them before the ledger committed the reservation to their mark (`Ledger.settle_on`): so noise that a killed
@@ -54,7 +54,7 @@ from tallytree.domain.histogram import at_least, entities
 from tallytree.privacy.budget import NOISE_FOR, Budget, as_decimal, scale_for
 from tallytree.privacy.journal import Journal, Reservation, Round, Values
 from tallytree.privacy.ledger import UNPAID, Charge, Ledger, Receipt
-from tallytree.privacy.measurements import Measurement, Measurements, Settle, list_starts
+from tallytree.privacy.measurements import DeriveFacts, Measurement, Measurements, list_starts
 from tallytree.privacy.neighbours import AS_READ, Neighbours, Relation, Sensitivity, View
 from tallytree.privacy.noise import NoiseSource, Randomness, cryptographic, variance_of
 from tallytree.privacy.plan import FIRST, Band, Plan, Question
@@ -203,14 +203,14 @@ def measure(
     *,
     ledger: Ledger | None = None,
     noise: NoiseSource = "tallytree",
-    settle: Settle | None = None,
+    derive_facts: DeriveFacts | None = None,
     same_data: bool = False,
     changed_files: bool = False,
     journal: Journal | None = None,
 ) -> Measurements:
     """Answer the plan's questions with noise that makes them as private as its budget says.
 
-    `settle` turns measured totals and a measured largest size into the ones that the other questions go by. With
+    `derive_facts` turns measured totals and a measured largest size into the ones that the other questions go by. With
     `same_data` the ledger takes files that another account was charged for, with `changed_files` other files than this
     account was charged for before. With the `journal` of a run that was killed it charges nothing more. Noise is then
     drawn anew: who calls this with a journal shows nothing of it before `Ledger.settle_on` took its mark.
@@ -220,7 +220,9 @@ def measure(
     whichever branch an adaptive plan takes: its rule reads numbers that have their noise already.
     """
     charge = Charge(ledger, same_data, changed_files)
-    return measure_with(cryptographic(noise), group_sizes, plan, settle=settle, charge=charge, journal=journal)
+    return measure_with(
+        cryptographic(noise), group_sizes, plan, derive_facts=derive_facts, charge=charge, journal=journal
+    )
 
 
 def measure_with(
@@ -228,14 +230,14 @@ def measure_with(
     group_sizes: GroupSizes,
     plan: Plan,
     *,
-    settle: Settle | None = None,
+    derive_facts: DeriveFacts | None = None,
     charge: Charge = UNPAID,
     journal: Journal | None = None,
 ) -> Measurements:
     """`measure` with the randomness that it chose; `tallytree.lab` calls it with a seed, on public data."""
     hierarchy, kind = group_sizes.hierarchy, NOISE_FOR[plan.budget.currency]
     neighbours = Neighbours.of(group_sizes, plan.unit)
-    _check(plan, group_sizes, settle)
+    _check(plan, group_sizes, derive_facts)
     regions = np.diff(hierarchy.level_starts).tolist()
 
     def asked(question: Question) -> Measurement:
@@ -271,8 +273,8 @@ def measure_with(
     else:
         answers = zip(first, before.measured, strict=True)
         known = replace(known, measured=tuple(replace(one, values=part.values) for one, part in answers))
-    if settle is not None:
-        known = replace(known, settled=settle(known))
+    if derive_facts is not None:
+        known = replace(known, first_stage=derive_facts(known))
     rest = branches[0]
     if plan.fork is not None:
         known = replace(known, passed=(passed := known.passing(plan.fork)))
@@ -322,7 +324,7 @@ def _answered(
     return replace(known, measured=tuple(answers))
 
 
-def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
+def _check(plan: Plan, group_sizes: GroupSizes, derive_facts: DeriveFacts | None) -> None:
     """Refuse a plan that does not fit the data's public facts."""
     depth = group_sizes.hierarchy.depth
     asked = [question for branch in plan.branches for question in branch.questions]
@@ -341,7 +343,7 @@ def _check(plan: Plan, group_sizes: GroupSizes, settle: Settle | None) -> None:
         raise SpecError("bands of sizes go by the public largest size; do not measure the largest size as well")
     if any(question.view == "largest" and question.level > 0 for question in asked):
         raise SpecError("the largest size is a question about the whole; ask it of the top level")
-    if "sorted_sizes" in views and not group_sizes.public_totals and ("totals" not in views or settle is None):
+    if "sorted_sizes" in views and not group_sizes.public_totals and ("totals" not in views or derive_facts is None):
         raise SpecError(
             "lists of sizes have as many places as there are groups, and here totals are private: measure totals with "
             "a share of the budget first, or read with a groups table if there is a public one"

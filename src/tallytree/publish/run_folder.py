@@ -37,7 +37,7 @@ from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.journal import FILE, Journal
 from tallytree.privacy.ledger import ChangedInput, Charge, Ledger, OtherMeasurements, Receipt, Spending, amount, holding
-from tallytree.privacy.measurements import Measurements, Settled
+from tallytree.privacy.measurements import FirstStageFacts, Measurements
 from tallytree.privacy.relations import households_from_json
 from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, PRIVACY, SPEC, UNUSABLE, digest, place_of, write_json
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
@@ -318,7 +318,7 @@ class ReleaseJournal(Journal):
     def keep_first_stage(self, known: Measurements) -> None:
         """Keep what was measured first, and take the room that all measurements will need, which is known by now."""
         if not (self._run.folder / FIRST).exists():
-            self._run.write_over(FIRST_ROOM, replace(known, settled=Settled(), passed=None), FIRST)
+            self._run.write_over(FIRST_ROOM, replace(known, first_stage=FirstStageFacts(), passed=None), FIRST)
         self._run.take_room(self._size(known), self._tell, ROOM)
 
 

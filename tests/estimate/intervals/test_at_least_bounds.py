@@ -18,7 +18,7 @@ from tallytree.estimate.intervals.one_sided_bounds import WIDTHS, at_least_bound
 from tallytree.estimate.intervals.tails import quantile
 from tallytree.lab.truth import Truth, measured_without_noise, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.privacy.measurements import Settled
+from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.plan import Band, Plan, Question
 from tests.estimate.intervals.test_guaranteed import check, covered, sparse, without_hull
 from tests.oracles.trees import even_tree
@@ -90,12 +90,12 @@ def test_the_bounds_of_lists_are_those_of_the_proof(budget):
     assert (low[1, 3], high[1, 3]) == tuple(np.sum(ends, axis=0))
 
 
-def failures(truth, plan, chance, runs, settle=None):
+def failures(truth, plan, chance, runs, derive_facts=None):
     """How often each kind of bound fails over runs: the largest share over all regions and sizes, by side."""
     true = at_least(truth.all_levels(), 0 if truth.public_totals else 1)
     below, above = np.zeros(true.shape), np.zeros(true.shape)
     for run in range(runs):
-        low, high = at_least_bounds(seeded_measurements(truth, plan, "bounds", run, settle=settle), chance)
+        low, high = at_least_bounds(seeded_measurements(truth, plan, "bounds", run, derive_facts=derive_facts), chance)
         below += true < low
         above += true > high
     return below.max() / runs, above.max() / runs
@@ -105,14 +105,14 @@ def failures(truth, plan, chance, runs, settle=None):
 @pytest.mark.parametrize("kind", ["public totals", "private totals", "upper levels too", "split", "stairs"])
 def test_no_bound_of_any_region_and_size_fails_more_often_than_it_may(kind, budget):
     truth, chance, runs = few(public_totals=kind != "private totals", sizes=24), 0.1, 200
-    settle, plan = None, lists_plan(truth, budget)
+    derive_facts, plan = None, lists_plan(truth, budget)
     if kind == "private totals":
-        plan, settle = WITH_TOTALS.plan(truth.hierarchy, budget, tt.one_entity()), WITH_TOTALS.settle
+        plan, derive_facts = WITH_TOTALS.plan(truth.hierarchy, budget, tt.one_entity()), WITH_TOTALS.derive_facts
     elif kind == "upper levels too":
         plan = lists_plan(truth, budget, [1, 0, 3])
     elif kind in ("split", "stairs"):
         plan = (banded if kind == "split" else stairs)(truth, budget)
-    found = failures(truth, plan, chance, runs, settle)
+    found = failures(truth, plan, chance, runs, derive_facts)
     # 25 × 24 bounds are looked at: the largest share may exceed the chance by 6 standard errors, in a fixed seed.
     assert max(found) <= chance + 6 * math.sqrt(chance * (1 - chance) / runs)
     assert max(found) > 0, "bounds that never fail are wider than they need to be"
@@ -131,7 +131,7 @@ def test_with_private_totals_a_list_that_is_too_short_is_no_bound_by_itself():
     plan = WITH_TOTALS.plan(truth.hierarchy, tt.Budget(epsilon=2), tt.one_entity())
     leaves = truth.hierarchy.level_slice(2)
     short = truth.hierarchy.aggregate(truth.counts.sum(axis=1) // 2)
-    measurements = seeded_measurements(truth, plan, "short", settle=lambda known: Settled(places=short))
+    measurements = seeded_measurements(truth, plan, "short", derive_facts=lambda known: FirstStageFacts(places=short))
     too_short = measurements.lengths(2) < truth.counts.sum(axis=1)
     assert too_short.any()
     _, high = at_least_bounds(measurements, 1e-6)
@@ -184,7 +184,7 @@ def test_sizes_that_no_question_is_about_have_no_guarantee():
     assert guaranteed(measurements, truth.all_levels()) is None
     private = few(public_totals=False, sizes=12)
     plan = WITH_TOTALS.plan(private.hierarchy, tt.Budget(epsilon=1), tt.one_entity())
-    known = seeded_measurements(private, plan, 1, settle=WITH_TOTALS.settle)
+    known = seeded_measurements(private, plan, 1, derive_facts=WITH_TOTALS.derive_facts)
     assert no_guarantee(known) is None
     without = replace(known, measured=tuple(part for part in known.measured if part.view != "totals"))
     assert no_guarantee(without) is not None

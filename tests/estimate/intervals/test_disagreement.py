@@ -70,7 +70,7 @@ def test_an_area_that_is_drawn_towards_its_neighbours_is_named():
 def test_lists_of_settled_lengths_are_compared_too():
     truth = few(public_totals=False, sizes=12)
     plan = WITH_TOTALS.plan(truth.hierarchy, tt.Budget(epsilon=1), tt.one_entity())
-    measurements = seeded_measurements(truth, plan, "settled", settle=WITH_TOTALS.settle)
+    measurements = seeded_measurements(truth, plan, "settled", derive_facts=WITH_TOTALS.derive_facts)
     counts = truth.all_levels()
     assert sum(disagreement(measurements, counts, region) is not None for region in range(25)) == 0
     assert CHANCE == 0.001

@@ -47,11 +47,11 @@ CASES = {
 }
 
 
-SETTLE = MECHANISMS["tallytree"].configured({"leaves": "lists", "totals_share": "1/4"}).settle
+SETTLE = MECHANISMS["tallytree"].configured({"leaves": "lists", "totals_share": "1/4"}).derive_facts
 
 
 def measured(case, truth, plan, seed):
-    return seeded_measurements(truth, plan, case, seed, settle=SETTLE if "measured" in case else None)
+    return seeded_measurements(truth, plan, case, seed, derive_facts=SETTLE if "measured" in case else None)
 
 
 @pytest.mark.parametrize("budget", [tt.Budget(epsilon="0.5"), tt.Budget(rho="0.2")], ids=str)

@@ -48,7 +48,7 @@ def released(truth, budget, *seed, mechanism="auto", unit=None):
 
 def measured(truth, mechanism, *seed):
     plan = mechanism.plan(truth.hierarchy, tt.Budget(epsilon=1), tt.one_entity())
-    return seeded_measurements(truth, plan, *seed, settle=mechanism.settle)
+    return seeded_measurements(truth, plan, *seed, derive_facts=mechanism.derive_facts)
 
 
 @pytest.mark.parametrize("sizes", [8, 30])
@@ -105,7 +105,7 @@ def test_every_mechanism_that_can_be_released_has_them(name, public_totals):
     chosen = MECHANISMS[name].configured(options)
     measurements = measured(truth, chosen, name)
     counts = chosen.estimate(measurements).counts
-    found = typical(measurements, counts, Simulation(chosen.estimate, chosen.settle), replicates=3).intervals
+    found = typical(measurements, counts, Simulation(chosen.estimate, chosen.derive_facts), replicates=3).intervals
     assert (found.lower >= 0).all()
     assert (found.lower <= counts).all()
     assert (counts <= found.upper).all()
@@ -121,7 +121,7 @@ def test_lists_of_sizes_are_measured_again_with_their_totals(public_totals):
     measurements = measured(truth, chosen, "lists")
     counts = chosen.estimate(measurements).counts
     again = [
-        simulate_measurements(measurements, counts, ReplicateNoise(b"lists", number), chosen.settle)
+        simulate_measurements(measurements, counts, ReplicateNoise(b"lists", number), chosen.derive_facts)
         for number in range(2)
     ]
     lists = [part for part in again[0].measured if part.view == "sorted_sizes"]
@@ -131,7 +131,7 @@ def test_lists_of_sizes_are_measured_again_with_their_totals(public_totals):
         assert part.values.dtype == measurements.on_level(part.level).values.dtype
     totals = [each.known_totals for each in again]
     assert np.array_equal(*totals) == public_totals
-    found = typical(measurements, counts, Simulation(chosen.estimate, chosen.settle), replicates=3).intervals
+    found = typical(measurements, counts, Simulation(chosen.estimate, chosen.derive_facts), replicates=3).intervals
     assert (found.upper - found.lower).max() > 1
 
 

@@ -140,7 +140,7 @@ def measured(kind, seed, *, public_totals):
         options = {**options, "totals_share": "1/4"}
     chosen = MECHANISMS[mechanism].configured(options)
     plan = chosen.plan(truth.hierarchy, Budget(epsilon=1), one_entity())
-    measurements = seeded_measurements(truth, plan, "unions", seed, settle=chosen.settle)
+    measurements = seeded_measurements(truth, plan, "unions", seed, derive_facts=chosen.derive_facts)
     chosen = chosen if kind == "lists" else choose_for(measurements, mechanism)
     return truth.all_levels(), estimate_release(measurements, chosen, Publication(intervals="none"))
 

@@ -499,7 +499,7 @@ def lists_release(seed, *, public_totals=True, epsilon=1):
     options = {"leaves": "lists"} if public_totals else {"leaves": "lists", "totals_share": "1/4"}
     chosen = MECHANISMS["tallytree"].configured(options)
     plan = chosen.plan(truth.hierarchy, Budget(epsilon=epsilon), one_entity())
-    measurements = seeded_measurements(truth, plan, "lists", seed, settle=chosen.settle)
+    measurements = seeded_measurements(truth, plan, "lists", seed, derive_facts=chosen.derive_facts)
     return truth, estimate_release(measurements, chosen, Publication(intervals="none"))
 
 

@@ -294,7 +294,7 @@ def test_guaranteed_intervals_of_entities_over_categories_hold_as_often_as_they_
     )
     outside, runs = 0, 60
     for seed in range(runs):
-        measurements = measure_with(seeded(seed), private, plan, settle=mechanism.settle)
+        measurements = measure_with(seeded(seed), private, plan, derive_facts=mechanism.derive_facts)
         counts = mechanism.estimate(measurements).counts
         found = guaranteed_entities(measurements, counts, Unions.of_margins(tree), level=0.8)
         outside += int(((truth < found.lower) | (truth > found.upper)).sum())

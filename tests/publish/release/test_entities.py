@@ -49,7 +49,7 @@ def made(way, seed=None, *, public_totals=True, epsilon=1, **how):
         budget=tt.Budget(epsilon=epsilon),
     )
     return estimate_release(
-        seeded_measurements(truth, plan, way, seed, settle=mechanism.settle), mechanism, Publication(**how)
+        seeded_measurements(truth, plan, way, seed, derive_facts=mechanism.derive_facts), mechanism, Publication(**how)
     )
 
 

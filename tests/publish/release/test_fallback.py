@@ -192,7 +192,7 @@ def test_matching_that_fails_falls_back_to_the_leaves_it_measured(tmp_path):
     private_totals = released("coc-matching", 1, options={"totals_share": "0.1"})
     (only,) = instead_of(private_totals.made_by, private_totals.measurements)
     counts = only.estimate(private_totals.measurements).counts
-    assert np.array_equal(counts.sum(axis=1)[3:], private_totals.measurements.settled.totals[3:])
+    assert np.array_equal(counts.sum(axis=1)[3:], private_totals.measurements.first_stage.totals[3:])
 
 
 def test_a_chain_is_released_and_nothing_else_can_read_it():

@@ -132,7 +132,7 @@ def test_a_bound_is_refused_where_totals_are_public():
 def measured(truth, seed=0, options=None, budget=HOW["budget"]):
     facts = {"neighbours": Neighbours.of(truth.group_sizes(), one_entity()), "hierarchy": truth.hierarchy}
     mechanism, asked = prepare("tallytree", options, **facts, totals=None, budget=budget)
-    return mechanism, seeded_measurements(truth, asked, "first", seed, settle=mechanism.settle)
+    return mechanism, seeded_measurements(truth, asked, "first", seed, derive_facts=mechanism.derive_facts)
 
 
 def leaf_error(truth, options=None, runs=4):
@@ -235,7 +235,7 @@ def test_measurements_with_a_fork_come_back_as_they_were(stored, tmp_path):
     again = load_measurements(tmp_path / "file")
     same(again, made)
     assert again.passed == made.passed
-    assert np.array_equal(again.settled.places, made.settled.places)
+    assert np.array_equal(again.first_stage.places, made.first_stage.places)
 
 
 def change_facts(folder, change):
@@ -296,8 +296,8 @@ def test_totals_by_which_the_other_way_would_have_been_taken_are_found(copied):
 def test_lengths_of_lists_that_do_not_follow_from_the_totals_are_found(copied):
     """A place is moved from one leaf to another of the same state."""
     made = Release.load(copied).measurements
-    made.settled.places[-1] += 1
-    made.settled.places[-2] -= 1
+    made.first_stage.places[-1] += 1
+    made.first_stage.places[-2] -= 1
     save_measurements(made, copied / "measurements.parquet")
     mend(copied)
     assert any("lengths of lists" in one for one in verify(copied).faults)

@@ -282,7 +282,7 @@ def test_the_room_that_is_taken_is_enough(tmp_path, mechanism, epsilon):
     data = GroupSizes(regions, 19, Sealed(counts), leaf_totals=counts.sum(axis=1))
     neighbours, chosen, plan = making.decide(data, making.Design(Budget(epsilon=epsilon), one_entity(), mechanism))
     room = room_for(data.hierarchy, neighbours, plan, data.region_totals)
-    save_measurements(border.measure(data, plan, settle=chosen.settle), tmp_path / "file")
+    save_measurements(border.measure(data, plan, derive_facts=chosen.derive_facts), tmp_path / "file")
     assert (tmp_path / "file").stat().st_size <= room
 
 

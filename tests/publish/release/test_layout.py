@@ -129,7 +129,7 @@ def test_lists_of_sizes_and_settled_totals_are_kept_too(mechanism, options, tmp_
     again = load_measurements(tmp_path / "measurements.parquet")
     assert again.mark == made.measurements.mark
     for name in ("totals", "places"):
-        one, other = getattr(again.settled, name), getattr(made.measurements.settled, name)
+        one, other = getattr(again.first_stage, name), getattr(made.measurements.first_stage, name)
         assert (one is None and other is None) or np.array_equal(one, other)
 
 

@@ -30,7 +30,9 @@ def measured(*, public, largest=True):
     if largest:
         options["largest_share"] = "1/5"
     mechanism = MECHANISMS["coc-matching"].configured(options)
-    return measure(data(public), mechanism.plan(TREE, Budget(epsilon=20), one_entity()), settle=mechanism.settle)
+    return measure(
+        data(public), mechanism.plan(TREE, Budget(epsilon=20), one_entity()), derive_facts=mechanism.derive_facts
+    )
 
 
 def same(before, after):
@@ -38,10 +40,13 @@ def same(before, after):
     for one, two in zip(before.measured, after.measured, strict=True):
         assert one.values.shape == two.values.shape
         assert np.array_equal(one.values, two.values)
-    for one, two in ((before.settled.totals, after.settled.totals), (before.region_totals, after.region_totals)):
+    for one, two in (
+        (before.first_stage.totals, after.first_stage.totals),
+        (before.region_totals, after.region_totals),
+    ):
         assert (one is None) == (two is None)
         assert one is None or np.array_equal(one, two)
-    assert after.settled.max_size == before.settled.max_size
+    assert after.first_stage.max_size == before.first_stage.max_size
     assert (after.max_size, after.first_size) == (before.max_size, before.first_size)
     assert after.neighbours == before.neighbours
     assert after.budget == before.budget
@@ -139,8 +144,8 @@ def rewritten(path, change, change_rows=lambda rows: None):
     return target
 
 
-def settle(*changes):
-    """Change what was settled of some regions, from the last on."""
+def change_totals(*changes):
+    """Change the totals of some regions, from the last on."""
 
     def change(rows):
         if rows[0]["measurement"] == "settled.totals":
@@ -151,13 +156,13 @@ def settle(*changes):
 
 
 ROW_DAMAGE = {
-    "one group too many": settle(lambda values: [values[0] + 1]),
-    "a group moved to another region": settle(lambda values: [values[0] + 1], lambda values: [values[0] - 1]),
+    "one group too many": change_totals(lambda values: [values[0] + 1]),
+    "a group moved to another region": change_totals(lambda values: [values[0] + 1], lambda values: [values[0] - 1]),
     "totals of too few regions": lambda rows: rows.pop() if rows[0]["measurement"] == "settled.totals" else None,
-    "two totals": settle(lambda values: values * 2),
-    "no total": settle(lambda values: None),
-    "negative totals": settle(*[lambda values: [-1]] * 8),
-    "more rows than any memory holds": settle(*[lambda values: [2**50]] * 8),
+    "two totals": change_totals(lambda values: values * 2),
+    "no total": change_totals(lambda values: None),
+    "negative totals": change_totals(*[lambda values: [-1]] * 8),
+    "more rows than any memory holds": change_totals(*[lambda values: [2**50]] * 8),
 }
 DAMAGE = {
     "no totals": lambda facts: facts["in_rows"].remove("settled.totals"),

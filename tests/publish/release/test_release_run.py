@@ -202,14 +202,14 @@ def with_options(data, **more):
 def test_options_and_what_was_measured_first_survive_a_round_trip(tmp_path):
     made = with_options(made_up(3, public_totals=False))
     assert made.options == OPTIONS
-    assert len(made.sizes) == made.counts.shape[1] == made.measurements.settled.max_size
+    assert len(made.sizes) == made.counts.shape[1] == made.measurements.first_stage.max_size
     made.save(tmp_path / "release")
     again = Release.load(tmp_path / "release")
     assert again.options == made.options
     assert again.sizes == made.sizes
     assert np.array_equal(again.counts, made.counts)
-    assert np.array_equal(again.measurements.settled.totals, made.measurements.settled.totals)
-    assert np.array_equal(again.counts.sum(axis=1), again.measurements.settled.totals)
+    assert np.array_equal(again.measurements.first_stage.totals, made.measurements.first_stage.totals)
+    assert np.array_equal(again.counts.sum(axis=1), again.measurements.first_stage.totals)
     again.save(tmp_path / "again")
     for name in ("counts.parquet", "counts.csv", "regions.csv", "privacy.json", "datapackage.json"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "release" / name).read_bytes()
@@ -263,7 +263,7 @@ def test_a_single_region_can_be_released_with_the_naive_method(tmp_path):
         data = GroupSizes(alone, 4 if public else 5, Sealed(counts), leaf_totals=totals)
         options = {} if public else {"totals_share": "0.1"}
         made = release(data, budget=Budget(epsilon=1), unit=one_group(), mechanism="naive", options=options)
-        assert made.total == (61 if public else made.measurements.settled.totals[0])
+        assert made.total == (61 if public else made.measurements.first_stage.totals[0])
         made.save(tmp_path / str(public))
         assert verify(tmp_path / str(public)).faults == ()
 

@@ -42,7 +42,7 @@ from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups
 from tallytree.estimate.layout import row_blocks
-from tallytree.privacy.measurements import Measurement, Measurements, Settle, Settled
+from tallytree.privacy.measurements import DeriveFacts, FirstStageFacts, Measurement, Measurements
 from tallytree.privacy.noise import NoiseKind
 from tallytree.privacy.noise.keystream import KeyedWords
 from tallytree.privacy.noise.samplers import KEY_BLOCK, THREAD_BLOCK, gaussian_sampler, laplace_sampler
@@ -114,7 +114,7 @@ class Simulation(NamedTuple):
     """How measurements are simulated, and what is estimated from them."""
 
     estimate: Callable[[Measurements], HasCounts]  # the mechanism's own
-    settle: Settle | None = None  # its way to settle measured totals, if it has one: then they vary too
+    derive_facts: DeriveFacts | None = None  # if given, totals vary too
     truth: Callable[[int], Integers] | None = None  # for each replicate, where the released counts are unlike the truth
 
 
@@ -150,7 +150,7 @@ def typical(
             truth = now
             true_values = [np.asarray(function(truth), dtype=np.float64) for function in functions]
             function_squares = function_squares or [np.zeros(value.shape) for value in true_values]
-        simulated = simulate_measurements(measurements, truth, ReplicateNoise(seed, replicate), simulation.settle)
+        simulated = simulate_measurements(measurements, truth, ReplicateNoise(seed, replicate), simulation.derive_facts)
         again = simulation.estimate(simulated).counts
         if again.shape != counts.shape:
             raise SpecError(f"the estimator gave counts of shape {again.shape}; expected {counts.shape}, as released")
@@ -186,12 +186,12 @@ def without_noise(part: Measurement, counts: Integers, measurements: Measurement
 
 
 def simulate_measurements(
-    measurements: Measurements, counts: Integers, noise: ReplicateNoise, settle: Settle | None = None
+    measurements: Measurements, counts: Integers, noise: ReplicateNoise, derive_facts: DeriveFacts | None = None
 ) -> Measurements:
     """What might have been measured if `counts` were the truth. Nothing is spent.
 
-    Lists of sizes are as long as the settled totals say, so these are settled first, from their own noise; a
-    largest size that was settled stays, for it decides which sizes there are, and so does the way that a plan took at
+    Lists of sizes are as long as the first stage says, so its facts are derived first, from their own noise; a
+    largest size that was derived stays, for it decides which sizes there are, and so does the way that a plan took at
     its fork, for it decides what there is to measure.
     """
     parts = measurements.measured
@@ -202,11 +202,12 @@ def simulate_measurements(
             values = noise.draw(part.noise, part.scale, view.size).reshape(view.shape)
             values += view
             again[part] = replace(part, values=values)
-    settled = measurements.settled
-    if settle is not None and (settled.totals is not None or settled.places is not None):
+    facts = measurements.first_stage
+    if derive_facts is not None and (facts.totals is not None or facts.places is not None):
         first = tuple(again[part] for part in parts if part.view in FIRST)
-        settled = replace(settle(replace(measurements, measured=first, settled=Settled())), max_size=settled.max_size)
-    known = replace(measurements, settled=settled, receipt=None)
+        drawn = derive_facts(replace(measurements, measured=first, first_stage=FirstStageFacts()))
+        facts = replace(drawn, max_size=facts.max_size)
+    known = replace(measurements, first_stage=facts, receipt=None)
     for part in parts:
         if part.view == "sorted_sizes":
             draw, small = partial(noise.draw, part.noise, part.scale), part.values.dtype == np.int32

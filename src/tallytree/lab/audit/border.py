@@ -261,7 +261,7 @@ def observe(
     except TallytreeError:
         return None
     recorder, measured = fix_answers(
-        lambda randomness: measure_with(randomness, private, plan, settle=mechanism.settle), *seed
+        lambda randomness: measure_with(randomness, private, plan, derive_facts=mechanism.derive_facts), *seed
     )
     outputs = {} if release is None else _published(setting, recorder, folder, len(states), release)
     return Observed(tuple(_queries(measured, recorder)), outputs)

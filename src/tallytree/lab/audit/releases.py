@@ -57,7 +57,7 @@ from tallytree.lab.truth import measured_without_noise
 from tallytree.mechanisms import MECHANISMS, Mechanism
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
-from tallytree.privacy.measurements import Measurement, Measurements, Settled, list_starts
+from tallytree.privacy.measurements import FirstStageFacts, Measurement, Measurements, list_starts
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import FIRST, Plan, Question
 from tallytree.privacy.run import measure
@@ -261,8 +261,8 @@ def worst_pairs(setting: Setting) -> list[tuple[Pair, float]]:
         private = [setting.count(states) for states in (pair.here, pair.there)]
         plan = plan or setting.decide(private[0])[1]  # from public facts, which all these tables share
         for branch in plan.branches:
-            settled = _likely(branch, private)
-            seen = [measured_without_noise(one, branch, settled).measured for one in private]
+            first_stage = _likely(branch, private)
+            seen = [measured_without_noise(one, branch, first_stage).measured for one in private]
             zeros = sum(int(((one.values == 0) != (two.values == 0)).sum()) for one, two in zip(*seen, strict=True))
             rank = exact_loss(*seen), zeros
             if pair.watched not in worst or rank > worst[pair.watched][0]:
@@ -271,14 +271,14 @@ def worst_pairs(setting: Setting) -> list[tuple[Pair, float]]:
     return [(pair, exact_epsilon(seen[0], seen[1], delta)) for _, pair, seen in worst.values()]
 
 
-def _likely(plan: Plan, private: Sequence[GroupSizes]) -> Settled | None:
+def _likely(plan: Plan, private: Sequence[GroupSizes]) -> FirstStageFacts | None:
     """An outcome of what is measured first that has room for either data set."""
     views = {question.view for question in plan.questions}
     if not views & set(FIRST):
         return None
     leaves = [_totals(one) for one in private]
     totals = private[0].hierarchy.aggregate(np.maximum(*leaves)) if "totals" in views else None
-    return Settled(totals, MAX_SIZE if "largest" in views else None)
+    return FirstStageFacts(totals, MAX_SIZE if "largest" in views else None)
 
 
 def _totals(private: GroupSizes) -> Integers:
@@ -313,7 +313,7 @@ def from_measurements(setting: Setting, pair: Pair, runs: int, folder: Path) -> 
         return setting.read(folder)
 
     def outputs(private: GroupSizes, mechanism: Mechanism, plan: Plan, number: int) -> Iterator[Measurements]:
-        return (measure(private, plan, settle=mechanism.settle) for _ in range(number))
+        return (measure(private, plan, derive_facts=mechanism.derive_facts) for _ in range(number))
 
     return sampled(setting, pair, runs, read, outputs)
 
@@ -417,14 +417,14 @@ class Distinguisher:
 
     def _views(self, output: Measurements) -> list[Measurements]:
         """The two worlds without noise, asked as this release was after its first measurements."""
-        settled, passed = output.settled, output.passed
+        first_stage, passed = output.first_stage, output.passed
         plan = self._plan if passed is None else self._plan.branch(few=passed.few)
-        lengths = [None if one is None else one.tolist() for one in (settled.totals, settled.places)]
-        key = f"{lengths}, {settled.max_size}, {passed}"
+        lengths = [None if one is None else one.tolist() for one in (first_stage.totals, first_stage.places)]
+        key = f"{lengths}, {first_stage.max_size}, {passed}"
         if key not in self._known:
             if len(self._known) > 100:
                 self._known.clear()
-            self._known[key] = [measured_without_noise(world, plan, settled) for world in self._worlds]
+            self._known[key] = [measured_without_noise(world, plan, first_stage) for world in self._worlds]
         return self._known[key]
 
 

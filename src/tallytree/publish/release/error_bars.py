@@ -344,7 +344,9 @@ def replicated(
 
     step(Stage(STAGE, 0, REPLICATES))  # what plays the truth takes an estimate too
     try:
-        simulation = Simulation(mechanism.estimate, mechanism.settle, mechanism.simulate_truths(measurements, counts))
+        simulation = Simulation(
+            mechanism.estimate, mechanism.derive_facts, mechanism.simulate_truths(measurements, counts)
+        )
         return typical(
             measurements,
             counts,

@@ -26,7 +26,7 @@ from tallytree.core.numbers import exact_number
 from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measurements import Measurement, Measurements, Passed, Settled, list_starts
+from tallytree.privacy.measurements import FirstStageFacts, Measurement, Measurements, Passed, list_starts
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import FIRST, Band, Plan, Question
 from tallytree.privacy.relations import relation_to_json, sizes_from_json
@@ -97,7 +97,7 @@ def facts_of(measurements: Measurements, regions: str = REGIONS) -> dict[str, An
         "ledgered": measurements.ledgered,
         "same_data_as": list(measurements.same_data_as),
         "regions_declared_public": measurements.regions_declared_public,
-        "settled": {"max_size": measurements.settled.max_size},
+        "settled": {"max_size": measurements.first_stage.max_size},
         "in_rows": [name for name, array in _arrays(measurements).items() if array is not None],
         **({} if measurements.passed is None else {"passed": measurements.passed.to_json()}),
     }
@@ -152,7 +152,7 @@ def _shape(shell: Measurements, question: Question) -> tuple[int, ...]:
     _, regions = shell.regions_of(question.level, question.summed)
     if question.view != "sorted_sizes":
         return regions.stop - regions.start, shell.columns(question.view, question.sizes)
-    unknown = shell.known_totals is None and shell.settled.places is None
+    unknown = shell.known_totals is None and shell.first_stage.places is None
     return (0,) if unknown else (int(shell.lengths(question.level).sum()),)
 
 
@@ -244,7 +244,7 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
         ledgered=facts["ledgered"],
         same_data_as=tuple(facts["same_data_as"]),
         regions_declared_public=facts["regions_declared_public"],
-        settled=Settled(
+        first_stage=FirstStageFacts(
             _totals(known.get(TOTALS), hierarchy),
             facts["settled"]["max_size"],
             _totals(known.get(PLACES), hierarchy),
@@ -321,12 +321,12 @@ class Piece(NamedTuple):
 
 
 def _arrays(measurements: Measurements) -> dict[str, Integers | None]:
-    settled = measurements.settled
+    first_stage = measurements.first_stage
     return {
         PUBLIC: measurements.region_totals,
         LISTED: measurements.listed_totals,
-        TOTALS: settled.totals,
-        PLACES: settled.places,
+        TOTALS: first_stage.totals,
+        PLACES: first_stage.places,
     }
 
 

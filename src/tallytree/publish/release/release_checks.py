@@ -22,7 +22,7 @@ from tallytree.estimate.checks import check_adding_up, magnitude
 from tallytree.estimate.intervals.interval import checked_level, most_groups
 from tallytree.mechanisms import Mechanism, instead_of
 from tallytree.privacy.budget import NOISE_FOR
-from tallytree.privacy.measurements import Settled
+from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.noise import variance_of
 from tallytree.privacy.plan import FIRST, Question, shares_at_sizes
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
@@ -182,10 +182,10 @@ class ReleaseChecks:
         if wanted != {(part.view, part.level, part.share, part.sizes, part.summed) for part in known.measured}:
             yield f"{asked.name} with the options in {PRIVACY} does not ask for what was measured"
         first = tuple(part for part in known.measured if part.view in FIRST)
-        settled = asked.settle(replace(known, measured=first, settled=Settled()))
-        if settled.max_size != known.settled.max_size or not _same(settled.totals, known.settled.totals):
+        facts = asked.derive_facts(replace(known, measured=first, first_stage=FirstStageFacts()))
+        if facts.max_size != known.first_stage.max_size or not _same(facts.totals, known.first_stage.totals):
             yield f"the totals or the largest size in {MEASUREMENTS} do not follow from what was measured of them"
-        if not _same(settled.places, known.settled.places):
+        if not _same(facts.places, known.first_stage.places):
             yield f"the lengths of lists in {MEASUREMENTS} do not follow from the totals that were measured"
         instead = [(one.name, one.options) for one in instead_of(asked, known)]
         if fallback is not None and (self.mechanism.name, self.mechanism.options) not in instead:

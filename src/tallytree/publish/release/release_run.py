@@ -213,7 +213,7 @@ def make_release(
         checked.group_sizes,
         checked.plan,
         noise=noise,
-        settle=checked.mechanism.settle,
+        derive_facts=checked.mechanism.derive_facts,
         **charge._asdict(),
     )
     if run is None:

@@ -137,9 +137,11 @@ def measured_first(measurements: Measurements) -> list[str]:
             level = measurements.hierarchy.levels[part.level]
             where = "region and category" if measurements.hierarchy.by.columns else "region"
             facts.append(f"the number of groups in every {where} of level {level!r} was measured {paid}")
-    if measurements.settled.totals is not None:
+    if measurements.first_stage.totals is not None:
         facts.append("measured numbers of groups were made to add up, and the counts keep the result")
-    if measurements.settled.places is not None and any(part.view == "sorted_sizes" for part in measurements.measured):
+    if measurements.first_stage.places is not None and any(
+        part.view == "sorted_sizes" for part in measurements.measured
+    ):
         facts.append(
             "from the measured numbers of groups it follows how long lists of sizes are, a little longer than there "
             "are likely to be groups; a list holds the largest sizes of its region, and zeros where there are fewer"
@@ -165,7 +167,7 @@ def _fork_in_words(measurements: Measurements, passed: Passed) -> str:
 def public_facts(measurements: Measurements) -> list[str]:
     """What the guarantee takes as known to everybody."""
     facts = ["the hierarchy of regions", f"the largest size counted separately, {measurements.neighbours.max_size}"]
-    if measurements.settled.max_size is not None:
+    if measurements.first_stage.max_size is not None:
         facts[1] = f"a bound on the largest size, {measurements.neighbours.max_size}"
     if measurements.regions_declared_public:
         facts[0] += " (taken from the microdata, whose list of regions the data holder declared public)"
